@@ -1,0 +1,47 @@
+//! Element types.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Element type of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DType {
+    /// 32-bit float: weights, activations, gradients.
+    F32,
+    /// 64-bit signed integer: labels and counters.
+    I64,
+    /// 64-bit unsigned integer: feature ids.
+    U64,
+}
+
+impl DType {
+    /// Bytes of one element.
+    pub fn size(self) -> usize {
+        match self {
+            DType::F32 => 4,
+            DType::I64 | DType::U64 => 8,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DType::F32 => "f32",
+            DType::I64 => "i64",
+            DType::U64 => "u64",
+        })
+    }
+}
+
+impl FromStr for DType {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "f32" => Ok(DType::F32),
+            "i64" => Ok(DType::I64),
+            "u64" => Ok(DType::U64),
+            _ => Err(format!("unknown dtype '{s}' (f32, i64 or u64)")),
+        }
+    }
+}
