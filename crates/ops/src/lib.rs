@@ -1,1 +1,31 @@
-//! regatta-ops
+//! The ops that programs are made of. One file per op (or family): slots and attributes, shape
+//! inference, gradient rule and CPU kernel side by side.
+//!
+//! ```
+//! use regatta_ir::Act;
+//! use regatta_tensor::DType;
+//! let mut b = regatta_ops::builder(42);
+//! let x = b.data("x", DType::F32, &[-1, 13]).unwrap();
+//! let y = b.fc(&x, 1, Act::None).unwrap();
+//! assert_eq!(b.ty(&y).unwrap().to_string(), "f32[-1, 1]");
+//! ```
+//!
+//! Reading order: [`OpDef`], [`Io`] and [`StepCtx`] (what a kernel sees), [`registry`], one op file
+//! such as `op/fc.rs`, [`interp`] (the reference interpreter of the tests).
+
+mod def;
+mod infer;
+pub mod interp;
+mod io;
+mod op;
+pub mod registry;
+
+pub use def::{Batch, Grad, GradCtx, Kernel, KernelError, OpDef, Sample, Spec, StepCtx};
+pub use infer::Infer;
+pub use io::{Buf, Io};
+pub use registry::{OPS, Registry};
+
+/// A builder over all ops; `seed` decides the first values of all parameters.
+pub fn builder(seed: u64) -> regatta_ir::Builder {
+    regatta_ir::Builder::new(&OPS, seed)
+}

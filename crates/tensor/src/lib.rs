@@ -9,16 +9,20 @@
 //! assert_eq!(x.f32()[0], 1.0);
 //! ```
 //!
-//! Reading order: [`DType`], [`Tensor`], [`Ragged`], [`RowSparse`], [`Value`].
+//! Reading order: [`DType`], [`Tensor`], [`Ragged`], [`RowSparse`], [`RowIndex`], [`Value`], [`Rng`].
 
 mod dense;
 mod dtype;
 mod ragged;
+pub mod rng;
+mod row_index;
 mod row_sparse;
 
 pub use dense::{Data, Tensor};
 pub use dtype::DType;
 pub use ragged::Ragged;
+pub use rng::Rng;
+pub use row_index::RowIndex;
 pub use row_sparse::RowSparse;
 
 /// What a caller feeds into a program or a reader puts into a batch.
