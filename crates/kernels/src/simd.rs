@@ -48,3 +48,27 @@ macro_rules! simd {
         }
     };
 }
+
+/// Like [`simd!`], for a body that needs multiply-adds: the generic parameter is
+/// [`Fused`](crate::math::Fused) in the wide build and [`Separate`](crate::math::Separate) in the
+/// other.
+macro_rules! simd_mul_add {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident<$m:ident>($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+        $(#[$meta])*
+        $vis fn $name($($arg: $ty),*) $(-> $ret)? {
+            #[inline(always)]
+            fn body<$m: $crate::math::MulAdd>($($arg: $ty),*) $(-> $ret)? $body
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,fma")]
+                fn wide($($arg: $ty),*) $(-> $ret)? { body::<$crate::math::Fused>($($arg),*) }
+                if $crate::has_avx2_fma() {
+                    // SAFETY: `wide` needs AVX2 and FMA, and both were detected.
+                    return unsafe { wide($($arg),*) };
+                }
+            }
+            body::<$crate::math::Separate>($($arg),*)
+        }
+    };
+}
+pub(crate) use simd_mul_add;

@@ -1,0 +1,50 @@
+//! The epilogue where it is not part of a micro-kernel.
+
+use super::driver::Problem;
+use super::{Act, Epilogue};
+use crate::unary;
+
+/// Applies `act` to a block of C: `rows` rows of `cols`, `ldc` apart. The block was just written, so
+/// it is still in the nearest cache.
+pub(super) fn activate(act: Act, c: &mut [f32], ldc: usize, rows: usize, cols: usize) {
+    let apply: fn(&mut [f32]) = match act {
+        Act::None => return,
+        Act::Relu => unary::relu_in_place,
+        Act::Tanh => unary::tanh_in_place,
+        Act::Sigmoid => unary::sigmoid_in_place,
+    };
+    for i in 0..rows {
+        apply(&mut c[i * ldc..][..cols]);
+    }
+}
+
+/// Adds the bias to all of C and activates it.
+pub(super) fn apply(problem: &Problem, c: &mut [f32]) {
+    let &Problem { m, n, ldc, epilogue: Epilogue { bias, act }, .. } = problem;
+    if let Some(bias) = bias {
+        for i in 0..m {
+            for (c, bias) in c[i * ldc..][..n].iter_mut().zip(bias) {
+                *c += bias;
+            }
+        }
+    }
+    if ldc == n {
+        activate(act, c, 0, 1, m * n);
+    } else {
+        activate(act, c, ldc, m, n);
+    }
+}
+
+/// The product over no depth at all is zero; there may still be a C to finish.
+pub(super) fn empty_product(problem: &Problem, c: &mut [f32]) {
+    let &Problem { m, n, ldc, accumulate, .. } = problem;
+    if m == 0 || n == 0 {
+        return;
+    }
+    if !accumulate {
+        for i in 0..m {
+            c[i * ldc..][..n].fill(0.0);
+        }
+    }
+    apply(problem, c);
+}

@@ -1,0 +1,80 @@
+//! The unit of work of every micro-kernel: one small tile of C over one block of k.
+
+/// Rows of the largest tile. 6 x 16 keeps 12 of the 16 AVX registers as accumulators.
+pub(super) const MAX_ROWS: usize = 6;
+/// Floats in one vector of a tile row.
+pub(super) const LANES: usize = 8;
+/// Columns of a full tile.
+pub(super) const COLS: usize = 2 * LANES;
+
+/// One call of a micro-kernel: `C (+)= A B` for a tile of fixed height and width.
+///
+/// Strides are free on the A side, so the same kernel reads a packed panel, rows of a plain matrix
+/// or columns of a transposed one. Packing is a question of caches, not of correctness.
+#[derive(Clone, Copy)]
+pub(super) struct Tile {
+    /// Depth; at least 1.
+    pub(super) k: usize,
+    /// First element of A; row `i`, depth `p` is at `i * a_row + p * a_depth`.
+    pub(super) a: *const f32,
+    pub(super) a_row: usize,
+    pub(super) a_depth: usize,
+    /// First element of B; depth `p`, column `j` is at `p * b_depth + j`.
+    pub(super) b: *const f32,
+    pub(super) b_depth: usize,
+    /// First element of C; rows are `c_row` apart.
+    pub(super) c: *mut f32,
+    pub(super) c_row: usize,
+    /// Add to what C holds instead of overwriting it.
+    pub(super) accumulate: bool,
+    /// One value per tile column to add before the activation, or null.
+    pub(super) bias: *const f32,
+    pub(super) relu: bool,
+}
+
+/// A micro-kernel of one height and width.
+///
+/// # Safety
+/// All elements the [`Tile`] describes for that height and width are readable (A, B, bias) or
+/// exclusively writable (C), and the CPU has the features the kernel was built for.
+pub(super) type TileFn = unsafe fn(&Tile);
+
+/// The micro-kernels of one instruction set: `[width in vectors - 1][rows - 1]`.
+pub(super) type TileFns = [[TileFn; MAX_ROWS]; COLS / LANES];
+
+/// Fills a [`TileFns`] from a kernel that is generic over rows and vectors.
+macro_rules! tile_fns {
+    ($kernel:ident) => {
+        [
+            [
+                $kernel::<1, 1>,
+                $kernel::<2, 1>,
+                $kernel::<3, 1>,
+                $kernel::<4, 1>,
+                $kernel::<5, 1>,
+                $kernel::<6, 1>,
+            ],
+            [
+                $kernel::<1, 2>,
+                $kernel::<2, 2>,
+                $kernel::<3, 2>,
+                $kernel::<4, 2>,
+                $kernel::<5, 2>,
+                $kernel::<6, 2>,
+            ],
+        ]
+    };
+}
+pub(super) use tile_fns;
+
+/// Height of the next tile when `left` rows remain.
+///
+/// The last rows are shared out evenly (8 = 4 + 4, not 6 + 2): a tile of two rows has too few
+/// independent sums to keep the multiply-add units busy.
+pub(super) fn next_height(left: usize) -> usize {
+    match left {
+        0..=MAX_ROWS => left,
+        7..=10 => left.div_ceil(2),
+        _ => MAX_ROWS,
+    }
+}

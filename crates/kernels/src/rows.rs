@@ -1,0 +1,167 @@
+//! Operations on the rows of a row-major matrix without gaps.
+
+use crate::{simd, unary, vector};
+
+/// Floats of a matrix that are worked on while they stay in the first level of cache.
+const BLOCK: usize = 2048;
+
+simd! {
+    /// Adds `bias` to every row of `y`; its length is that of a row.
+    ///
+    /// # Panics
+    /// If `y` is not whole rows.
+    pub fn add_bias(y: &mut [f32], bias: &[f32]) {
+        assert!(whole_rows(y.len(), bias.len()), "y is not whole rows of the bias' length");
+        for row in y.chunks_exact_mut(bias.len().max(1)) {
+            for (y, bias) in row.iter_mut().zip(bias) {
+                *y += bias;
+            }
+        }
+    }
+}
+
+simd! {
+    /// Sums the rows of `x` into `sums`, one value per column, on top of what it holds if
+    /// `accumulate`. Rows are added in order: the gradient of a bias, the same bits each time.
+    ///
+    /// # Panics
+    /// If `x` is not whole rows.
+    pub fn column_sums(x: &[f32], accumulate: bool, sums: &mut [f32]) {
+        assert!(whole_rows(x.len(), sums.len()), "x is not whole rows of the sums' length");
+        if !accumulate {
+            sums.fill(0.0);
+        }
+        match sums {
+            // Columns too few for a vector, but constant: the sums stay in registers.
+            [a] => x.iter().for_each(|x| *a += x),
+            [a, b] => x.as_chunks::<2>().0.iter().for_each(|x| {
+                *a += x[0];
+                *b += x[1];
+            }),
+            _ => column_sums_wide(x, sums),
+        }
+    }
+}
+
+/// Columns in strips whose sums stay in registers while all rows pass.
+#[inline(always)]
+fn column_sums_wide(x: &[f32], sums: &mut [f32]) {
+    const STRIP: usize = 64;
+    let cols = sums.len();
+    let (strips, rest) = sums.as_chunks_mut::<STRIP>();
+    let first_of_rest = strips.len() * STRIP;
+    for (strip, sums) in strips.iter_mut().enumerate() {
+        let mut local = *sums;
+        for row in x.chunks_exact(cols) {
+            if let Some(row) = row[strip * STRIP..].first_chunk::<STRIP>() {
+                for (sum, x) in local.iter_mut().zip(row) {
+                    *sum += x;
+                }
+            }
+        }
+        *sums = local;
+    }
+    if !rest.is_empty() {
+        for row in x.chunks_exact(cols) {
+            for (sum, x) in rest.iter_mut().zip(&row[first_of_rest..]) {
+                *sum += x;
+            }
+        }
+    }
+}
+
+/// Softmax of each row of `cols` values: `y = exp(x - max) / sum`.
+///
+/// A row with a NaN, with plus infinity or of minus infinities only becomes NaN.
+///
+/// # Panics
+/// If the slices differ in length or are not whole rows.
+pub fn softmax(x: &[f32], cols: usize, y: &mut [f32]) {
+    assert_eq!(x.len(), y.len(), "lengths of x and y");
+    assert!(whole_rows(x.len(), cols), "x is not whole rows of {cols}");
+    let cols = cols.max(1);
+    let block = cols * (BLOCK / cols).max(1);
+    for (x, y) in x.chunks(block).zip(y.chunks_mut(block)) {
+        for (x, y) in x.chunks_exact(cols).zip(y.chunks_exact_mut(cols)) {
+            let largest = if cols < NARROW { narrow_max(x) } else { vector::max(x) };
+            for (x, y) in x.iter().zip(y) {
+                *y = x - largest;
+            }
+        }
+        // Over the whole block at once, so that short rows fill vectors too.
+        unary::exp_in_place(y);
+        for y in y.chunks_exact_mut(cols) {
+            let total = if cols < NARROW { y.iter().sum() } else { vector::sum(y) };
+            let inverse = 1.0 / total;
+            y.iter_mut().for_each(|y| *y *= inverse);
+        }
+    }
+}
+
+/// Rows shorter than this are not worth a call.
+const NARROW: usize = 16;
+
+fn narrow_max(x: &[f32]) -> f32 {
+    x.iter().fold(f32::NEG_INFINITY, |best, x| if *x > best { *x } else { best })
+}
+
+fn whole_rows(len: usize, cols: usize) -> bool {
+    if cols == 0 { len == 0 } else { len.is_multiple_of(cols) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(rows: usize, cols: usize) -> Vec<f32> {
+        (0..rows * cols).map(|i| ((i * 29 % 83) as f32 - 41.0) * 0.125).collect()
+    }
+
+    #[test]
+    fn bias_and_column_sums() {
+        for cols in [1, 2, 3, 7, 64, 70, 200] {
+            let x = matrix(9, cols);
+            let bias: Vec<f32> = (0..cols).map(|j| j as f32).collect();
+            let mut y = x.clone();
+            add_bias(&mut y, &bias);
+            let mut sums = vec![100.0; cols];
+            column_sums(&x, true, &mut sums);
+            for j in 0..cols {
+                let column = || x.iter().skip(j).step_by(cols);
+                assert!(
+                    column().zip(y.iter().skip(j).step_by(cols)).all(|(x, y)| x + bias[j] == *y)
+                );
+                assert_eq!(sums[j], column().fold(100.0, |sum, x| sum + x), "rows in order");
+            }
+            column_sums(&x, false, &mut sums);
+            assert!((sums[0] - x.iter().step_by(cols).sum::<f32>()).abs() < 1e-4);
+        }
+        add_bias(&mut [], &[]);
+        column_sums(&[], false, &mut []);
+    }
+
+    #[test]
+    fn softmax_of_narrow_and_wide_rows() {
+        for cols in [1, 2, 5, 16, 100, 3000] {
+            let x = matrix(7, cols);
+            let mut y = vec![0.0; x.len()];
+            softmax(&x, cols, &mut y);
+            for (x, y) in x.chunks(cols).zip(y.chunks(cols)) {
+                let exact: Vec<f64> = x.iter().map(|x| f64::from(*x).exp()).collect();
+                let total: f64 = exact.iter().sum();
+                for (exact, y) in exact.iter().zip(y) {
+                    let wanted = exact / total;
+                    assert!((f64::from(*y) - wanted).abs() <= 1e-6 * wanted);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn softmax_of_large_and_infinite_values() {
+        let mut y = [0.0; 6];
+        softmax(&[1e30, -1e30, 0.0, f32::NEG_INFINITY, f32::NAN, 0.0], 2, &mut y);
+        assert_eq!(y[..4], [1.0, 0.0, 1.0, 0.0]);
+        assert!(y[4].is_nan() && y[5].is_nan());
+    }
+}
