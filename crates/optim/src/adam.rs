@@ -154,8 +154,9 @@ mod tests {
 
     #[test]
     fn three_steps_of_the_published_form() {
-        let rule = Adam::default();
-        let (beta1, beta2, eps, lr) = (0.9f64, 0.999f64, 1e-8f64, 0.1f64);
+        // An epsilon large enough to see that it is corrected.
+        let rule = Adam { epsilon: 0.1, ..Adam::default() };
+        let (beta1, beta2, eps, lr) = (0.9f64, 0.999f64, 0.1f64, 0.1f64);
         let mut trial = Trial::new(&rule, 0.1, &[1.0]);
         let (mut w, mut m, mut v) = (1.0f64, 0.0, 0.0);
         for (t, g) in [0.5f64, -2.0, 0.125].into_iter().enumerate() {

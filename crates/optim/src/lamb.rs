@@ -63,13 +63,11 @@ impl Lamb {
             correction.lr * m / (v.sqrt() + epsilon) + self.weight_decay * w
         };
 
-        let n = w.len();
-        let (m, v) = (&moment1[..n], &moment2[..n]);
-        let weight_norm = sum_squares(n, |i| w[i]).sqrt();
-        let step_norm = sum_squares(n, |i| direction(w[i], m[i], v[i])).sqrt();
+        let weight_norm = sum_squares([w], |[w]| w).sqrt();
+        let step_norm = sum_squares([w, moment1, moment2], |[w, m, v]| direction(w, m, v)).sqrt();
         let lr = lr * trust_ratio(weight_norm, step_norm);
 
-        each(w, m, [moment2], |w, m, [v]| (w - lr * direction(w, m, v), [v]));
+        each(w, moment1, [moment2], |w, m, [v]| (w - lr * direction(w, m, v), [v]));
     }
 
     /// Checks what [`Adam::validate`] checks, and that the decay does not grow weights.
@@ -108,8 +106,9 @@ mod tests {
 
     #[test]
     fn three_steps_of_the_published_form() {
-        let rule = Lamb::default();
-        let (beta1, beta2, eps, decay, lr) = (0.9f64, 0.999f64, 1e-6f64, 0.01f64, 0.1f64);
+        // An epsilon large enough to see that it is corrected.
+        let rule = Lamb { epsilon: 0.1, ..Lamb::default() };
+        let (beta1, beta2, eps, decay, lr) = (0.9f64, 0.999f64, 0.1f64, 0.01f64, 0.1f64);
         let mut trial = Trial::new(&rule, 0.1, &[3.0, -4.0]);
         let (mut w, mut m, mut v) = ([3.0f64, -4.0], [0.0f64; 2], [0.0f64; 2]);
         for (t, g) in [[0.5f64, 1.0], [-2.0, 0.25], [0.125, 0.0]].into_iter().enumerate() {

@@ -87,33 +87,58 @@ fn load<const L: usize>(x: &[f32], at: usize) -> [f32; L] {
     block
 }
 
-/// The sum of `f(i)` over `i < n`, in eight lanes so that additions need not wait for each other.
+/// The sum of `f` over all elements of slices of one length, in `f64` and in eight lanes, so that
+/// additions need not wait for each other.
+///
+/// # Panics
+/// If the slices differ in length.
 #[inline(always)]
-pub(crate) fn sum(n: usize, f: impl Fn(usize) -> f64) -> f64 {
+pub(crate) fn sum<const K: usize>(inputs: [&[f32]; K], f: impl Fn([f32; K]) -> f64) -> f64 {
+    let n = inputs[0].len();
+    for input in inputs {
+        assert_eq!(input.len(), n, "inputs of one length");
+    }
     let mut lanes = [0.0; 8];
-    let whole = n - n % 8;
     let mut at = 0;
-    while at < whole {
-        for (i, lane) in lanes.iter_mut().enumerate() {
-            *lane += f(at + i);
-        }
+    while at < n - n % 8 {
+        add_block::<8, K>(at, inputs, &mut lanes, &f);
         at += 8;
     }
-    let mut rest = 0.0;
-    for i in whole..n {
-        rest += f(i);
+    if n & 4 != 0 {
+        add_block::<4, K>(at, inputs, &mut lanes, &f);
+        at += 4;
+    }
+    if n & 2 != 0 {
+        add_block::<2, K>(at, inputs, &mut lanes, &f);
+        at += 2;
+    }
+    if n & 1 != 0 {
+        add_block::<1, K>(at, inputs, &mut lanes, &f);
     }
     let [a, b, c, d, e, f, g, h] = lanes;
-    (((a + e) + (c + g)) + ((b + f) + (d + h))) + rest
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// The sum of `f(i)^2` over `i < n`, in `f64`.
+/// The sum of `f^2` over all elements, as [`sum`].
 #[inline(always)]
-pub(crate) fn sum_squares(n: usize, f: impl Fn(usize) -> f32) -> f64 {
-    sum(n, |i| {
-        let x = f64::from(f(i));
+pub(crate) fn sum_squares<const K: usize>(inputs: [&[f32]; K], f: impl Fn([f32; K]) -> f32) -> f64 {
+    sum(inputs, |x| {
+        let x = f64::from(f(x));
         x * x
     })
+}
+
+#[inline(always)]
+fn add_block<const L: usize, const K: usize>(
+    at: usize,
+    inputs: [&[f32]; K],
+    lanes: &mut [f64; 8],
+    f: &impl Fn([f32; K]) -> f64,
+) {
+    let blocks: [[f32; L]; K] = inputs.map(|input| load(input, at));
+    for i in 0..L {
+        lanes[i] += f(std::array::from_fn(|k| blocks[k][i]));
+    }
 }
 
 #[cfg(test)]
@@ -132,7 +157,10 @@ mod tests {
                 assert_eq!(s[i], 1.0 + i as f32, "n {n} i {i}");
             }
             let expected: f64 = (0..n).map(|i| (i * i) as f64).sum();
-            assert_eq!(sum_squares(n, |i| i as f32), expected, "n {n}");
+            let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            assert_eq!(sum_squares([&x], |[x]| x), expected, "n {n}");
+            let total: f64 = (0..n).map(|i| i as f64).sum();
+            assert_eq!(sum([&x, &g], |[x, g]| f64::from(g - 99.0 * x)), total, "n {n}");
         }
     }
 

@@ -38,8 +38,8 @@ impl LarsMomentum {
     #[inline(always)]
     pub fn update(&self, lr: f32, w: &mut [f32], g: &[f32], velocity: &mut [f32]) {
         let LarsMomentum { mu, weight_decay, .. } = *self;
-        let weight_norm = sum_squares(w.len(), |i| w[i]).sqrt();
-        let grad_norm = sum_squares(g.len(), |i| g[i]).sqrt();
+        let weight_norm = sum_squares([w], |[w]| w).sqrt();
+        let grad_norm = sum_squares([g], |[g]| g).sqrt();
         let lr = self.local_lr(lr, weight_norm, grad_norm);
         each(w, g, [velocity], |w, g, [v]| {
             let v = mu * v + lr * (g + weight_decay * w);

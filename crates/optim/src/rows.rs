@@ -53,6 +53,15 @@ impl<K: Kernel> RowUpdater<'_, K> {
         let state = StateMut::of_row(K::STATES, w.len(), state);
         self.kernel.apply(self.lr, scale, w, g, state);
     }
+
+    /// Updates weights whose states are stored apart from each other.
+    ///
+    /// # Panics
+    /// If `g` or a state does not fit the length of `w`.
+    #[inline(always)]
+    pub fn with_states(&self, w: &mut [f32], g: &[f32], states: StateMut<'_>) {
+        self.kernel.apply(self.lr, 1.0, w, g, states);
+    }
 }
 
 /// What tables need of a rule; implemented by [`Rule`](crate::Rule) and

@@ -93,6 +93,25 @@ impl Rule {
         }
     }
 
+    /// The name in configuration files.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Rule::Sgd(_) => "sgd",
+            Rule::Momentum(_) => "momentum",
+            Rule::Adagrad(_) => "adagrad",
+            Rule::Adam(_) => "adam",
+            Rule::AdamW(_) => "adamw",
+            Rule::RmsProp(_) => "rmsprop",
+            Rule::Adadelta(_) => "adadelta",
+            Rule::Ftrl(_) => "ftrl",
+            Rule::Lamb(_) => "lamb",
+            Rule::LarsMomentum(_) => "lars_momentum",
+            Rule::AdamD2Sum(_) => "adam_d2sum",
+            Rule::Sum(_) => "sum",
+            Rule::Summary(_) => "summary",
+        }
+    }
+
     /// Checks that the formula means something for every field.
     ///
     /// # Errors

@@ -112,7 +112,10 @@ fn default_power() -> f64 {
 }
 
 impl Schedule {
-    /// The learning rate of a step. Computed in `f64`, so that steps of any number count.
+    /// The learning rate of a step, computed in `f64`.
+    ///
+    /// # Panics
+    /// Possibly, if [`validate`](Schedule::validate) has not accepted the schedule.
     pub fn lr(&self, base: f64, step: u64) -> f32 {
         self.lr_f64(base, step) as f32
     }

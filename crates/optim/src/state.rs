@@ -87,6 +87,12 @@ impl<'a> StateMut<'a> {
         view
     }
 
+    /// The slices, for callers that cut them further; unused places are empty.
+    #[inline(always)]
+    pub fn into_slices(self) -> [&'a mut [f32]; MAX_STATES] {
+        self.slices
+    }
+
     /// How many states were given.
     pub fn len(&self) -> usize {
         self.len
@@ -161,7 +167,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "length of optimizer state `c`")]
     fn a_state_of_the_wrong_length_is_named() {
-        let mut states = vec![vec![0.0; 2], vec![0.0; 2], vec![0.0; 2]];
+        let mut states = [vec![0.0; 2], vec![0.0; 2], vec![0.0; 2]];
         states.iter_mut().collect::<StateMut>().expect(&SPECS, 2);
     }
 }

@@ -23,7 +23,7 @@ fn first_weights() -> Vec<f32> {
 /// Mean binary cross entropy and its gradient.
 fn loss_and_gradient(w: &[f32]) -> (f64, Vec<f32>) {
     let mut loss = 0.0;
-    let mut gradient = vec![0.0; DIM];
+    let mut gradient = [0.0; DIM];
     for i in 0..N {
         let logit: f64 = (0..DIM).map(|j| x(i, j) * f64::from(w[j])).sum();
         loss += logit.max(0.0) - logit * y(i) + (-logit.abs()).exp().ln_1p();

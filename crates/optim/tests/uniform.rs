@@ -130,12 +130,14 @@ fn states_per_element_come_first_and_defaults_are_valid() {
         rule.validate().unwrap();
         check(rule.states());
         let text = serde_json::to_string(&rule).unwrap();
+        assert!(text.starts_with(&format!(r#"{{"rule":"{}""#, rule.name())), "{text}");
         assert_eq!(serde_json::from_str::<Rule>(&text).unwrap(), rule, "{text}");
     }
     for rule in table_rules() {
         rule.validate().unwrap();
         check(rule.states());
         let text = serde_json::to_string(&rule).unwrap();
+        assert!(text.starts_with(&format!(r#"{{"rule":"{}""#, rule.name())), "{text}");
         assert_eq!(serde_json::from_str::<TableRule>(&text).unwrap(), rule, "{text}");
     }
 }

@@ -58,7 +58,7 @@ fn per_impression(scale: f32) -> f32 {
 /// The mean of `q^2` over a vector, summed in `f64`.
 #[inline(always)]
 fn mean_square(g: &[f32], inverse: f32) -> f32 {
-    (sum_squares(g.len(), |i| g[i] * inverse) * inverse_count(g.len())) as f32
+    (sum_squares([g], |[g]| g * inverse) * inverse_count(g.len())) as f32
 }
 
 /// `w -= lr * q * sqrt(G0 / (G0 + g2sum))` with `q = g / scale`, then `g2sum += mean(q^2)`: one sum

@@ -121,8 +121,8 @@ impl Kernel for SharedAdam {
         });
         // The mean of the moments is the moment of the means.
         let part = inverse_count(g.len());
-        let mean = sum(g.len(), |i| f64::from(g[i])) * part;
-        let mean_square = sum_squares(g.len(), |i| g[i]) * part;
+        let mean = sum([g], |[g]| f64::from(g)) * part;
+        let mean_square = sum_squares([g], |[g]| g) * part;
         moment1[0] = adam.beta1 * m + (1.0 - adam.beta1) * mean as f32;
         moment2[0] = adam.beta2 * v + (1.0 - adam.beta2) * mean_square as f32;
     }

@@ -72,6 +72,11 @@ impl TableRule {
         Shared { of, learning_rate, initial_range, weight_bounds }
     }
 
+    /// The name in configuration files.
+    pub fn name(&self) -> &'static str {
+        self.shared().of
+    }
+
     /// The configured learning rate.
     pub fn learning_rate(&self) -> f32 {
         self.shared().learning_rate
