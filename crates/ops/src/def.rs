@@ -1,7 +1,7 @@
 //! What defines an op kind.
 
 use regatta_ir::{Attr, Error, Op, Schema, VarType, grad_name};
-use regatta_kernels::GemmScratch;
+use regatta_kernels::gemm::GemmScratch;
 use regatta_tensor::Value;
 
 use crate::{Infer, Io};

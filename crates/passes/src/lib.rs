@@ -1,1 +1,40 @@
-//! regatta-passes
+//! Rewrites of programs, one per file. A pass takes a program and returns one; none does IO, starts
+//! threads or reads a clock.
+//!
+//! Reading order, which is also the order in which a training program is made:
+//! [`backward()`], [`clip()`], [`regularize()`], [`insert_updates()`] (all four in [`minimize()`]), then
+//! [`prune()`] and [`clone_for_test()`] for inference, [`split_batch()`] (what each thread may run) and
+//! [`memory_reuse()`].
+
+mod backward;
+mod clip;
+mod infer_types;
+mod memory_reuse;
+mod minimize;
+mod prune;
+mod regularize;
+mod split_batch;
+mod updates;
+
+pub use backward::{Backward, ParamGrad, backward};
+pub use clip::{Clip, clip};
+pub use memory_reuse::{MemoryReport, MemoryReuse, memory_reuse};
+pub use minimize::{Minimized, Optimizer, minimize};
+pub use prune::{clone_for_test, prune};
+pub use regularize::regularize;
+pub use split_batch::{Parts, split_batch};
+pub use updates::insert_updates;
+
+use regatta_ir::{Error, Program};
+
+/// In debug builds, checks what a pass returns.
+fn checked(program: Program) -> Result<Program, Error> {
+    if cfg!(debug_assertions) {
+        regatta_ir::verify(&program, &regatta_ops::OPS)?;
+    }
+    Ok(program)
+}
+
+fn refused<T>(pass: &str, reason: impl Into<String>) -> Result<T, Error> {
+    Err(Error::Pass { pass: pass.to_string(), reason: reason.into() })
+}

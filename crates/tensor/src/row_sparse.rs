@@ -1,5 +1,7 @@
 //! Gradients of tables: only the rows that a batch touched.
 
+use crate::RowIndex;
+
 /// Rows of a `height x width` float matrix: `rows[i]` has the values
 /// `values[i * width..(i + 1) * width]`. Rows not named are zero. A row is named at most once.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -24,6 +26,22 @@ impl RowSparse {
     /// Row id and values, in stored order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &[f32])> {
         self.rows.iter().copied().zip(self.values.chunks_exact(self.width.max(1)))
+    }
+
+    /// Adds another gradient of the same matrix; `index` numbers the rows that are already here
+    /// and must have room for the new ones.
+    pub fn add_rows(&mut self, other: &RowSparse, index: &mut RowIndex) {
+        (self.width, self.height) = (other.width, other.height);
+        for (row, values) in other.iter() {
+            let (at, new) = index.insert(row);
+            if new {
+                self.rows.push(row);
+                self.values.extend_from_slice(values);
+            } else {
+                let sums = &mut self.values[at * other.width..(at + 1) * other.width];
+                sums.iter_mut().zip(values).for_each(|(s, v)| *s += v);
+            }
+        }
     }
 
     /// Writes the rows into a dense `height x width` matrix of zeros.

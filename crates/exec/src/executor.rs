@@ -1,0 +1,233 @@
+//! Runs one program over and over.
+
+use rayon::prelude::*;
+use regatta_ir::{Origin, Program, verify};
+use regatta_ops::OPS;
+use regatta_passes::Parts;
+use regatta_tensor::{DType, RowIndex, Tensor, Value};
+
+use crate::plan::{Import, Part, Plan, loc_dtype, type_of};
+use crate::segment::{Range, ScopePtr, Segment};
+use crate::{Error, Scope};
+
+/// How a program is run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Threads that share each batch.
+    pub threads: usize,
+    /// After every op, look for NaN and infinities and stop with the name of the variable.
+    pub check_nan_inf: bool,
+    /// Let temporaries share memory.
+    pub memory_reuse: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { threads: 1, check_nan_inf: false, memory_reuse: true }
+    }
+}
+
+/// Bytes of temporaries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// As placed.
+    pub bytes: usize,
+    /// If every variable had its own memory.
+    pub bytes_without_reuse: usize,
+}
+
+/// A program and the plans made for it so far, one per set of input shapes and fetches.
+pub struct Executor {
+    program: Program,
+    options: Options,
+    plans: Vec<Plan>,
+    pool: Option<rayon::ThreadPool>,
+    index: RowIndex,
+    step: u64,
+}
+
+/// Runs a startup program: afterwards the scope holds the first value of every persistable.
+///
+/// # Errors
+/// If the program is wrong.
+pub fn run_startup(startup: &Program, scope: &mut Scope) -> Result<(), Error> {
+    for var in startup.persistables() {
+        let shape: Vec<usize> = var.ty.shape.iter().map(|&d| d.max(0) as usize).collect();
+        scope.set(&var.name, Tensor::zeros(var.ty.dtype, &shape));
+    }
+    Executor::new(startup.clone(), Options::default())?.run(scope, &[], &[])?;
+    Ok(())
+}
+
+impl Executor {
+    /// Checks the program; plans are made when it first runs.
+    ///
+    /// # Errors
+    /// If the program is wrong or the options make no sense.
+    pub fn new(program: Program, options: Options) -> Result<Executor, Error> {
+        verify(&program, &OPS)?;
+        if options.threads == 0 {
+            return Err(Error::Options("threads must be at least 1".into()));
+        }
+        let pool = if options.threads > 1 {
+            // The caller's thread works too.
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(options.threads)
+                .thread_name(|i| format!("regatta-exec-{i}"))
+                .build()
+                .map_err(|e| Error::Options(format!("cannot start threads: {e}")))?;
+            Some(pool)
+        } else {
+            None
+        };
+        let (plans, index) = (Vec::new(), RowIndex::default());
+        Ok(Executor { program, options, plans, pool, index, step: 0 })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Number of the next step.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Sets the number of the next step, as after loading a checkpoint.
+    pub fn set_step(&mut self, step: u64) {
+        self.step = step;
+    }
+
+    /// Runs the program once on named inputs and returns the named variables, in order. The result
+    /// is overwritten by the next run.
+    ///
+    /// # Errors
+    /// If a feed or fetch does not fit, a persistable has no value, or a kernel meets a bad value.
+    /// Parameters are then as before the step, unless the failing op is one of the updates.
+    pub fn run(
+        &mut self,
+        scope: &mut Scope,
+        feeds: &[(&str, &Value)],
+        fetch: &[&str],
+    ) -> Result<&[Tensor], Error> {
+        let at = self.plan_for(feeds, fetch)?;
+        let plan = &mut self.plans[at];
+        let block = self.program.block();
+        let is_param = |name: &str| block.vars.get(name).is_some_and(|v| v.origin == Origin::Param);
+        plan.rest.resolve(scope, is_param)?;
+        for part in &mut plan.parts {
+            part.segment.resolve(scope, is_param)?;
+        }
+        let (step, check) = (self.step, self.options.check_nan_inf);
+        let persist = ScopePtr::new(scope);
+        if let (Some(pool), false) = (&self.pool, plan.parts.is_empty()) {
+            let (parts, total) = (&mut plan.parts, plan.rows);
+            pool.install(|| {
+                parts.par_iter_mut().with_max_len(1).try_for_each(|part| {
+                    let range = Range { first: part.first, rows: part.rows, total };
+                    part.segment.run(persist, feeds, range, step, check)
+                })
+            })?;
+            for import in &plan.imports {
+                take_over(import, &mut plan.parts, &mut plan.rest, &mut self.index);
+            }
+        }
+        let whole = Range { first: 0, rows: plan.rows, total: plan.rows };
+        plan.rest.run(persist, feeds, whole, step, check)?;
+        self.step += 1;
+        for (loc, out) in plan.fetch_locs.iter().zip(&mut plan.fetched) {
+            plan.rest.fetch(*loc, scope, feeds, out);
+        }
+        Ok(&plan.fetched)
+    }
+
+    /// Bytes of temporaries of the last plan made.
+    pub fn memory(&self) -> Option<MemoryUse> {
+        self.plans.last().map(|plan| MemoryUse {
+            bytes: plan.bytes(),
+            bytes_without_reuse: plan.bytes_without_reuse,
+        })
+    }
+
+    fn plan_for(&mut self, feeds: &[(&str, &Value)], fetch: &[&str]) -> Result<usize, Error> {
+        if let Some(at) = self.plans.iter().position(|plan| matches(plan, feeds, fetch)) {
+            return Ok(at);
+        }
+        let plan = Plan::new(&self.program, feeds, fetch, &self.options)?;
+        // Batches of ever new sizes must not fill the memory with plans.
+        const MAX_PLANS: usize = 16;
+        if self.plans.len() == MAX_PLANS {
+            self.plans.remove(0);
+        }
+        self.plans.push(plan);
+        Ok(self.plans.len() - 1)
+    }
+}
+
+/// Whether a plan was made for these inputs and fetches. Allocates nothing.
+fn matches(plan: &Plan, feeds: &[(&str, &Value)], fetch: &[&str]) -> bool {
+    plan.fetch_names.len() == fetch.len()
+        && plan.feed_types.len() == feeds.len()
+        && plan.fetch_names.iter().zip(fetch).all(|(a, b)| a == b)
+        && plan.feed_types.iter().zip(feeds).all(|((name, ty), (fed, value))| {
+            name == fed
+                && ty.dtype == value.dtype()
+                && match value {
+                    Value::Dense(t) => {
+                        ty.layout == regatta_ir::Layout::Dense
+                            && ty.shape.len() == t.shape().len()
+                            && ty.shape.iter().zip(t.shape()).all(|(a, b)| *a == *b as i64)
+                    }
+                    Value::Ragged(_) => *ty == type_of(value),
+                }
+        })
+}
+
+/// Brings a variable from the parts into the rest: rows one after the other, sums added up in the
+/// order of the parts.
+fn take_over(import: &Import, parts: &mut [Part], rest: &mut Segment, index: &mut RowIndex) {
+    let from = || import.from.iter().copied();
+    match (import.how, loc_dtype(import.to)) {
+        (_, None) => {
+            let total = parts.iter_mut().zip(from()).map(|(p, l)| p.segment.rows(l).rows.len());
+            index.clear(total.sum());
+            let out = rest.rows(import.to);
+            out.clear();
+            for (part, loc) in parts.iter_mut().zip(from()) {
+                out.add_rows(part.segment.rows(loc), index);
+            }
+        }
+        (Parts::Same, Some(DType::F32)) => {
+            rest.floats(import.to).copy_from_slice(parts[0].segment.floats(import.from[0]));
+        }
+        (Parts::Same, Some(_)) => {
+            rest.ints(import.to).copy_from_slice(parts[0].segment.ints(import.from[0]));
+        }
+        (Parts::Sum, _) => {
+            let out = rest.floats(import.to);
+            out.copy_from_slice(parts[0].segment.floats(import.from[0]));
+            for (part, loc) in parts[1..].iter_mut().zip(from().skip(1)) {
+                add(part.segment.floats(loc), out);
+            }
+        }
+        (Parts::Rows, Some(dtype)) => {
+            let mut at = 0;
+            for (part, loc) in parts.iter_mut().zip(from()) {
+                if dtype == DType::F32 {
+                    let rows = part.segment.floats(loc);
+                    rest.floats(import.to)[at..at + rows.len()].copy_from_slice(rows);
+                    at += rows.len();
+                } else {
+                    let rows = part.segment.ints(loc);
+                    rest.ints(import.to)[at..at + rows.len()].copy_from_slice(rows);
+                    at += rows.len();
+                }
+            }
+        }
+    }
+}
+
+fn add(x: &[f32], y: &mut [f32]) {
+    y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
+}

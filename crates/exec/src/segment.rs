@@ -1,0 +1,324 @@
+//! Kernels in order over placed memory: the loop that every step goes through.
+#![expect(unsafe_code, reason = "turns placed memory into the slices that kernels see")]
+
+use regatta_ir::{Layout, VarType};
+use regatta_ops::{Buf, Io, Kernel, StepCtx};
+use regatta_tensor::{DType, Data, RowSparse, Tensor, Value};
+
+use crate::arena::Arena;
+use crate::{Error, Scope};
+
+/// Where a variable is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Loc {
+    /// In the segment's arena.
+    Arena { offset: usize, len: usize, dtype: DType },
+    /// The segment's row-sparse value of that number.
+    Rows(usize),
+    /// The segment's persistable of that number.
+    Persist(usize),
+    /// The caller's feed of that number.
+    Feed(usize),
+    /// Reached as an output only.
+    Absent,
+}
+
+/// An op ready to run.
+pub(crate) struct PlannedOp {
+    pub(crate) kind: String,
+    pub(crate) kernel: Kernel,
+    pub(crate) in_locs: Vec<Loc>,
+    pub(crate) out_locs: Vec<Loc>,
+    pub(crate) out_names: Vec<String>,
+    /// The locations of this run, as pointers; written anew by every run.
+    pub(crate) ins: Vec<Buf>,
+    pub(crate) outs: Vec<Buf>,
+}
+
+/// Ops that run one after the other on one thread.
+pub(crate) struct Segment {
+    pub(crate) ops: Vec<PlannedOp>,
+    pub(crate) bytes: usize,
+    arena: Arena,
+    rows: Vec<RowSparse>,
+    persist: Vec<(String, VarType)>,
+    /// Index in the scope of each persistable, valid for that version of the scope.
+    persist_at: Vec<usize>,
+    scope_version: u64,
+    ctx: StepCtx,
+}
+
+// SAFETY: the raw pointers in `ops` are written at the start of each run from memory that outlives
+// it, and are never read in between; everything else is owned.
+unsafe impl Send for Segment {}
+
+/// Pointers to the tensors of a scope, to be handed to several threads. Threads only read through
+/// them unless a single segment runs.
+#[derive(Clone, Copy)]
+pub(crate) struct ScopePtr(*mut Tensor, usize);
+
+// SAFETY: segments that run in parallel have no op that writes a persistable (split_batch leaves
+// such ops to the rest), so they only read.
+unsafe impl Send for ScopePtr {}
+// SAFETY: as above.
+unsafe impl Sync for ScopePtr {}
+
+impl ScopePtr {
+    pub(crate) fn new(scope: &mut Scope) -> ScopePtr {
+        let tensors = scope.tensors_mut();
+        ScopePtr(tensors.as_mut_ptr(), tensors.len())
+    }
+}
+
+/// Which examples of the batch a run is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Range {
+    pub(crate) first: usize,
+    pub(crate) rows: usize,
+    pub(crate) total: usize,
+}
+
+impl Segment {
+    pub(crate) fn new(
+        ops: Vec<PlannedOp>,
+        bytes: usize,
+        n_rows: usize,
+        persist: Vec<(String, VarType)>,
+    ) -> Segment {
+        Segment {
+            ops,
+            bytes,
+            arena: Arena::new(bytes),
+            rows: vec![RowSparse::default(); n_rows],
+            persist,
+            persist_at: Vec::new(),
+            scope_version: 0,
+            ctx: StepCtx::default(),
+        }
+    }
+
+    /// Finds the persistables in a scope, checking their types. Cheap if the scope is unchanged.
+    pub(crate) fn resolve(&mut self, scope: &Scope, params: impl Fn(&str) -> bool) -> Result<(), Error> {
+        if self.scope_version == scope.version() {
+            return Ok(());
+        }
+        self.persist_at.clear();
+        for (name, ty) in &self.persist {
+            let at = scope.index(name).ok_or_else(|| Error::NotInitialised {
+                what: if params(name) { "parameter" } else { "state" },
+                name: name.clone(),
+            })?;
+            let tensor = scope.at(at);
+            let shape: Vec<i64> = tensor.shape().iter().map(|&d| d as i64).collect();
+            let found = VarType { dtype: tensor.dtype(), layout: Layout::Dense, shape };
+            if found != *ty {
+                return Err(Error::Persistable {
+                    name: name.clone(),
+                    expected: ty.to_string(),
+                    actual: found.to_string(),
+                });
+            }
+            self.persist_at.push(at);
+        }
+        self.scope_version = scope.version();
+        Ok(())
+    }
+
+    /// Runs all ops. `resolve` must have succeeded for the scope behind `persist`.
+    pub(crate) fn run(
+        &mut self,
+        persist: ScopePtr,
+        feeds: &[(&str, &Value)],
+        range: Range,
+        step: u64,
+        check_nan_inf: bool,
+    ) -> Result<(), Error> {
+        self.ctx.step = step;
+        self.ctx.first_example = range.first;
+        self.ctx.rows = range.rows;
+        self.ctx.total_rows = range.total;
+        self.bind(persist, feeds, range);
+        for op in &mut self.ops {
+            // SAFETY: `bind` has just pointed every buffer at live memory of the right type and
+            // length. The plan gives variables that live at the same time separate memory, and an
+            // input that is also an output is `Absent` among the inputs.
+            let mut io = unsafe { Io::new(&op.ins, &op.outs) };
+            (op.kernel)(&mut io, &mut self.ctx).map_err(|e| Error::Kernel {
+                step,
+                op: op.kind.clone(),
+                output: op.out_names.first().cloned().unwrap_or_default(),
+                reason: e.to_string(),
+            })?;
+            if check_nan_inf {
+                check_finite(op, step)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, persist: ScopePtr, feeds: &[(&str, &Value)], range: Range) {
+        let base = self.arena.base();
+        let rows = self.rows.as_mut_ptr();
+        let persist_at = &self.persist_at;
+        let point = |loc: Loc| -> Buf {
+            match loc {
+                Loc::Arena { offset, len, dtype } => {
+                    // SAFETY: the plan reserved `len` elements at `offset` within the arena.
+                    let p = unsafe { base.add(offset) };
+                    match dtype {
+                        DType::F32 => Buf::F32(p.cast(), len),
+                        DType::I64 => Buf::I64(p.cast(), len),
+                        DType::U64 => Buf::U64(p.cast(), len),
+                    }
+                }
+                // SAFETY: the plan counted the row-sparse values that it numbers.
+                Loc::Rows(i) => Buf::Rows(unsafe { rows.add(i) }),
+                Loc::Persist(i) => {
+                    let at = persist_at[i];
+                    assert!(at < persist.1, "the scope was resolved");
+                    // SAFETY: within the scope's tensors; each persistable is a tensor of its own,
+                    // so no two of these references are to the same one at a time.
+                    tensor_buf(unsafe { &mut *persist.0.add(at) })
+                }
+                Loc::Feed(i) => feed_buf(feeds[i].1, range),
+                Loc::Absent => Buf::Absent,
+            }
+        };
+        for op in &mut self.ops {
+            op.ins.clear();
+            op.ins.extend(op.in_locs.iter().map(|&l| point(l)));
+            op.outs.clear();
+            op.outs.extend(op.out_locs.iter().map(|&l| point(l)));
+        }
+    }
+
+    /// The floats at a place in this segment, to read or to fill.
+    pub(crate) fn floats(&mut self, loc: Loc) -> &mut [f32] {
+        match loc {
+            Loc::Arena { offset, len, dtype: DType::F32 } => {
+                // SAFETY: reserved by the plan, zeroed at first, borrowed as long as the segment.
+                unsafe { std::slice::from_raw_parts_mut(self.arena.base().add(offset).cast(), len) }
+            }
+            other => panic!("{other:?} holds no floats"),
+        }
+    }
+
+    /// The integers at a place in this segment.
+    pub(crate) fn ints(&mut self, loc: Loc) -> &mut [i64] {
+        match loc {
+            // Unsigned ones are moved as they are: only copies are made of them.
+            Loc::Arena { offset, len, dtype: DType::I64 | DType::U64 } => {
+                // SAFETY: as in `floats`.
+                unsafe { std::slice::from_raw_parts_mut(self.arena.base().add(offset).cast(), len) }
+            }
+            other => panic!("{other:?} holds no integers"),
+        }
+    }
+
+    /// A row-sparse value of this segment.
+    pub(crate) fn rows(&mut self, loc: Loc) -> &mut RowSparse {
+        match loc {
+            Loc::Rows(i) => &mut self.rows[i],
+            other => panic!("{other:?} is not row-sparse"),
+        }
+    }
+
+    /// Copies a value out after a run.
+    pub(crate) fn fetch(
+        &mut self,
+        loc: Loc,
+        scope: &Scope,
+        feeds: &[(&str, &Value)],
+        out: &mut Tensor,
+    ) {
+        match loc {
+            Loc::Arena { .. } => match out.data_mut() {
+                Data::F32(v) => v.copy_from_slice(self.floats(loc)),
+                Data::I64(v) => v.copy_from_slice(self.ints(loc)),
+                Data::U64(v) => {
+                    v.iter_mut().zip(self.ints(loc)).for_each(|(o, i)| *o = *i as u64);
+                }
+            },
+            Loc::Persist(i) => copy(scope.at(self.persist_at[i]), out),
+            Loc::Feed(i) => {
+                if let Value::Dense(t) = feeds[i].1 {
+                    copy(t, out);
+                }
+            }
+            Loc::Rows(_) | Loc::Absent => unreachable!("fetches were checked"),
+        }
+    }
+}
+
+fn copy(from: &Tensor, to: &mut Tensor) {
+    match (from.data(), to.data_mut()) {
+        (Data::F32(a), Data::F32(b)) => b.copy_from_slice(a),
+        (Data::I64(a), Data::I64(b)) => b.copy_from_slice(a),
+        (Data::U64(a), Data::U64(b)) => b.copy_from_slice(a),
+        _ => unreachable!("the plan made the target of the same type"),
+    }
+}
+
+fn tensor_buf(t: &mut Tensor) -> Buf {
+    match t.data_mut() {
+        Data::F32(v) => Buf::F32(v.as_mut_ptr(), v.len()),
+        Data::I64(v) => Buf::I64(v.as_mut_ptr(), v.len()),
+        Data::U64(v) => Buf::U64(v.as_mut_ptr(), v.len()),
+    }
+}
+
+/// The rows of a fed value that a range is about. Kernels get feeds as inputs only, so the pointers
+/// are never written through.
+fn feed_buf(value: &Value, range: Range) -> Buf {
+    fn part<T>(v: &[T], rows: usize, range: Range) -> (*mut T, usize) {
+        // Inputs without a batch dimension are the same for every part.
+        if rows != range.total {
+            return (v.as_ptr().cast_mut(), v.len());
+        }
+        let width = v.len() / rows.max(1);
+        let slice = &v[range.first * width..(range.first + range.rows) * width];
+        (slice.as_ptr().cast_mut(), slice.len())
+    }
+    match value {
+        Value::Ragged(r) => Buf::Ragged { value: r, first: range.first, rows: range.rows },
+        Value::Dense(t) => {
+            let rows = t.shape().first().copied().unwrap_or(1);
+            match t.data() {
+                Data::F32(v) => {
+                    let (p, n) = part(v, rows, range);
+                    Buf::F32(p, n)
+                }
+                Data::I64(v) => {
+                    let (p, n) = part(v, rows, range);
+                    Buf::I64(p, n)
+                }
+                Data::U64(v) => {
+                    let (p, n) = part(v, rows, range);
+                    Buf::U64(p, n)
+                }
+            }
+        }
+    }
+}
+
+fn check_finite(op: &PlannedOp, step: u64) -> Result<(), Error> {
+    for (buf, name) in op.outs.iter().zip(&op.out_names) {
+        let values: &[f32] = match *buf {
+            // SAFETY: bound for this run and written by the kernel that has just returned.
+            Buf::F32(p, n) => unsafe { std::slice::from_raw_parts(p, n) },
+            // SAFETY: as above.
+            Buf::Rows(p) => unsafe { &(*p).values },
+            _ => continue,
+        };
+        if let Some(at) = values.iter().position(|v| !v.is_finite()) {
+            return Err(Error::NotFinite {
+                step,
+                op: op.kind.clone(),
+                var: name.clone(),
+                at,
+                value: values[at],
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! `elementwise_add`, `_sub`, `_mul`, `_div` with broadcasting, and their gradients.
+
+use regatta_ir::schema::{one, optional};
+use regatta_ir::{Error, Op, Schema, VarType};
+
+use super::broadcast::{Broadcast, broadcast_shape};
+use crate::def::{linear, no_samples, per_example, spread};
+use crate::{Batch, Grad, GradCtx, Infer, Kernel, OpDef, Sample, Spec};
+
+/// `f(x, y)`, `df/dx` and `df/dy`, the latter two as functions of `(x, y, dout)`.
+trait Binary: 'static {
+    fn f(x: f32, y: f32) -> f32;
+    fn dx(x: f32, y: f32, d: f32) -> f32;
+    fn dy(x: f32, y: f32, d: f32) -> f32;
+}
+
+struct Add;
+struct Sub;
+struct Mul;
+struct Div;
+
+impl Binary for Add {
+    #[inline(always)]
+    fn f(x: f32, y: f32) -> f32 {
+        x + y
+    }
+    #[inline(always)]
+    fn dx(_: f32, _: f32, d: f32) -> f32 {
+        d
+    }
+    #[inline(always)]
+    fn dy(_: f32, _: f32, d: f32) -> f32 {
+        d
+    }
+}
+
+impl Binary for Sub {
+    #[inline(always)]
+    fn f(x: f32, y: f32) -> f32 {
+        x - y
+    }
+    #[inline(always)]
+    fn dx(_: f32, _: f32, d: f32) -> f32 {
+        d
+    }
+    #[inline(always)]
+    fn dy(_: f32, _: f32, d: f32) -> f32 {
+        -d
+    }
+}
+
+impl Binary for Mul {
+    #[inline(always)]
+    fn f(x: f32, y: f32) -> f32 {
+        x * y
+    }
+    #[inline(always)]
+    fn dx(_: f32, y: f32, d: f32) -> f32 {
+        d * y
+    }
+    #[inline(always)]
+    fn dy(x: f32, _: f32, d: f32) -> f32 {
+        d * x
+    }
+}
+
+impl Binary for Div {
+    #[inline(always)]
+    fn f(x: f32, y: f32) -> f32 {
+        x / y
+    }
+    #[inline(always)]
+    fn dx(_: f32, y: f32, d: f32) -> f32 {
+        d / y
+    }
+    #[inline(always)]
+    fn dy(x: f32, y: f32, d: f32) -> f32 {
+        -d * x / (y * y)
+    }
+}
+
+const fn forward_def<B: Binary>(kind: &'static str, batch: fn(&Op) -> Batch) -> OpDef {
+    OpDef {
+        schema: Schema { kind, inputs: const { &[one("X"), one("Y")] }, outputs: const { &[one("Out")] }, attrs: &[] },
+        infer,
+        grad: Grad::Rule(grad),
+        kernel: forward::<B>,
+        batch,
+        samples,
+    }
+}
+
+const fn grad_def<B: Binary>(kind: &'static str) -> OpDef {
+    OpDef {
+        schema: Schema {
+            kind,
+            inputs: const { &[one("X"), one("Y"), one("dOut")] },
+            outputs: const { &[optional("dX"), optional("dY")] },
+            attrs: &[],
+        },
+        infer: infer_grad,
+        grad: Grad::None("gradients of gradients are not needed for training"),
+        kernel: backward::<B>,
+        batch: per_example,
+        samples: no_samples,
+    }
+}
+
+pub(crate) static DEFS: &[OpDef] = &[
+    forward_def::<Add>("elementwise_add", linear),
+    forward_def::<Sub>("elementwise_sub", linear),
+    forward_def::<Mul>("elementwise_mul", per_example),
+    forward_def::<Div>("elementwise_div", per_example),
+    grad_def::<Add>("elementwise_add_grad"),
+    grad_def::<Sub>("elementwise_sub_grad"),
+    grad_def::<Mul>("elementwise_mul_grad"),
+    grad_def::<Div>("elementwise_div_grad"),
+];
+
+fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
+    let (x, y) = (i.floats("X")?, i.floats("Y")?);
+    let shape = broadcast_shape(&x.shape, &y.shape)
+        .ok_or_else(|| i.wrong("Y", &format!("f32 that broadcasts with {:?}", x.shape)))?;
+    Ok(vec![VarType::f32(shape)])
+}
+
+fn infer_grad(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
+    Ok(i.op.outputs.iter().map(|(slot, _)| i.ty(&slot[1..]).clone()).collect())
+}
+
+fn grad(g: &GradCtx<'_>) -> Result<Vec<Op>, Error> {
+    let Some(dout) = g.dout("Out") else { return Ok(vec![]) };
+    if let Some(sign) = sign_of_y(g) {
+        return Ok(copies(g, &dout, sign));
+    }
+    let mut op = g
+        .grad_op()
+        .input("X", &g.op.ins("X")[0])
+        .input("Y", &g.op.ins("Y")[0])
+        .input("dOut", &dout);
+    for (slot, out) in [("X", "dX"), ("Y", "dY")] {
+        if let Some(d) = g.din(slot) {
+            op = op.output(out, &d);
+        }
+    }
+    Ok(if op.outputs.is_empty() { vec![] } else { vec![op] })
+}
+
+/// For sums and differences of equal shapes, the sign of Y: the gradients are then plain copies,
+/// which need neither input.
+fn sign_of_y(g: &GradCtx<'_>) -> Option<f64> {
+    let same = (g.ty)(g.op.input_var("X")?) == (g.ty)(g.op.input_var("Y")?);
+    match g.op.kind.as_str() {
+        "elementwise_add" if same => Some(1.0),
+        "elementwise_sub" if same => Some(-1.0),
+        _ => None,
+    }
+}
+
+fn copies(g: &GradCtx<'_>, dout: &str, sign: f64) -> Vec<Op> {
+    let copy = |slot, sign: f64| {
+        let d = g.din(slot)?;
+        let op = if sign == 1.0 { Op::new("assign") } else { Op::new("scale").attr("scale", sign) };
+        Some(op.input("X", dout).output("Out", &d))
+    };
+    [copy("X", 1.0), copy("Y", sign)].into_iter().flatten().collect()
+}
+
+fn forward<B: Binary>(s: &Spec<'_>) -> Result<Kernel, Error> {
+    let walk = Broadcast::new(&s.dims(0), &s.dims(1));
+    Ok(Box::new(move |io, _| {
+        let (x, y, out) = (io.f32(0), io.f32(1), io.out_f32(0));
+        let (n, sx, sy) = walk.inner;
+        walk.for_each_run(|o, xo, yo| {
+            let out = &mut out[o..o + n];
+            match (sx, sy) {
+                (1, 1) => {
+                    for ((o, &x), &y) in out.iter_mut().zip(&x[xo..xo + n]).zip(&y[yo..yo + n]) {
+                        *o = B::f(x, y);
+                    }
+                }
+                (1, _) => {
+                    let y = y[yo];
+                    for (o, &x) in out.iter_mut().zip(&x[xo..xo + n]) {
+                        *o = B::f(x, y);
+                    }
+                }
+                _ => {
+                    let x = x[xo];
+                    for (o, &y) in out.iter_mut().zip(&y[yo..yo + n]) {
+                        *o = B::f(x, y);
+                    }
+                }
+            }
+        });
+        Ok(())
+    }))
+}
+
+fn backward<B: Binary>(s: &Spec<'_>) -> Result<Kernel, Error> {
+    let walk = Broadcast::new(&s.dims(0), &s.dims(1));
+    let (dx, dy) = (s.out_at("dX"), s.out_at("dY"));
+    Ok(Box::new(move |io, _| {
+        let (x, y, d) = (io.f32(0), io.f32(1), io.f32(2));
+        if let Some(dx) = dx {
+            let dx = io.out_f32(dx);
+            dx.fill(0.0);
+            accumulate(&walk, x, y, d, dx, walk.inner.1, true, B::dx);
+        }
+        if let Some(dy) = dy {
+            let dy = io.out_f32(dy);
+            dy.fill(0.0);
+            accumulate(&walk, x, y, d, dy, walk.inner.2, false, B::dy);
+        }
+        Ok(())
+    }))
+}
+
+/// Adds `df(x, y, dout)` into the gradient of X or of Y, summing where that input was repeated.
+#[inline(always)]
+fn accumulate(
+    walk: &Broadcast,
+    x: &[f32],
+    y: &[f32],
+    d: &[f32],
+    grad: &mut [f32],
+    stride: usize,
+    of_x: bool,
+    df: impl Fn(f32, f32, f32) -> f32,
+) {
+    let (n, sx, sy) = walk.inner;
+    walk.for_each_run(|o, xo, yo| {
+        let to = if of_x { xo } else { yo };
+        let d = &d[o..o + n];
+        if stride == 0 {
+            let sum: f32 =
+                d.iter().enumerate().map(|(i, &d)| df(x[xo + i * sx], y[yo + i * sy], d)).sum();
+            grad[to] += sum;
+        } else {
+            let grad = &mut grad[to..to + n];
+            for (i, (g, &d)) in grad.iter_mut().zip(d).enumerate() {
+                *g += df(x[xo + i * sx], y[yo + i * sy], d);
+            }
+        }
+    });
+}
+
+fn samples() -> Vec<Sample> {
+    let pair = |name, x: &[usize], y: &[usize]| {
+        Sample::x(name, spread(x, -2.0, 2.0)).with("Y", spread(y, 0.5, 2.0))
+    };
+    vec![
+        pair("same shape", &[3, 4], &[3, 4]),
+        pair("row", &[3, 4], &[4]),
+        pair("column", &[3, 4], &[3, 1]),
+        pair("one number", &[3, 4], &[1]),
+        pair("X repeats", &[1, 4], &[3, 4]),
+        pair("both repeat", &[2, 1, 3], &[4, 1]),
+    ]
+}

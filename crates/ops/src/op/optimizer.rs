@@ -1,0 +1,227 @@
+//! Update ops, one kind per rule of `regatta-optim`, for dense and row-sparse gradients; and
+//! `lr_schedule`, which writes the learning rate of the step.
+
+use regatta_ir::schema::{AttrDef, AttrKind, any, one};
+use regatta_ir::{Attr, Error, Layout, Op, Schema, VarType};
+use regatta_optim::{
+    Adadelta, Adagrad, Adam, AdamW, Ftrl, Kernel as UpdateKernel, Lamb, LarsMomentum, Momentum, Per,
+    RmsProp, RowLoop, RowRule, RowUpdater, Rule, Schedule, Sgd, StateMut,
+};
+use regatta_tensor::{DType, RowSparse};
+
+use crate::def::{no_samples, whole};
+use crate::{Grad, Infer, Kernel, OpDef, Spec};
+
+/// Factor on the learning rate, from the parameter's own setting.
+const LR_SCALE: AttrDef = ("lr_scale", AttrKind::Float(1.0));
+
+/// A kind per rule: its attributes, and the way between a rule and an op.
+macro_rules! rules {
+    ($($kind:literal => $rule:ident { $($float:ident),* $(; $flag:ident)? }),* $(,)?) => {
+        pub(crate) static DEFS: &[OpDef] = &[
+            $(update_def($kind, &[LR_SCALE,
+                $((stringify!($float), AttrKind::RequiredFloat),)*
+                $((stringify!($flag), AttrKind::Bool(false)),)?]),)*
+            LR_SCHEDULE,
+        ];
+
+        /// The op that applies a rule, without its variables.
+        ///
+        /// # Errors
+        /// If the rule is one that programs cannot use.
+        pub fn update_op(rule: &Rule) -> Result<Op, Error> {
+            match rule {
+                $(Rule::$rule(r) => {
+                    let op = Op::new($kind);
+                    $(let op = op.attr(stringify!($float), exact(r.$float));)*
+                    $(let op = op.attr(stringify!($flag), r.$flag);)?
+                    let _ = r;
+                    Ok(op)
+                })*
+                other => Err(Error::Pass {
+                    pass: "optimizer".into(),
+                    reason: format!("{other:?} is not a rule for programs"),
+                }),
+            }
+        }
+
+        fn rule_of(op: &Op) -> Result<Rule, Error> {
+            match op.kind.as_str() {
+                $($kind => Ok(Rule::$rule($rule {
+                    $($float: op.float(stringify!($float))? as f32,)*
+                    $($flag: op.bool(stringify!($flag))?,)?
+                })),)*
+                other => unreachable!("{other} is not an update op"),
+            }
+        }
+    };
+}
+
+rules! {
+    "sgd" => Sgd {},
+    "momentum" => Momentum { mu; nesterov },
+    "adagrad" => Adagrad { epsilon, initial_accumulator },
+    "adam" => Adam { beta1, beta2, epsilon },
+    "adamw" => AdamW { beta1, beta2, epsilon, weight_decay },
+    "rmsprop" => RmsProp { rho, epsilon, momentum; centered },
+    "adadelta" => Adadelta { rho, epsilon },
+    "ftrl" => Ftrl { l1, l2, lr_power },
+    "lamb" => Lamb { beta1, beta2, epsilon, weight_decay },
+    "lars_momentum" => LarsMomentum { mu, coeff, weight_decay, epsilon },
+}
+
+/// The decimal that prints like the float: 0.9, not 0.8999999761581421.
+fn exact(x: f32) -> Attr {
+    Attr::Float(x.to_string().parse().expect("a printed float can be read"))
+}
+
+const fn update_def(kind: &'static str, attrs: &'static [AttrDef]) -> OpDef {
+    OpDef {
+        schema: Schema {
+            kind,
+            inputs: const { &[one("Param"), one("Grad"), one("LearningRate"), any("States")] },
+            outputs: const { &[one("ParamOut"), any("StatesOut")] },
+            attrs,
+        },
+        infer,
+        grad: Grad::None("an update is not differentiated"),
+        kernel: update,
+        batch: whole,
+        samples: no_samples,
+    }
+}
+
+fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
+    let param = i.floats("Param")?;
+    let grad = i.ty("Grad");
+    if grad.shape != param.shape || grad.dtype != DType::F32 || grad.layout == Layout::Ragged {
+        return Err(i.wrong("Grad", &format!("the gradient of {param}")));
+    }
+    i.expect("LearningRate", &VarType::f32([1]))?;
+    let rule = rule_of(i.op)?;
+    rule.validate().map_err(|e| i.bad_attr("rule", e.to_string()))?;
+    let n = param.numel().ok_or_else(|| i.wrong("Param", "f32 of known size"))?;
+    let wanted = rule.states();
+    let given = i.many("States");
+    if given.len() != wanted.len() {
+        let names: Vec<_> = wanted.iter().map(|s| s.name).collect();
+        return Err(Error::Slot {
+            op: i.op.kind.clone(),
+            slot: "States".into(),
+            reason: format!("holds {} variables, but takes {names:?}", given.len()),
+        });
+    }
+    for (k, (have, want)) in given.iter().zip(&wanted).enumerate() {
+        if have.numel() != Some(want.len_for(n)) {
+            return Err(Error::Type {
+                op: i.op.kind.clone(),
+                slot: "States".into(),
+                var: i.op.ins("States")[k].clone(),
+                expected: format!("{} floats ({})", want.len_for(n), want.name),
+                actual: have.to_string(),
+            });
+        }
+    }
+    Ok(std::iter::once(param).chain(given).cloned().collect())
+}
+
+fn update(s: &Spec<'_>) -> Result<Kernel, Error> {
+    let rule = rule_of(s.op)?;
+    let lr_scale = s.op.float("lr_scale")? as f32;
+    let n_states = s.op.ins("States").len();
+    let per: Vec<Per> = rule.states().iter().map(|state| state.per).collect();
+    Ok(Box::new(move |io, _| {
+        let lr = io.f32(2)[0] * lr_scale;
+        let w = io.out_f32(0);
+        let states: StateMut<'_> = (0..n_states).map(|i| io.out_f32(1 + i)).collect();
+        if io.is_rows(1) {
+            let rows = LazyRows { w, grad: io.rows(1), states, per: &per };
+            rule.run_rows(lr, rows);
+        } else {
+            rule.update(lr, w, io.f32(1), states);
+        }
+        Ok(())
+    }))
+}
+
+/// Updates only the rows that the gradient names. States per element are those of the row; states
+/// per parameter (the powers of Adam's betas) advance once per step.
+struct LazyRows<'a> {
+    w: &'a mut [f32],
+    grad: &'a RowSparse,
+    states: StateMut<'a>,
+    per: &'a [Per],
+}
+
+impl RowLoop for LazyRows<'_> {
+    #[inline(always)]
+    fn run<K: UpdateKernel>(self, update: RowUpdater<'_, K>) {
+        let width = self.grad.width;
+        let mut slices = self.states.into_slices();
+        for (row, g) in self.grad.iter() {
+            let at = row as usize * width;
+            let mut scalars = [[0.0f32; 1]; regatta_optim::MAX_STATES];
+            let states = slices.iter_mut().zip(self.per).zip(&mut scalars).map(
+                |((state, per), scalar)| match per {
+                    Per::Element => &mut state[at..at + width],
+                    Per::Scalar => {
+                        scalar[0] = state[0];
+                        scalar.as_mut_slice()
+                    }
+                },
+            );
+            update.with_states(&mut self.w[at..at + width], g, states.collect());
+        }
+        // An update of no weights moves the scalar states on.
+        let scalars = slices.iter_mut().zip(self.per).map(|(state, per)| match per {
+            Per::Element => &mut state[..0],
+            Per::Scalar => &mut state[..],
+        });
+        update.with_states(&mut [], &[], scalars.collect());
+    }
+}
+
+const LR_SCHEDULE: OpDef = OpDef {
+    schema: Schema {
+        kind: "lr_schedule",
+        inputs: &[one("Step"), one("LearningRate")],
+        outputs: &[one("StepOut"), one("LearningRateOut")],
+        attrs: &[("base", AttrKind::RequiredFloat), ("schedule", AttrKind::RequiredStr)],
+    },
+    infer: |i| {
+        i.expect("Step", &VarType::dense(DType::I64, [1]))?;
+        i.expect("LearningRate", &VarType::f32([1]))?;
+        let schedule = schedule_of(i.op)?;
+        schedule
+            .validate(i.op.float("base")?)
+            .map_err(|e| i.bad_attr("schedule", e.to_string()))?;
+        Ok(vec![i.ty("Step").clone(), i.ty("LearningRate").clone()])
+    },
+    grad: Grad::None("a schedule is not differentiated"),
+    kernel: |s| {
+        let (schedule, base) = (schedule_of(s.op)?, s.op.float("base")?);
+        let kernel: Kernel = Box::new(move |io, _| {
+            let step = &mut io.out_i64(0)[0];
+            io.out_f32(1)[0] = schedule.lr(base, *step as u64);
+            *step += 1;
+            Ok(())
+        });
+        Ok(kernel)
+    },
+    batch: whole,
+    samples: no_samples,
+};
+
+fn schedule_of(op: &Op) -> Result<Schedule, Error> {
+    serde_json::from_str(op.str("schedule")?).map_err(|e| Error::Attr {
+        op: op.kind.clone(),
+        attr: "schedule".into(),
+        reason: format!("is no schedule: {e}"),
+    })
+}
+
+/// The op that writes the learning rate of a step, without its variables.
+pub fn schedule_op(base: f64, schedule: &Schedule) -> Op {
+    let text = serde_json::to_string(schedule).expect("a schedule can be written");
+    Op::new("lr_schedule").attr("base", base).attr("schedule", text)
+}

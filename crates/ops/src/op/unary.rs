@@ -1,0 +1,223 @@
+//! Functions of one element: `relu`, `tanh`, `sigmoid`, ... and their gradients.
+//!
+//! Each entry of the table gives the function, its derivative as a factor of `dOut`, and whether
+//! that derivative is a function of the input or of the output.
+
+use regatta_ir::schema::{AttrDef, AttrKind, one};
+use regatta_ir::{Error, Op, Schema, VarType};
+use regatta_kernels::{backward, simd, unary as k};
+
+use crate::def::{no_samples, per_example, spread};
+use crate::{Grad, GradCtx, Infer, Kernel, OpDef, Sample, Spec};
+
+/// Up to two float attributes of an element-wise function, in the order of its schema.
+type Params = [f32; 2];
+
+fn params(op: &Op, names: &[&str]) -> Result<Params, Error> {
+    let mut values = [0.0; 2];
+    for (value, name) in values.iter_mut().zip(names) {
+        *value = op.float(name)? as f32;
+    }
+    Ok(values)
+}
+
+fn same_type(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
+    Ok(vec![i.floats("X")?.clone()])
+}
+
+/// The gradient has the type of `dOut`, whichever forward variable the rule uses.
+fn grad_type(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
+    Ok(vec![i.floats("dOut")?.clone()])
+}
+
+/// A forward and a gradient definition from: kind, attributes, which variable the derivative
+/// needs, `f(x, params, out)`, `df(saved, dout, params, dx)`, and the range of the sample.
+macro_rules! unary {
+    ($kind:literal, $grad_kind:literal, [$($attr:literal = $default:expr),*], $saved:literal,
+     $forward:expr, $backward:expr, $samples:expr) => {
+        [
+            OpDef {
+                schema: Schema {
+                    kind: $kind,
+                    inputs: &[one("X")],
+                    outputs: &[one("Out")],
+                    attrs: { const A: &[AttrDef] = &[$(($attr, AttrKind::Float($default))),*]; A },
+                },
+                infer: same_type,
+                grad: Grad::Rule(|g: &GradCtx<'_>| Ok(g.unary(&[$saved]))),
+                kernel: |s: &Spec<'_>| {
+                    let p = params(s.op, &[$($attr),*])?;
+                    let forward: fn(&[f32], Params, &mut [f32]) = $forward;
+                    let kernel: Kernel = Box::new(move |io, _| {
+                        forward(io.f32(0), p, io.out_f32(0));
+                        Ok(())
+                    });
+                    Ok(kernel)
+                },
+                batch: per_example,
+                samples: $samples,
+            },
+            OpDef {
+                schema: Schema {
+                    kind: $grad_kind,
+                    inputs: &[one($saved), one("dOut")],
+                    outputs: &[one("dX")],
+                    attrs: { const A: &[AttrDef] = &[$(($attr, AttrKind::Float($default))),*]; A },
+                },
+                infer: grad_type,
+                grad: Grad::None("gradients of gradients are not needed for training"),
+                kernel: |s: &Spec<'_>| {
+                    let p = params(s.op, &[$($attr),*])?;
+                    let backward: fn(&[f32], &[f32], Params, &mut [f32]) = $backward;
+                    let kernel: Kernel = Box::new(move |io, _| {
+                        backward(io.f32(0), io.f32(1), p, io.out_f32(0));
+                        Ok(())
+                    });
+                    Ok(kernel)
+                },
+                batch: per_example,
+                samples: no_samples,
+            },
+        ]
+    };
+}
+
+simd! {
+    fn leaky_relu(x: &[f32], p: Params, y: &mut [f32]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = if x > 0.0 { x } else { p[0] * x };
+        }
+    }
+}
+simd! {
+    fn leaky_relu_grad(x: &[f32], d: &[f32], p: Params, dx: &mut [f32]) {
+        for ((dx, &x), &d) in dx.iter_mut().zip(x).zip(d) {
+            *dx = if x > 0.0 { d } else { p[0] * d };
+        }
+    }
+}
+simd! {
+    fn log_grad(x: &[f32], d: &[f32], _p: Params, dx: &mut [f32]) {
+        for ((dx, &x), &d) in dx.iter_mut().zip(x).zip(d) {
+            *dx = d / x;
+        }
+    }
+}
+simd! {
+    fn multiply(y: &[f32], d: &[f32], _p: Params, dx: &mut [f32]) {
+        for ((dx, &y), &d) in dx.iter_mut().zip(y).zip(d) {
+            *dx = d * y;
+        }
+    }
+}
+simd! {
+    fn sqrt(x: &[f32], _p: Params, y: &mut [f32]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = x.sqrt();
+        }
+    }
+}
+simd! {
+    fn sqrt_grad(y: &[f32], d: &[f32], _p: Params, dx: &mut [f32]) {
+        for ((dx, &y), &d) in dx.iter_mut().zip(y).zip(d) {
+            *dx = d * 0.5 / y;
+        }
+    }
+}
+simd! {
+    fn square(x: &[f32], _p: Params, y: &mut [f32]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = x * x;
+        }
+    }
+}
+simd! {
+    fn square_grad(x: &[f32], d: &[f32], _p: Params, dx: &mut [f32]) {
+        for ((dx, &x), &d) in dx.iter_mut().zip(x).zip(d) {
+            *dx = d * 2.0 * x;
+        }
+    }
+}
+simd! {
+    fn abs(x: &[f32], _p: Params, y: &mut [f32]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = x.abs();
+        }
+    }
+}
+simd! {
+    fn abs_grad(x: &[f32], d: &[f32], _p: Params, dx: &mut [f32]) {
+        for ((dx, &x), &d) in dx.iter_mut().zip(x).zip(d) {
+            *dx = if x > 0.0 { d } else if x < 0.0 { -d } else { 0.0 };
+        }
+    }
+}
+simd! {
+    fn clip(x: &[f32], p: Params, y: &mut [f32]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            // Written so that NaN passes through and is not hidden by the bounds.
+            *y = if x < p[0] { p[0] } else if x > p[1] { p[1] } else { x };
+        }
+    }
+}
+simd! {
+    fn clip_grad(x: &[f32], d: &[f32], p: Params, dx: &mut [f32]) {
+        for ((dx, &x), &d) in dx.iter_mut().zip(x).zip(d) {
+            *dx = if x >= p[0] && x <= p[1] { d } else { 0.0 };
+        }
+    }
+}
+
+fn pow(x: &[f32], p: Params, y: &mut [f32]) {
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = x.powf(p[0]);
+    }
+}
+
+fn pow_grad(x: &[f32], d: &[f32], p: Params, dx: &mut [f32]) {
+    for ((dx, &x), &d) in dx.iter_mut().zip(x).zip(d) {
+        *dx = d * p[0] * x.powf(p[0] - 1.0);
+    }
+}
+
+fn both_signs() -> Vec<Sample> {
+    vec![Sample::x("both signs", spread(&[3, 5], -2.0, 2.0))]
+}
+
+fn positive() -> Vec<Sample> {
+    vec![Sample::x("positive", spread(&[3, 5], 0.5, 2.0))]
+}
+
+static RELU: [OpDef; 2] = unary!("relu", "relu_grad", [], "Out",
+    |x, _, y| k::relu(x, y),
+    |y, d, _, dx| backward::relu_backward(y, d, dx), both_signs);
+static TANH: [OpDef; 2] = unary!("tanh", "tanh_grad", [], "Out",
+    |x, _, y| k::tanh(x, y),
+    |y, d, _, dx| backward::tanh_backward(y, d, dx), both_signs);
+static SIGMOID: [OpDef; 2] = unary!("sigmoid", "sigmoid_grad", [], "Out",
+    |x, _, y| k::sigmoid(x, y),
+    |y, d, _, dx| backward::sigmoid_backward(y, d, dx), both_signs);
+static GELU: [OpDef; 2] = unary!("gelu", "gelu_grad", [], "X",
+    |x, _, y| k::gelu(x, y),
+    |x, d, _, dx| backward::gelu_backward(x, d, dx), both_signs);
+static LEAKY_RELU: [OpDef; 2] = unary!("leaky_relu", "leaky_relu_grad", ["alpha" = 0.02], "X",
+    leaky_relu, leaky_relu_grad, both_signs);
+static LOG: [OpDef; 2] = unary!("log", "log_grad", [], "X", |x, _, y| k::log(x, y), log_grad, positive);
+static EXP: [OpDef; 2] = unary!("exp", "exp_grad", [], "Out", |x, _, y| k::exp(x, y), multiply, both_signs);
+static SQRT: [OpDef; 2] = unary!("sqrt", "sqrt_grad", [], "Out", sqrt, sqrt_grad, positive);
+static SQUARE: [OpDef; 2] = unary!("square", "square_grad", [], "X", square, square_grad, both_signs);
+static ABS: [OpDef; 2] = unary!("abs", "abs_grad", [], "X", abs, abs_grad, both_signs);
+static CLIP: [OpDef; 2] = unary!("clip", "clip_grad", ["min" = f64::NEG_INFINITY, "max" = f64::INFINITY],
+    "X", clip, clip_grad,
+    || vec![Sample::x("some clipped", spread(&[3, 5], -2.0, 2.0)).attr("min", -1.0).attr("max", 0.7)]);
+static POW: [OpDef; 2] = unary!("pow", "pow_grad", ["factor" = 1.0], "X", pow, pow_grad,
+    || vec![Sample::x("cubic root of cubes", spread(&[3, 5], 0.5, 2.0)).attr("factor", 1.7)]);
+
+/// All functions of one element.
+pub(crate) fn defs() -> impl Iterator<Item = &'static OpDef> {
+    [
+        &RELU, &TANH, &SIGMOID, &GELU, &LEAKY_RELU, &LOG, &EXP, &SQRT, &SQUARE, &ABS, &CLIP, &POW,
+    ]
+    .into_iter()
+    .flatten()
+}

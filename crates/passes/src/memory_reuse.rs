@@ -1,0 +1,123 @@
+//! Lets temporaries share memory: a variable takes the buffer of one that is no longer needed.
+
+use std::collections::{HashMap, HashSet};
+
+use regatta_ir::{Error, Layout, Origin, Program, VarDef, VarType};
+
+use crate::checked;
+
+/// What must keep its own memory.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryReuse {
+    /// Variables that are read after the run, such as fetched ones.
+    pub skip: Vec<String>,
+    /// Keep all gradients, for instance because they are sent away while the step goes on.
+    pub skip_grads: bool,
+    /// The batch size that bytes are reported for.
+    pub batch: usize,
+}
+
+/// Bytes of all temporaries, each with its own memory and with shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryReport {
+    /// Each with its own.
+    pub before: usize,
+    /// Shared.
+    pub after: usize,
+}
+
+/// Assigns temporaries to buffers (`buffer=b0` in the text form) so that two share one only if the
+/// first is not read after the second is written.
+///
+/// # Errors
+/// If a variable to skip is unknown.
+pub fn memory_reuse(
+    program: &Program,
+    options: &MemoryReuse,
+) -> Result<(Program, MemoryReport), Error> {
+    for name in &options.skip {
+        program.block().var(name, "memory_reuse")?;
+    }
+    let mut program = program.clone();
+    let batch = options.batch.max(1);
+    let keep: HashSet<&str> = options.skip.iter().map(String::as_str).collect();
+    let lives = lifetimes(&program);
+    let shared = |v: &VarDef| {
+        v.origin == Origin::Temp
+            && v.ty.layout == Layout::Dense
+            && !keep.contains(v.name.as_str())
+            && !(options.skip_grads && v.name.contains("@GRAD"))
+            && lives.contains_key(v.name.as_str())
+    };
+    let block = program.block();
+    let before = block
+        .vars
+        .values()
+        .filter(|v| v.origin == Origin::Temp && v.ty.layout == Layout::Dense)
+        .map(|v| bytes(&v.ty, batch))
+        .sum();
+    let own: usize = block
+        .vars
+        .values()
+        .filter(|v| v.origin == Origin::Temp && v.ty.layout == Layout::Dense && !shared(v))
+        .map(|v| bytes(&v.ty, batch))
+        .sum();
+
+    let mut by_birth: Vec<(&VarDef, Life)> =
+        block.vars.values().filter(|v| shared(v)).map(|v| (v, lives[v.name.as_str()])).collect();
+    by_birth.sort_by_key(|(_, life)| life.born);
+    let mut buffers: Vec<Buffer> = Vec::new();
+    let mut assigned: HashMap<String, usize> = HashMap::new();
+    for (var, life) in by_birth {
+        let size = bytes(&var.ty, batch);
+        let free = |b: &Buffer| b.free_after < life.born;
+        // The free buffer that fits best; failing that, the largest free one, grown.
+        let fit = (0..buffers.len())
+            .filter(|&b| free(&buffers[b]))
+            .min_by_key(|&b| match buffers[b].bytes {
+                have if have >= size => (0, have - size),
+                have => (1, size - have),
+            });
+        let at = fit.unwrap_or_else(|| {
+            buffers.push(Buffer::default());
+            buffers.len() - 1
+        });
+        buffers[at].bytes = buffers[at].bytes.max(size);
+        buffers[at].free_after = life.last_use;
+        assigned.insert(var.name.clone(), at);
+    }
+    let after = own + buffers.iter().map(|b| b.bytes).sum::<usize>();
+    for var in program.block_mut().vars.values_mut() {
+        var.buffer = assigned.get(&var.name).map(|b| format!("b{b}"));
+    }
+    Ok((checked(program)?, MemoryReport { before, after }))
+}
+
+#[derive(Default)]
+struct Buffer {
+    bytes: usize,
+    /// The last op that uses the variable that is in it now.
+    free_after: usize,
+}
+
+/// First and last op that touches a variable.
+#[derive(Debug, Clone, Copy)]
+struct Life {
+    born: usize,
+    last_use: usize,
+}
+
+fn lifetimes(program: &Program) -> HashMap<&str, Life> {
+    let mut lives: HashMap<&str, Life> = HashMap::new();
+    for (i, op) in program.block().ops.iter().enumerate() {
+        for var in op.input_vars().chain(op.output_vars()) {
+            lives.entry(var).or_insert(Life { born: i, last_use: i }).last_use = i;
+        }
+    }
+    lives
+}
+
+fn bytes(ty: &VarType, batch: usize) -> usize {
+    let dims = ty.shape.iter().map(|&d| usize::try_from(d).unwrap_or(batch));
+    dims.product::<usize>() * ty.dtype.size()
+}
