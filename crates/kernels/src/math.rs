@@ -34,7 +34,7 @@ const ROUND: f32 = 12_582_912.0;
 const LN_2_HIGH: f32 = 0.693_359_4;
 const LN_2_LOW: f32 = -0.000_212_194_44;
 /// The standard normal density at 0, `1 / sqrt(2 pi)`.
-const DENSITY_AT_0: f32 = 0.398_942_28;
+const DENSITY_AT_0: f32 = 0.398_942_3;
 
 /// Evaluates a polynomial, lowest coefficient first.
 #[inline(always)]

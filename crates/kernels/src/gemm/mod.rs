@@ -2,8 +2,8 @@
 //!
 //! One function, [`gemm`]. Row-major operands with leading dimensions go in, either may be
 //! transposed; a row-major block of C comes out. The way is chosen by shape: products with one side
-//! of at most four go through `thin`, all others through `driver`, which packs blocks and calls a
-//! 6 x 16 micro-kernel of `avx2` or `portable`.
+//! of at most four go through `thin`, those over a depth of at most four through `flat`, all others
+//! through `driver`, which packs blocks and calls a 6 x 16 micro-kernel of `avx2` or `portable`.
 //!
 //! ```
 //! use regatta_kernels::gemm::{Act, Epilogue, GemmScratch, Mat, gemm};
@@ -20,6 +20,7 @@
 mod avx2;
 mod driver;
 mod finish;
+mod flat;
 mod pack;
 mod portable;
 mod scratch;
@@ -124,6 +125,10 @@ unsafe fn run_avx2(problem: &Problem, c: &mut [f32], scratch: &mut GemmScratch) 
         // SAFETY: the features are the caller's promise, the short side was just compared.
         unsafe { thin::run(problem, c, scratch) };
         finish::apply(problem, c);
+    } else if problem.k <= flat::MAX_DEPTH {
+        // SAFETY: the features are the caller's promise.
+        unsafe { flat::run_avx2(problem, c, scratch) };
+        finish::apply(problem, c);
     } else {
         // SAFETY: the features are the caller's promise.
         unsafe { driver::run(problem, c, &KERNELS, scratch) };
@@ -140,6 +145,9 @@ fn run_portable(problem: &Problem, c: &mut [f32], scratch: &mut GemmScratch) {
     };
     if is_empty(problem) {
         finish::empty_product(problem, c);
+    } else if problem.k <= flat::MAX_DEPTH {
+        flat::run_portable(problem, c, scratch);
+        finish::apply(problem, c);
     } else {
         // SAFETY: portable kernels need no CPU features.
         unsafe { driver::run(problem, c, &KERNELS, scratch) };
