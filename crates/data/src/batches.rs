@@ -1,0 +1,241 @@
+//! The end of the queue that training holds: one pass over a dataset, batch by batch.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::read::ReadContext;
+use crate::stages::Stage;
+use crate::{BadLines, Batch, Error, FileRead, Records, Schema, Source, Stages};
+
+/// How far a pass has come: what has been handed out by [`Batches::next`]. A dataset resumes from it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Batches handed out.
+    pub batches: u64,
+    /// Examples in them.
+    pub examples: u64,
+    /// How far each file has been used, by its index in the source.
+    pub files: BTreeMap<usize, FilePosition>,
+}
+
+/// How far one file has been used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FilePosition {
+    /// Records of the file that have been handed out.
+    pub records: u64,
+    /// The line of the last one, from 1.
+    pub line: u64,
+    /// Whether that was the whole file.
+    pub done: bool,
+}
+
+impl Position {
+    fn advance(&mut self, batch: &Batch) {
+        self.batches += 1;
+        self.examples += batch.examples() as u64;
+        for read in batch.reads() {
+            let FileRead { file, records, line, done } = *read;
+            self.files.insert(file, FilePosition { records, line, done });
+        }
+    }
+}
+
+/// What the threads of a pass share with its [`Batches`].
+pub(crate) struct Shared {
+    pub(crate) context: Arc<ReadContext>,
+    pub(crate) schema: Schema,
+    /// Buffers of batches that training has given back.
+    pool: Mutex<Vec<Records>>,
+    pool_capacity: usize,
+}
+
+impl Shared {
+    /// Empty records, with the memory of an earlier batch if there is one.
+    pub(crate) fn take_records(&self) -> Records {
+        let recycled = self.pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        recycled.unwrap_or_else(|| Records::new(&self.schema))
+    }
+
+    pub(crate) fn give_back(&self, mut records: Records) {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if pool.len() < self.pool_capacity {
+            records.clear();
+            pool.push(records);
+        }
+    }
+}
+
+/// The reader threads' end of the queue.
+#[derive(Clone)]
+pub(crate) struct Output {
+    pub(crate) shared: Arc<Shared>,
+    queue: SyncSender<Result<Batch, Error>>,
+}
+
+impl Output {
+    /// Queues the records as a batch. Returns false when the pass has been stopped.
+    pub(crate) fn send(&self, records: Records, reads: Vec<FileRead>) -> bool {
+        let timers = &self.shared.context.timers;
+        let batch = timers.time(Stage::Batch, || Batch::assemble(records, reads));
+        timers.time(Stage::Blocked, || self.queue.send(Ok(batch))).is_ok() && !self.stopped()
+    }
+
+    /// Ends the pass with an error, which stops the other threads too.
+    pub(crate) fn fail(&self, error: Error) {
+        // Errors after a stop are its consequence, such as a killed pipe command.
+        if !self.stopped() {
+            self.shared.context.children.stop();
+            let _ = self.queue.send(Err(error));
+        }
+    }
+
+    pub(crate) fn stopped(&self) -> bool {
+        self.shared.context.stopped()
+    }
+}
+
+/// One pass over a dataset. Threads behind it read ahead into a bounded queue; dropping it stops
+/// them and ends their pipe commands.
+pub struct Batches {
+    /// `None` once the pass has ended.
+    queue: Option<Receiver<Result<Batch, Error>>>,
+    threads: Vec<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    position: Position,
+    /// For the message when nothing came.
+    describe: String,
+    failed: bool,
+    /// Whether the pass began at the start of the data.
+    from_start: bool,
+    batch_size: usize,
+}
+
+impl Batches {
+    /// Starts `threads`, each of which sends into the queue of `capacity` batches.
+    pub(crate) fn start<F>(
+        source: &Source,
+        batch_size: usize,
+        capacity: usize,
+        from: &Position,
+        threads: Vec<F>,
+    ) -> Batches
+    where
+        F: FnOnce(&Output) -> Result<(), Error> + Send + 'static,
+    {
+        let capacity = capacity.max(1);
+        let (sender, queue) = sync_channel(capacity);
+        let shared = Arc::new(Shared {
+            context: ReadContext::new(source),
+            schema: source.schema().clone(),
+            pool: Mutex::default(),
+            pool_capacity: capacity + 2 * threads.len() + 2,
+        });
+        let spawn = |(i, work): (usize, F)| {
+            let output = Output { shared: shared.clone(), queue: sender.clone() };
+            let run = move || work(&output).unwrap_or_else(|error| output.fail(error));
+            std::thread::Builder::new()
+                .name(format!("reader-{i}"))
+                .spawn(run)
+                .expect("the system starts threads")
+        };
+        let threads = threads.into_iter().enumerate().map(spawn).collect();
+        Batches {
+            queue: Some(queue),
+            threads,
+            shared,
+            position: from.clone(),
+            describe: source.describe(),
+            failed: false,
+            from_start: from.examples == 0,
+            batch_size,
+        }
+    }
+
+    /// The next batch; waits for it if need be. `None` at the end of the pass.
+    ///
+    /// # Errors
+    /// Whatever a reader met; all of them stop then. A pass over data without any example, or with
+    /// too few for a batch when incomplete ones are dropped, is an error too.
+    #[expect(clippy::should_implement_trait, reason = "`?` on the result is the common use")]
+    pub fn next(&mut self) -> Result<Option<Batch>, Error> {
+        if self.failed {
+            return Err(Error::Stopped);
+        }
+        let Some(queue) = &self.queue else { return Ok(None) };
+        let timers = &self.shared.context.timers;
+        match timers.time(Stage::Wait, || queue.recv()) {
+            Ok(Ok(batch)) => {
+                self.position.advance(&batch);
+                Ok(Some(batch))
+            }
+            Ok(Err(error)) => self.fail(error),
+            Err(_) => self.finish(),
+        }
+    }
+
+    /// Gives the buffers of a used batch back to the readers.
+    pub fn recycle(&mut self, batch: Batch) {
+        if batch.schema() == &self.shared.schema {
+            self.shared.give_back(batch.into_records());
+        }
+    }
+
+    /// How far the pass has come, counting the batches that `next` has handed out.
+    pub fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// Where the time has gone so far.
+    pub fn stages(&self) -> Stages {
+        self.shared.context.timers.stages()
+    }
+
+    /// The malformed lines that were skipped so far.
+    pub fn bad_lines(&self) -> BadLines {
+        self.shared.context.bad_lines()
+    }
+
+    fn fail(&mut self, error: Error) -> Result<Option<Batch>, Error> {
+        self.failed = true;
+        self.stop();
+        Err(error)
+    }
+
+    /// All threads have let go of the queue: either all is read, or one of them panicked.
+    fn finish(&mut self) -> Result<Option<Batch>, Error> {
+        self.queue = None;
+        for thread in std::mem::take(&mut self.threads) {
+            if let Err(panic) = thread.join() {
+                return self.fail(Error::Panic(panic_text(panic.as_ref())));
+            }
+        }
+        if self.from_start && self.position.batches == 0 {
+            let why = format!("no examples, or fewer than one batch of {}", self.batch_size);
+            return self.fail(Error::NoExamples { files: self.describe.clone(), why });
+        }
+        Ok(None)
+    }
+
+    fn stop(&mut self) {
+        self.shared.context.children.stop();
+        // Threads that wait for room in the queue see that it is gone.
+        self.queue = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| s.to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}

@@ -1,0 +1,89 @@
+//! Which files there are, and which of them a worker reads.
+
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+
+/// All regular files of a directory in the order of their names. Hidden files (a leading dot) and
+/// sub-directories are left out.
+///
+/// # Errors
+/// If the directory does not exist, cannot be read or holds no such file; each names the path.
+pub fn list_files(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>, Error> {
+    let dir = dir.as_ref();
+    if !dir.is_dir() {
+        return Err(Error::MissingDirectory(dir.to_path_buf()));
+    }
+    let fail = |source| Error::io(dir, source);
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        // `is_file` follows links, as a data directory is often made of them.
+        if !hidden && entry.path().is_file() {
+            files.push(entry.path());
+        }
+    }
+    if files.is_empty() {
+        return Err(Error::NoFiles(dir.display().to_string()));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The files of one worker out of `n_workers`: contiguous blocks, and the first
+/// `files.len() % n_workers` workers get one more than the others.
+///
+/// # Panics
+/// If `worker` is not below `n_workers`.
+pub fn split_file_list<T>(files: &[T], worker: usize, n_workers: usize) -> &[T] {
+    &files[split_range(files.len(), worker, n_workers)]
+}
+
+/// The same for indices.
+pub(crate) fn split_range(n: usize, worker: usize, n_workers: usize) -> std::ops::Range<usize> {
+    assert!(worker < n_workers, "worker {worker} of {n_workers}");
+    let (size, more) = (n / n_workers, n % n_workers);
+    let start = worker * size + worker.min(more);
+    start..start + size + usize::from(worker < more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_first_workers_get_one_more() {
+        let files: Vec<usize> = (0..7).collect();
+        let of = |w| split_file_list(&files, w, 3);
+        assert_eq!((of(0), of(1), of(2)), (&[0, 1, 2][..], &[3, 4][..], &[5, 6][..]));
+    }
+
+    proptest! {
+        #[test]
+        fn every_file_goes_to_exactly_one_worker(n in 0usize..200, workers in 1usize..40) {
+            let files: Vec<usize> = (0..n).collect();
+            let parts: Vec<&[usize]> = (0..workers).map(|w| split_file_list(&files, w, workers)).collect();
+            prop_assert_eq!(&parts.concat(), &files);
+            prop_assert!(parts.windows(2).all(|p| p[0].len() >= p[1].len()));
+            prop_assert!(parts[0].len() - parts[workers - 1].len() <= 1);
+        }
+    }
+
+    #[test]
+    fn hidden_files_and_directories_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["b.txt", "a.txt", ".hidden"] {
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        let names: Vec<_> = list_files(dir.path()).unwrap();
+        assert_eq!(names, [dir.path().join("a.txt"), dir.path().join("b.txt")]);
+        let sub = dir.path().join("sub");
+        let empty = list_files(&sub).unwrap_err().to_string();
+        assert_eq!(empty, format!("{}: no data files", sub.display()));
+        let missing = list_files(sub.join("no")).unwrap_err().to_string();
+        assert_eq!(missing, format!("{}: no such data directory", sub.join("no").display()));
+    }
+}

@@ -1,0 +1,128 @@
+//! Formats: from the bytes of a line to a record. One format per file.
+
+mod analogy;
+mod columns;
+mod criteo;
+mod criteo_raw;
+mod dictionary;
+mod multislot;
+#[cfg(feature = "parquet")]
+pub(crate) mod parquet;
+mod skip_gram;
+mod table;
+mod write;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use columns::{Column, ColumnFrom, ColumnRead, feature_hash};
+pub use criteo::Criteo;
+pub use criteo_raw::{CriteoRaw, DenseTransform};
+pub use dictionary::Dictionary;
+pub use skip_gram::{SkipGram, Tokens};
+pub use table::Table;
+pub use write::{TextFormat, write_records};
+
+pub(crate) use skip_gram::Expander;
+
+use crate::{Error, LineError, Records, Schema};
+
+/// Turns lines into records. One parser reads one file from its beginning to its end.
+pub trait LineParser: Send {
+    /// Appends the records of a line, of which there may be none or several. `number` counts lines
+    /// from 1; blank lines are counted but never passed.
+    ///
+    /// # Errors
+    /// If the line does not follow the format. What was written of its record is dropped by the
+    /// caller.
+    fn parse_line(
+        &mut self,
+        number: u64,
+        line: &[u8],
+        out: &mut Records,
+    ) -> Result<(), Box<LineError>>;
+}
+
+/// Names what is being read, for formats that draw random numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartKey {
+    /// The pass over the data (the epoch).
+    pub pass: u64,
+    /// Index of the file in the whole file list, before any split between workers.
+    pub file: u64,
+}
+
+/// Makes a parser for each file.
+pub type MakeParser = Arc<dyn Fn(&Schema, PartKey) -> Box<dyn LineParser> + Send + Sync>;
+
+/// How the bytes of a file stand for records.
+///
+/// In all text formats, blank lines are skipped and lines may end in `\r\n`.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum Format {
+    /// For each slot in the order of the schema: a count, then that many values.
+    MultiSlot,
+    /// PaddleRec's `click:0 dense_feature:0.5 1:737395 ...`.
+    Criteo(Criteo),
+    /// The 40 tab-separated columns of the original Criteo logs.
+    CriteoRaw(CriteoRaw),
+    /// CSV or TSV with a map from columns to slots.
+    Table(Table),
+    /// Lines of words for skip-gram with negative sampling.
+    SkipGram(SkipGram),
+    /// Four words per line, for word2vec's analogy test.
+    Analogy(Arc<Dictionary>),
+    /// Parquet with a map from columns to slots.
+    #[cfg(feature = "parquet")]
+    Parquet(Vec<Column>),
+    /// A parser of the caller.
+    Custom(MakeParser),
+}
+
+impl Format {
+    /// Checks that the format can fill the slots.
+    pub(crate) fn check(&self, schema: &Schema) -> Result<(), Error> {
+        match self {
+            Format::MultiSlot | Format::Custom(_) => Ok(()),
+            Format::Criteo(format) => format.check(schema),
+            Format::CriteoRaw(format) => format.check(schema),
+            Format::Table(format) => format.check(schema),
+            Format::SkipGram(format) => format.check(schema),
+            Format::Analogy(_) => analogy::check(schema),
+            #[cfg(feature = "parquet")]
+            Format::Parquet(columns) => columns::check(columns, schema),
+        }
+    }
+
+    /// A parser for one file; `None` for formats that are not made of lines.
+    pub(crate) fn parser(&self, schema: &Schema, key: PartKey) -> Option<Box<dyn LineParser>> {
+        Some(match self {
+            Format::MultiSlot => Box::new(multislot::MultiSlotParser::new(schema)),
+            Format::Criteo(format) => Box::new(format.parser(schema)),
+            Format::CriteoRaw(format) => Box::new(format.parser(schema)),
+            Format::Table(format) => Box::new(format.parser(schema)),
+            Format::SkipGram(format) => Box::new(format.parser(key)),
+            Format::Analogy(dictionary) => Box::new(analogy::AnalogyParser::new(dictionary)),
+            #[cfg(feature = "parquet")]
+            Format::Parquet(_) => return None,
+            Format::Custom(make) => make(schema, key),
+        })
+    }
+}
+
+impl fmt::Debug for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Format::MultiSlot => "MultiSlot",
+            Format::Criteo(_) => "Criteo",
+            Format::CriteoRaw(_) => "CriteoRaw",
+            Format::Table(_) => "Table",
+            Format::SkipGram(_) => "SkipGram",
+            Format::Analogy(_) => "Analogy",
+            #[cfg(feature = "parquet")]
+            Format::Parquet(_) => "Parquet",
+            Format::Custom(_) => "Custom",
+        })
+    }
+}

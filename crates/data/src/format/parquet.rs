@@ -1,0 +1,320 @@
+//! Parquet by the column map of tables.
+//!
+//! Columns may be booleans, integers, floats or strings, optional or lists of these. A string is
+//! treated as the field of a text table; an empty list or a null as an empty field.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use parquet::basic::{ConvertedType, LogicalType};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type,
+};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+
+use super::columns::{self, Column, ColumnFrom, ColumnRead, Feed};
+use crate::read::{PartReader, ReadContext};
+use crate::records::Column as Values;
+use crate::stages::Stage;
+use crate::{Error, LineError, Malformed, Records, Schema, open};
+
+/// Rows that are decoded at a time.
+const BLOCK_ROWS: usize = 4096;
+
+/// Reads one Parquet file.
+pub(crate) struct ParquetReader {
+    file: PathBuf,
+    reader: SerializedFileReader<File>,
+    feeds: Vec<Feed>,
+    /// The leaf column of each feed.
+    leaves: Vec<usize>,
+    row_group: usize,
+    /// The decoders of the current row group, one for each feed.
+    decoders: Vec<Decoder>,
+    /// Rows of the row group that are not decoded yet.
+    undecoded: usize,
+    /// The next row of the decoded block, and their number.
+    row: usize,
+    rows: usize,
+    /// Rows read of the whole file.
+    total: u64,
+    context: Arc<ReadContext>,
+}
+
+impl ParquetReader {
+    pub(crate) fn open(
+        file: &Path,
+        columns: &[Column],
+        schema: &Schema,
+        context: &Arc<ReadContext>,
+    ) -> Result<ParquetReader, Error> {
+        let reader = SerializedFileReader::new(open::open_raw(file)?).map_err(|e| io(file, e))?;
+        let descriptor = reader.metadata().file_metadata().schema_descr_ptr();
+        let leaf = |column: &Column| {
+            let found = match &column.from {
+                ColumnFrom::Index(i) => (*i < descriptor.num_columns()).then_some(*i),
+                // A list's values are a leaf below the column itself.
+                ColumnFrom::Name(name) => {
+                    descriptor.columns().iter().position(|c| c.path().parts()[0] == *name)
+                }
+            };
+            found.ok_or_else(|| {
+                let name = column.from.text();
+                Error::config(format!("{}: there is no column '{name}'", file.display()))
+            })
+        };
+        Ok(ParquetReader {
+            file: file.to_path_buf(),
+            leaves: columns.iter().map(leaf).collect::<Result<_, _>>()?,
+            feeds: Feed::all(columns, schema),
+            reader,
+            row_group: 0,
+            decoders: Vec::new(),
+            undecoded: 0,
+            row: 0,
+            rows: 0,
+            total: 0,
+            context: context.clone(),
+        })
+    }
+
+    /// Decodes the next block of rows. Returns false at the end of the file.
+    fn decode(&mut self) -> Result<bool, Error> {
+        let fail = |e| io(&self.file, e);
+        while self.undecoded == 0 {
+            if self.row_group == self.reader.num_row_groups() {
+                return Ok(false);
+            }
+            let group = self.reader.get_row_group(self.row_group).map_err(fail)?;
+            self.row_group += 1;
+            self.undecoded = group.metadata().num_rows() as usize;
+            self.decoders.clear();
+            for (&leaf, feed) in self.leaves.iter().zip(&self.feeds) {
+                let column = group.metadata().column(leaf).column_descr();
+                let unsigned = column.converted_type() == ConvertedType::UINT_64
+                    || column.converted_type() == ConvertedType::UINT_32
+                    || matches!(
+                        column.logical_type_ref(),
+                        Some(LogicalType::Integer { is_signed: false, .. })
+                    );
+                let levels = Levels::new(column.max_def_level(), column.max_rep_level());
+                let reader = group.get_column_reader(leaf).map_err(fail)?;
+                let decoder = Decoder::new(reader, unsigned, levels).ok_or_else(|| {
+                    let what = format!("column '{}' has a type that is not read", feed.name);
+                    Error::config(format!("{}: {what}", self.file.display()))
+                })?;
+                self.decoders.push(decoder);
+            }
+        }
+        self.rows = self.undecoded.min(BLOCK_ROWS);
+        self.row = 0;
+        self.undecoded -= self.rows;
+        for decoder in &mut self.decoders {
+            decoder.decode(self.rows).map_err(fail)?;
+        }
+        Ok(true)
+    }
+
+    fn read_rows(&mut self, target: usize, out: &mut Records) -> Result<bool, Error> {
+        while out.len() < target {
+            if self.row == self.rows && !self.decode()? {
+                return Ok(false);
+            }
+            self.row += 1;
+            self.total += 1;
+            let complete = out.len();
+            // All decoders move on, also past a row that is malformed.
+            let mut pushed = Ok(());
+            for (feed, decoder) in self.feeds.iter().zip(&mut self.decoders) {
+                let one = decoder.push_row(feed, out);
+                pushed = pushed.and(one);
+            }
+            if let Err(error) = pushed.and_then(|()| columns::end_padded(out)) {
+                out.truncate(complete);
+                let (file, line) = (self.file.clone(), self.total);
+                let bad = Malformed { file, line, error: *error, command: None };
+                self.context.bad_line(bad)?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl PartReader for ParquetReader {
+    fn read(&mut self, target: usize, out: &mut Records) -> Result<bool, Error> {
+        let begin = Instant::now();
+        let result = self.read_rows(target, out);
+        self.context.timers.add(Stage::Parse, begin.elapsed());
+        result
+    }
+
+    fn line(&self) -> u64 {
+        self.total
+    }
+}
+
+fn io(file: &Path, error: ParquetError) -> Error {
+    Error::io(file, std::io::Error::other(error))
+}
+
+/// Which values belong to which row: Dremel's definition and repetition levels.
+struct Levels {
+    max_definition: i16,
+    /// 0 for a column that is not a list.
+    max_repetition: i16,
+    definition: Vec<i16>,
+    repetition: Vec<i16>,
+    /// The next level entry and the next value.
+    at: usize,
+    value: usize,
+}
+
+impl Levels {
+    fn new(max_definition: i16, max_repetition: i16) -> Levels {
+        let (definition, repetition) = (Vec::new(), Vec::new());
+        Levels { max_definition, max_repetition, definition, repetition, at: 0, value: 0 }
+    }
+
+    /// The values of the next row, as a range of indices.
+    fn next_row(&mut self) -> std::ops::Range<usize> {
+        let start = self.value;
+        loop {
+            let present =
+                self.max_definition == 0 || self.definition[self.at] == self.max_definition;
+            self.value += usize::from(present);
+            self.at += 1;
+            let same_row = self.max_repetition > 0
+                && self.repetition.get(self.at).is_some_and(|level| *level > 0);
+            if !same_row {
+                return start..self.value;
+            }
+        }
+    }
+}
+
+/// Decodes one column of one row group.
+struct Decoder {
+    levels: Levels,
+    unsigned: bool,
+    typed: Typed,
+}
+
+enum Typed {
+    Bool(ColumnReaderImpl<BoolType>, Vec<bool>),
+    Int32(ColumnReaderImpl<Int32Type>, Vec<i32>),
+    Int64(ColumnReaderImpl<Int64Type>, Vec<i64>),
+    Float(ColumnReaderImpl<FloatType>, Vec<f32>),
+    Double(ColumnReaderImpl<DoubleType>, Vec<f64>),
+    Text(ColumnReaderImpl<ByteArrayType>, Vec<ByteArray>),
+}
+
+impl Decoder {
+    /// `None` for types that no slot can take.
+    fn new(reader: ColumnReader, unsigned: bool, levels: Levels) -> Option<Decoder> {
+        let typed = match reader {
+            ColumnReader::BoolColumnReader(r) => Typed::Bool(r, Vec::new()),
+            ColumnReader::Int32ColumnReader(r) => Typed::Int32(r, Vec::new()),
+            ColumnReader::Int64ColumnReader(r) => Typed::Int64(r, Vec::new()),
+            ColumnReader::FloatColumnReader(r) => Typed::Float(r, Vec::new()),
+            ColumnReader::DoubleColumnReader(r) => Typed::Double(r, Vec::new()),
+            ColumnReader::ByteArrayColumnReader(r) => Typed::Text(r, Vec::new()),
+            _ => return None,
+        };
+        Some(Decoder { levels, unsigned, typed })
+    }
+
+    fn decode(&mut self, rows: usize) -> Result<(), ParquetError> {
+        let levels = &mut self.levels;
+        match &mut self.typed {
+            Typed::Bool(reader, values) => fill(reader, rows, levels, values),
+            Typed::Int32(reader, values) => fill(reader, rows, levels, values),
+            Typed::Int64(reader, values) => fill(reader, rows, levels, values),
+            Typed::Float(reader, values) => fill(reader, rows, levels, values),
+            Typed::Double(reader, values) => fill(reader, rows, levels, values),
+            Typed::Text(reader, values) => fill(reader, rows, levels, values),
+        }
+    }
+
+    /// Appends the values of the next row to the slot of `feed`.
+    fn push_row(&mut self, feed: &Feed, out: &mut Records) -> Result<(), Box<LineError>> {
+        let range = self.levels.next_row();
+        if range.is_empty() {
+            return feed.push(0, b"", out);
+        }
+        for i in range {
+            match &self.typed {
+                Typed::Bool(_, v) => push_integer(feed, i128::from(v[i]), out)?,
+                Typed::Int32(_, v) if self.unsigned => {
+                    push_integer(feed, (v[i] as u32).into(), out)?
+                }
+                Typed::Int32(_, v) => push_integer(feed, v[i].into(), out)?,
+                Typed::Int64(_, v) if self.unsigned => {
+                    push_integer(feed, (v[i] as u64).into(), out)?
+                }
+                Typed::Int64(_, v) => push_integer(feed, v[i].into(), out)?,
+                Typed::Float(_, v) => push_float(feed, v[i], out)?,
+                Typed::Double(_, v) => push_float(feed, v[i] as f32, out)?,
+                Typed::Text(_, v) => feed.push(0, v[i].data(), out)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fill<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    levels: &mut Levels,
+    values: &mut Vec<T::T>,
+) -> Result<(), ParquetError> {
+    values.clear();
+    levels.definition.clear();
+    levels.repetition.clear();
+    (levels.at, levels.value) = (0, 0);
+    let mut read = 0;
+    while read < rows {
+        let (definition, repetition) = (&mut levels.definition, &mut levels.repetition);
+        let (n, _, _) =
+            reader.read_records(rows - read, Some(definition), Some(repetition), values)?;
+        if n == 0 {
+            return Err(ParquetError::EOF(format!("{read} rows instead of {rows}")));
+        }
+        read += n;
+    }
+    Ok(())
+}
+
+fn push_integer(feed: &Feed, value: i128, out: &mut Records) -> Result<(), Box<LineError>> {
+    let found = |what: &str| {
+        LineError::found(
+            0,
+            format!("{what} in column '{}'", feed.name),
+            value.to_string().as_bytes(),
+        )
+    };
+    match (&mut out.columns_mut()[feed.slot], feed.read) {
+        (Values::Labels(v), _) => v.push(i64::try_from(value).map_err(|_| found("a label (i64)"))?),
+        (Values::Floats { values, .. }, _) => values.push(value as f32),
+        (Values::Ids { values, .. } | Values::FixedIds { values, .. }, ColumnRead::Id) => {
+            values.push(u64::try_from(value).map_err(|_| found("an id (u64)"))?);
+        }
+        // Hashed as its text, so that the same table in CSV gives the same ids.
+        _ => return feed.push(0, value.to_string().as_bytes(), out),
+    }
+    Ok(())
+}
+
+fn push_float(feed: &Feed, value: f32, out: &mut Records) -> Result<(), Box<LineError>> {
+    match &mut out.columns_mut()[feed.slot] {
+        Values::Floats { values, .. } if value.is_finite() => {
+            values.push(value);
+            Ok(())
+        }
+        // Says what was expected, or hashes the text.
+        _ => feed.push(0, value.to_string().as_bytes(), out),
+    }
+}

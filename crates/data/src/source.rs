@@ -1,0 +1,222 @@
+//! What a dataset reads: a schema, a format and files, or a synthetic source; divided into parts.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::files::{list_files, split_range};
+use crate::format::{Format, PartKey};
+use crate::read::{LineReader, PartReader, ReadContext};
+use crate::synthetic::{Synthetic, SyntheticReader};
+use crate::{Error, Schema};
+
+/// Where records come from. Cheap to clone.
+///
+/// A source is a list of *parts*, which are its files; a synthetic source has parts of up to
+/// 65536 examples. Parts are what threads and workers share out between them.
+#[derive(Debug, Clone)]
+pub struct Source {
+    schema: Schema,
+    kind: Kind,
+    /// The parts that this worker reads.
+    parts: Range<usize>,
+    max_bad_lines: u64,
+    max_line_bytes: usize,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Files { files: Arc<[PathBuf]>, format: Format, pipe_command: Option<Arc<str>> },
+    Synthetic(Arc<Synthetic>),
+}
+
+impl Source {
+    /// The given files, in that order. Files that end in `.gz`, `.zst` or `.zstd` are unpacked.
+    ///
+    /// # Errors
+    /// If there are none, or if the format cannot fill the slots.
+    pub fn files(schema: Schema, format: Format, files: Vec<PathBuf>) -> Result<Source, Error> {
+        format.check(&schema)?;
+        if files.is_empty() {
+            return Err(Error::NoFiles("the file list is empty".into()));
+        }
+        let parts = 0..files.len();
+        let kind = Kind::Files { files: files.into(), format, pipe_command: None };
+        Ok(Source { schema, kind, parts, max_bad_lines: 0, max_line_bytes: 64 << 20 })
+    }
+
+    /// All files of a directory; see [`list_files`].
+    ///
+    /// # Errors
+    /// As [`Source::files`] and [`list_files`].
+    pub fn directory(
+        schema: Schema,
+        format: Format,
+        dir: impl Into<PathBuf>,
+    ) -> Result<Source, Error> {
+        Source::files(schema, format, list_files(dir.into())?)
+    }
+
+    /// A synthetic source by its URL, for example `synthetic://ctr?examples=1000`; see
+    /// [`Synthetic`].
+    ///
+    /// # Errors
+    /// If the URL names no known source or parameter.
+    pub fn synthetic(url: &str) -> Result<Source, Error> {
+        Ok(Source::from(Synthetic::parse(url)?))
+    }
+
+    /// Passes every file through `sh -c COMMAND` and reads what that prints.
+    ///
+    /// # Errors
+    /// If the source has no text files.
+    pub fn with_pipe_command(mut self, command: &str) -> Result<Source, Error> {
+        match &mut self.kind {
+            #[cfg(feature = "parquet")]
+            Kind::Files { format: Format::Parquet(_), .. } => {
+                Err(Error::config("Parquet files cannot go through a pipe command"))
+            }
+            Kind::Files { pipe_command, .. } => {
+                *pipe_command = Some(command.into());
+                Ok(self)
+            }
+            Kind::Synthetic(_) => {
+                Err(Error::config("a synthetic source cannot go through a pipe command"))
+            }
+        }
+    }
+
+    /// Lets up to `n` malformed lines per pass be skipped and counted. Without this, the first one
+    /// ends the pass with an error.
+    pub fn with_max_bad_lines(mut self, n: u64) -> Source {
+        self.max_bad_lines = n;
+        self
+    }
+
+    /// Lines longer than about `n` bytes are malformed; 64 MiB unless set. Bounds the memory of a
+    /// reader on files without line ends.
+    pub fn with_max_line_bytes(mut self, n: usize) -> Source {
+        self.max_line_bytes = n;
+        self
+    }
+
+    /// The parts of one worker out of several, as [`split_file_list`](crate::split_file_list)
+    /// divides them. File indices stay those of the whole list.
+    ///
+    /// # Errors
+    /// If there are fewer parts than workers, so that this one would have nothing to read.
+    pub fn split(mut self, worker: usize, n_workers: usize) -> Result<Source, Error> {
+        if worker >= n_workers {
+            return Err(Error::config(format!("there is no worker {worker} of {n_workers}")));
+        }
+        let mine = split_range(self.parts.len(), worker, n_workers);
+        if mine.is_empty() {
+            let (files, n) = (self.describe(), self.parts.len());
+            let what = format!("worker {worker} of {n_workers} gets none of {n} files ({files})");
+            return Err(Error::NoFiles(what));
+        }
+        self.parts = self.parts.start + mine.start..self.parts.start + mine.end;
+        Ok(self)
+    }
+
+    /// The slots of its records.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Indices of the parts that are read, in the whole list.
+    pub fn parts(&self) -> Range<usize> {
+        self.parts.clone()
+    }
+
+    /// The file with that index; `None` for a synthetic source.
+    pub fn file(&self, part: usize) -> Option<&PathBuf> {
+        match &self.kind {
+            Kind::Files { files, .. } => files.get(part),
+            Kind::Synthetic(_) => None,
+        }
+    }
+
+    pub(crate) fn max_bad_lines(&self) -> u64 {
+        self.max_bad_lines
+    }
+
+    /// For messages: the first file and how many more.
+    pub(crate) fn describe(&self) -> String {
+        match &self.kind {
+            Kind::Synthetic(synthetic) => synthetic.to_string(),
+            Kind::Files { files, pipe_command, .. } => {
+                let first = files[self.parts.start].display();
+                let mut text = match self.parts.len() {
+                    1 => first.to_string(),
+                    n => format!("{first} and {} more", n - 1),
+                };
+                if let Some(command) = pipe_command {
+                    text += &format!(" through pipe command `{command}`");
+                }
+                text
+            }
+        }
+    }
+
+    /// Starts to read one part.
+    pub(crate) fn open(
+        &self,
+        part: usize,
+        pass: u64,
+        context: &Arc<ReadContext>,
+    ) -> Result<Box<dyn PartReader>, Error> {
+        let key = PartKey { pass, file: part as u64 };
+        match &self.kind {
+            Kind::Synthetic(synthetic) => {
+                Ok(Box::new(SyntheticReader::new(synthetic, key, context)))
+            }
+            Kind::Files { files, format, pipe_command } => {
+                let file = &files[part];
+                let Some(parser) = format.parser(&self.schema, key) else {
+                    return self.open_other(format, file, context);
+                };
+                let command = pipe_command.as_deref();
+                let reader = LineReader::open(file, command, parser, self.max_line_bytes, context)?;
+                Ok(Box::new(reader))
+            }
+        }
+    }
+
+    /// Formats that are not made of lines.
+    fn open_other(
+        &self,
+        format: &Format,
+        file: &std::path::Path,
+        context: &Arc<ReadContext>,
+    ) -> Result<Box<dyn PartReader>, Error> {
+        match format {
+            #[cfg(feature = "parquet")]
+            Format::Parquet(columns) => {
+                let reader = crate::format::parquet::ParquetReader::open(
+                    file,
+                    columns,
+                    &self.schema,
+                    context,
+                )?;
+                Ok(Box::new(reader))
+            }
+            _ => {
+                let _ = context;
+                unreachable!("{}: {format:?} is made of lines", file.display())
+            }
+        }
+    }
+}
+
+impl From<Synthetic> for Source {
+    fn from(synthetic: Synthetic) -> Source {
+        Source {
+            schema: synthetic.schema(),
+            parts: 0..synthetic.n_parts(),
+            kind: Kind::Synthetic(Arc::new(synthetic)),
+            max_bad_lines: 0,
+            max_line_bytes: 0,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `synthetic://ctr`: click logs as Criteo's, with the slots of PaddleRec's Criteo models.
+//!
+//! Ids of slot `s` (from 0) are `s * vocab + 1 + rank`, so id 0 stays free for padding and the
+//! largest is `slots * vocab`; ranks follow Zipf's law. Floats are uniform in [0, 1).
+
+use std::sync::Arc;
+
+use super::Generator;
+use super::hidden::Hidden;
+use super::url::{EXAMPLES, FIRST, Parameter, SEED, Url};
+use crate::format::PartKey;
+use crate::rng::{Rng, Zipf};
+use crate::{Error, Records, Schema, Slot};
+
+pub(super) const PARAMETERS: &[Parameter] = &[
+    EXAMPLES,
+    FIRST,
+    SEED,
+    Parameter::size("slots", 26, 1, "number of id slots"),
+    Parameter::integer("vocab", 10_000, 1, "different ids in each slot"),
+    Parameter::size("dense", 13, 0, "number of floats; 0 leaves the slot out"),
+    Parameter::size(
+        "ids_per_slot",
+        1,
+        1,
+        "most ids of a slot; above 1 each example has 1 to that many",
+    ),
+    ZIPF,
+];
+
+pub(super) const ZIPF: Parameter = Parameter {
+    name: "zipf",
+    default: 1.1,
+    min: 0.0,
+    max: 5.0,
+    integer: false,
+    what: "how uneven ids are: the frequency of rank r falls as 1 / r^zipf",
+};
+
+/// Features of a click log, shared with `multitask`.
+#[derive(Debug, Clone)]
+pub(super) struct Features {
+    pub(super) seed: u64,
+    slots: u64,
+    vocab: u64,
+    dense: usize,
+    ids_per_slot: u64,
+    zipf: Zipf,
+}
+
+/// The features of one example.
+pub(super) struct Example {
+    pub(super) slots: Vec<Vec<u64>>,
+    pub(super) dense: Vec<f32>,
+    /// For drawing labels.
+    pub(super) rng: Rng,
+}
+
+impl Features {
+    pub(super) fn new(url: &Url) -> Features {
+        let vocab = url.integer("vocab");
+        Features {
+            seed: url.integer("seed"),
+            slots: url.integer("slots"),
+            vocab,
+            dense: url.integer("dense") as usize,
+            ids_per_slot: url.integer("ids_per_slot"),
+            zipf: Zipf::new(vocab, url.number("zipf")),
+        }
+    }
+
+    /// The slots behind the labels: `1`, `2`, ..., `dense_input`.
+    pub(super) fn slots(&self) -> Vec<Slot> {
+        let slot = |i: u64| match self.ids_per_slot {
+            1 => Slot::fixed_ids(i.to_string(), 1),
+            _ => Slot::ids(i.to_string()),
+        };
+        let dense = (self.dense > 0).then(|| Slot::dense("dense_input", self.dense));
+        (1..=self.slots).map(slot).chain(dense).collect()
+    }
+
+    pub(super) fn example(&self, index: u64) -> Example {
+        let mut rng = Rng::new(self.seed, &[0, index]);
+        let slots = (0..self.slots)
+            .map(|slot| {
+                let n = 1 + if self.ids_per_slot > 1 { rng.below(self.ids_per_slot) } else { 0 };
+                (0..n).map(|_| slot * self.vocab + 1 + self.zipf.sample(&mut rng)).collect()
+            })
+            .collect();
+        // 24 bits: exact in f32, so that the text of a float is short and the value the same.
+        let float = |rng: &mut Rng| (rng.next_u64() >> 40) as f32 / (1u32 << 24) as f32;
+        let dense = (0..self.dense).map(|_| float(&mut rng)).collect();
+        Example { slots, dense, rng }
+    }
+
+    /// Appends the features to the record being written, from slot `at` on.
+    pub(super) fn push(&self, example: &Example, at: usize, out: &mut Records) {
+        for (i, ids) in example.slots.iter().enumerate() {
+            ids.iter().for_each(|&id| out.push_id(at + i, id));
+        }
+        let last = at + example.slots.len();
+        example.dense.iter().for_each(|&x| out.push_float(last, x));
+    }
+}
+
+#[derive(Debug)]
+struct Ctr {
+    features: Features,
+    hidden: Hidden,
+}
+
+pub(super) fn build(url: &Url) -> Result<Arc<dyn Generator>, Error> {
+    let features = Features::new(url);
+    let hidden = Hidden::new(features.seed, 0, -1.3, [1.7, 0.7, 0.7]);
+    Ok(Arc::new(Ctr { features, hidden }))
+}
+
+impl Generator for Ctr {
+    fn schema(&self) -> Schema {
+        let slots = [vec![Slot::label("label")], self.features.slots()].concat();
+        Schema::new(slots).expect("slots are numbered")
+    }
+
+    fn generate(&self, example: u64, _key: PartKey, out: &mut Records) {
+        let mut example = self.features.example(example);
+        let p = self.hidden.probability(&example.slots, &example.dense);
+        out.push_label(0, i64::from(example.rng.unit() < p));
+        self.features.push(&example, 1, out);
+        out.end_checked_record();
+    }
+
+    fn probability(&self, example: u64) -> Option<f64> {
+        let example = self.features.example(example);
+        Some(self.hidden.probability(&example.slots, &example.dense))
+    }
+}
