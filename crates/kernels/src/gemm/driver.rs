@@ -88,16 +88,25 @@ fn blocks(len: usize, max: usize, unit: usize) -> impl Iterator<Item = Range<usi
     (0..len).step_by(size).map(move |start| start..len.min(start + size))
 }
 
-/// Whether tiles read A where it lies: when it is read too few times to repay a copy.
+/// An operand of at most this many floats stays in the nearer caches however it is read.
+const SMALL: usize = 16 * 1024;
+
+/// Whether stored rows are so far apart (whole pages) that they share one set of the cache.
+fn rows_collide(mat: &Mat) -> bool {
+    mat.ld.is_multiple_of(1024)
+}
+
+/// Whether tiles read A where it lies: when it is read too few times to repay a copy. These limits
+/// are measured.
 fn reads_a_in_place(&Problem { m, n, k, ref a, .. }: &Problem) -> bool {
-    // Rows a multiple of a page apart would share one set of the cache.
-    let rows_collide = a.ld.is_multiple_of(1024);
-    if a.trans { m * k <= 16 * 1024 && !rows_collide } else { n <= 1024 && !rows_collide }
+    let few_reads = if a.trans { m * k <= SMALL } else { n <= 1024 };
+    few_reads && !rows_collide(a)
 }
 
 /// Likewise for B, which must have its columns side by side.
-fn reads_b_in_place(&Problem { m, ref b, .. }: &Problem) -> bool {
-    !b.trans && m <= 6 * MAX_ROWS
+fn reads_b_in_place(&Problem { m, n, k, ref b, .. }: &Problem) -> bool {
+    let few_reads = m <= 24 || (m <= 64 && k * n <= SMALL);
+    few_reads && !b.trans && !rows_collide(b)
 }
 
 /// A block of op(A) as tiles see it.
