@@ -10,6 +10,7 @@ pub(crate) trait MulAdd {
 }
 
 /// One rounding, for CPUs with FMA.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the AVX2 build uses it"))]
 pub(crate) struct Fused;
 /// Two roundings, for all others.
 pub(crate) struct Separate;
