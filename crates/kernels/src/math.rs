@@ -10,7 +10,10 @@ pub(crate) trait MulAdd {
 }
 
 /// One rounding, for CPUs with FMA.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only the AVX2 build uses it"))]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "only the AVX2 build and the tests use it")
+)]
 pub(crate) struct Fused;
 /// Two roundings, for all others.
 pub(crate) struct Separate;
