@@ -17,8 +17,16 @@ struct Digits {
     overflow: bool,
 }
 
-const POW10_U64: [u64; 9] =
-    [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+/// Powers of ten up to the number of digits that always fit 64 bits.
+const POW10_U64: [u64; 19] = {
+    let mut powers = [1; 19];
+    let mut i = 1;
+    while i < 19 {
+        powers[i] = 10 * powers[i - 1];
+        i += 1;
+    }
+    powers
+};
 
 /// The value of eight digits, the first in the lowest byte, `'0'` already taken off.
 #[inline(always)]
@@ -154,8 +162,7 @@ fn scan_decimal(s: &[u8], at: usize) -> Option<(f32, usize)> {
         if n_digits > 18 {
             return None;
         }
-        mantissa = mantissa * POW10_U64[n.min(8)] * POW10_U64[n.saturating_sub(8).min(8)];
-        mantissa = mantissa * POW10_U64[n.saturating_sub(16)] + fraction.value;
+        mantissa = mantissa * POW10_U64[n] + fraction.value;
         exponent = -(n as i32);
         end = fraction.end;
     }

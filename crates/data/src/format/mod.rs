@@ -96,7 +96,7 @@ impl Format {
     }
 
     /// A parser for one file; `None` for formats that are not made of lines.
-    pub(crate) fn parser(&self, schema: &Schema, key: PartKey) -> Option<Box<dyn LineParser>> {
+    pub fn parser(&self, schema: &Schema, key: PartKey) -> Option<Box<dyn LineParser>> {
         Some(match self {
             Format::MultiSlot => Box::new(multislot::MultiSlotParser::new(schema)),
             Format::Criteo(format) => Box::new(format.parser(schema)),

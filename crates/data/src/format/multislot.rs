@@ -50,9 +50,13 @@ fn parse_slot(
     at: usize,
 ) -> Result<usize, Box<LineError>> {
     let at = skip_blanks(line, at);
-    let (count, mut end) = match scan_u64(line, at) {
-        Some((count @ 1.., end)) if ends(line, end) => (count, end),
-        _ => return Err(bad_count(slot, line, at)),
+    let (count, mut end) = match line.get(at..at + 2) {
+        // Nearly all counts have one digit.
+        Some(&[digit @ b'1'..=b'9', b' ']) => (u64::from(digit - b'0'), at + 1),
+        _ => match scan_u64(line, at) {
+            Some((count @ 1.., end)) if ends(line, end) => (count, end),
+            _ => return Err(bad_count(slot, line, at)),
+        },
     };
     match column {
         Column::Ids { values, .. } => {

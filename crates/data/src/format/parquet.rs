@@ -25,6 +25,10 @@ use crate::{Error, LineError, Malformed, Records, Schema, open};
 /// Rows that are decoded at a time.
 const BLOCK_ROWS: usize = 4096;
 
+/// How older writers mark unsigned integers.
+const UNSIGNED: [ConvertedType; 4] =
+    [ConvertedType::UINT_8, ConvertedType::UINT_16, ConvertedType::UINT_32, ConvertedType::UINT_64];
+
 /// Reads one Parquet file.
 pub(crate) struct ParquetReader {
     file: PathBuf,
@@ -95,12 +99,10 @@ impl ParquetReader {
             self.decoders.clear();
             for (&leaf, feed) in self.leaves.iter().zip(&self.feeds) {
                 let column = group.metadata().column(leaf).column_descr();
-                let unsigned = column.converted_type() == ConvertedType::UINT_64
-                    || column.converted_type() == ConvertedType::UINT_32
-                    || matches!(
-                        column.logical_type_ref(),
-                        Some(LogicalType::Integer { is_signed: false, .. })
-                    );
+                let unsigned = match column.logical_type_ref() {
+                    Some(LogicalType::Integer(integer)) => !integer.is_signed,
+                    _ => UNSIGNED.contains(&column.converted_type()),
+                };
                 let levels = Levels::new(column.max_def_level(), column.max_rep_level());
                 let reader = group.get_column_reader(leaf).map_err(fail)?;
                 let decoder = Decoder::new(reader, unsigned, levels).ok_or_else(|| {

@@ -1,0 +1,177 @@
+//! Real files of every format through a loader.
+
+mod support;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use regatta_data::*;
+use regatta_tensor::Value;
+use support::*;
+
+fn sample(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+fn load(schema: Schema, format: Format, files: Vec<PathBuf>) -> Vec<Batch> {
+    let source = Source::files(schema, format, files).unwrap();
+    let loader = DataLoader::new(source, LoaderOptions::new(32)).unwrap();
+    let (mut batches, mut all) = (loader.pass(0).unwrap(), Vec::new());
+    while let Some(batch) = batches.next().unwrap() {
+        all.push(batch);
+    }
+    all
+}
+
+fn ids(batch: &Batch, name: &str) -> Vec<u64> {
+    batch.get(name).unwrap().as_dense().unwrap().u64().to_vec()
+}
+
+#[test]
+fn the_criteo_sample_of_paddlerec() {
+    let format = Format::Criteo(Criteo::paddle());
+    let batches = load(Schema::criteo(), format, vec![sample("dnn/sample_train.txt")]);
+    assert_eq!(batches.iter().map(Batch::examples).collect::<Vec<_>>(), [32, 32, 16]);
+    let first = &batches[0];
+    assert_eq!((ids(first, "1")[0], ids(first, "26")[0]), (737_395, 306_163));
+    let dense = first.get("dense_input").unwrap().as_dense().unwrap();
+    assert_eq!(dense.shape(), [32, 13]);
+    assert_eq!(dense.f32()[..3], [0.0, 0.00497512437811, 0.05]);
+    assert_eq!(first.get("label").unwrap().as_dense().unwrap().i64()[..2], [0, 1]);
+    let names: Vec<&str> = first.iter().map(|(name, _)| name).collect();
+    assert_eq!((names[0], names[1], names[27]), ("label", "1", "dense_input"));
+}
+
+#[test]
+fn the_same_records_in_multislot_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let format = Format::Criteo(Criteo::paddle());
+    let text = std::fs::read_to_string(sample("dnn/sample_train.txt")).unwrap();
+    let mut parser = format.parser(&Schema::criteo(), PartKey { pass: 0, file: 0 }).unwrap();
+    let mut records = Records::new(&Schema::criteo());
+    text.lines().for_each(|l| parser.parse_line(1, l.as_bytes(), &mut records).unwrap());
+    let mut out = Vec::new();
+    write_records(&records, &TextFormat::MultiSlot, &mut out).unwrap();
+    let multislot = load(Schema::criteo(), Format::MultiSlot, vec![write(dir.path(), "a", out)]);
+    let criteo = load(Schema::criteo(), format, vec![sample("dnn/sample_train.txt")]);
+    assert_eq!(multislot, criteo);
+}
+
+#[test]
+fn the_word2vec_sample_of_paddlerec() {
+    let dictionary = Dictionary::load(
+        &sample("word2vec/word_count_dict.txt"),
+        &sample("word2vec/word_id_dict.txt"),
+    );
+    let dictionary = Arc::new(dictionary.unwrap());
+    assert_eq!((dictionary.len(), dictionary.id("the")), (85, Some(1)));
+    let samples = SkipGram::new(dictionary.clone(), 5, 5, Tokens::Ids, 1).unwrap();
+    let file = sample("word2vec/convert_sample.txt");
+    let batches = load(samples.schema(), Format::SkipGram(samples), vec![file]);
+    let n: usize = batches.iter().map(Batch::examples).sum();
+    assert!((1104..11_040).contains(&n), "{n} samples of 1104 words");
+    for batch in &batches {
+        let negatives = batch.get("neg_label").unwrap().as_dense().unwrap();
+        assert_eq!(negatives.shape(), [batch.examples(), 5]);
+        assert!(negatives.u64().iter().all(|w| *w < 85));
+    }
+    let slots = ["a", "b", "c", "d"].map(|n| Slot::fixed_ids(n, 1)).to_vec();
+    let questions = load(
+        Schema::new(slots).unwrap(),
+        Format::Analogy(dictionary),
+        vec![sample("word2vec/analogy.txt")],
+    );
+    assert_eq!(questions.iter().map(Batch::examples).sum::<usize>(), 200);
+    assert_eq!(ids(&questions[0], "a"), [0; 32], "Athens is not in the small dictionary");
+}
+
+#[test]
+fn packed_files_are_unpacked_by_suffix() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = lines(0..5000);
+    let (first, second) = text.split_at(lines(0..100).len());
+    let gz = |text: &str| {
+        let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        out.write_all(text.as_bytes()).unwrap();
+        out.finish().unwrap()
+    };
+    let zst = |text: &str| zstd::encode_all(text.as_bytes(), 1).unwrap();
+    let plain = load(schema(), Format::MultiSlot, vec![write(dir.path(), "a.txt", &text)]);
+    // Two members, or frames, one after the other, as `cat` makes them.
+    for (name, bytes) in [
+        ("a.gz", [gz(first), gz(second)].concat()),
+        ("a.txt.zst", [zst(first), zst(second)].concat()),
+        ("a.zstd", zst(&text)),
+    ] {
+        let file = write(dir.path(), name, &bytes);
+        let packed = load(schema(), Format::MultiSlot, vec![file.clone()]);
+        assert!(packed == plain, "{name}");
+        let source = Source::files(schema(), Format::MultiSlot, vec![file]).unwrap();
+        let piped = source.with_pipe_command("cat").unwrap();
+        let loader = DataLoader::new(piped, LoaderOptions::new(5000)).unwrap();
+        assert_eq!(read(&loader).unwrap(), [(0..5000).collect::<Vec<i64>>()], "{name} in a pipe");
+        let cut = write(dir.path(), &format!("cut-{name}"), &bytes[..bytes.len() - 20]);
+        for command in [None, Some("cat")] {
+            let mut source = Source::files(schema(), Format::MultiSlot, vec![cut.clone()]).unwrap();
+            if let Some(command) = command {
+                source = source.with_pipe_command(command).unwrap();
+            }
+            let loader = DataLoader::new(source, LoaderOptions::new(5000)).unwrap();
+            let error = read(&loader).unwrap_err().to_string();
+            assert!(error.contains(&format!("cut-{name}")), "{error}");
+        }
+    }
+}
+
+#[test]
+fn odd_ends_of_files_and_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("no-last-newline", "1 0 1 0\n1 1 2 1 1"),
+        ("crlf", "1 0 1 0\r\n1 1 2 1 1\r\n"),
+        ("blank-lines", "\n1 0 1 0\n  \n\r\n1 1 2 1 1\n\n"),
+        ("tabs", "1\t0\t1\t0\t\n1\t1\t2\t1\t1\n"),
+    ] {
+        let file = write(dir.path(), name, text);
+        let empty = write(dir.path(), "empty", "");
+        let source = Source::files(schema(), Format::MultiSlot, vec![empty, file]).unwrap();
+        let loader = DataLoader::new(source, LoaderOptions::new(8)).unwrap();
+        assert_eq!(read(&loader).unwrap(), [[0, 1]], "{name}");
+    }
+}
+
+#[test]
+fn a_very_long_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let n = 1_000_000;
+    let text = format!("1 7 {n}{}\n", " 123456789".repeat(n));
+    let file = write(dir.path(), "long", format!("{}{text}{}", lines(0..2), lines(2..3)));
+    let batches = load(schema(), Format::MultiSlot, vec![file.clone()]);
+    let Some(Value::Ragged(ids)) = batches[0].get("a") else { panic!("ids are ragged") };
+    assert_eq!(ids.offsets()[2..4], [3, 3 + n as u32]);
+    let source = Source::files(schema(), Format::MultiSlot, vec![file]).unwrap();
+    let bounded = source.with_max_line_bytes(1 << 20);
+    let loader = DataLoader::new(bounded.clone(), LoaderOptions::new(8)).unwrap();
+    let error = read(&loader).unwrap_err().to_string();
+    assert!(
+        error.ends_with(
+            "long:3: column 1: expected a shorter line, found one beyond max_line_bytes"
+        )
+    );
+    let loader = DataLoader::new(bounded.with_max_bad_lines(1), LoaderOptions::new(8)).unwrap();
+    assert_eq!(read(&loader).unwrap(), [[0, 1, 2]]);
+}
+
+#[test]
+fn tables_with_a_header_in_every_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = write(dir.path(), "a.csv", "y,a\n0,0\n1,1|1\n");
+    let b = write(dir.path(), "b.csv", "a,y\n2|2|2,2\n");
+    let column = |name: &str, read| Column::new(ColumnFrom::Name(name.into()), name, read);
+    let columns = vec![column("y", ColumnRead::Label), column("a", ColumnRead::Id).split_at(b'|')];
+    let format = Format::Table(Table::csv(columns));
+    let source = Source::files(schema(), format, vec![a, b]).unwrap();
+    let loader = DataLoader::new(source, LoaderOptions::new(8)).unwrap();
+    assert_eq!(read(&loader).unwrap(), [[0, 1, 2]]);
+}
