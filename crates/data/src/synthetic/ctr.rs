@@ -111,7 +111,7 @@ struct Ctr {
 
 pub(super) fn build(url: &Url) -> Result<Arc<dyn Generator>, Error> {
     let features = Features::new(url);
-    let hidden = Hidden::new(features.seed, 0, -1.3, [1.7, 0.7, 0.7]);
+    let hidden = Hidden::new(features.seed, 0, -1.5, [2.2, 0.6, 0.9]);
     Ok(Arc::new(Ctr { features, hidden }))
 }
 
