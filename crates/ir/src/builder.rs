@@ -36,8 +36,7 @@ pub struct Builder {
 impl Builder {
     /// A builder over a set of ops; `seed` decides the first values of all parameters.
     pub fn new(ops: &'static dyn OpSet, seed: u64) -> Builder {
-        let programs =
-            Programs { main: Program::new("main"), startup: Program::new("startup") };
+        let programs = Programs { main: Program::new("main"), startup: Program::new("startup") };
         Builder { programs, ops, counters: HashMap::new(), seed }
     }
 
@@ -71,7 +70,8 @@ impl Builder {
     /// A learned parameter with its initialiser in the startup program.
     ///
     /// # Errors
-    /// If the name is taken by a variable of another shape; the same shape shares the parameter.
+    /// If the name is taken by a variable of another shape (the same shape shares the parameter), or
+    /// a dimension is not a positive number.
     pub fn param(&mut self, name: &str, shape: &[i64], attr: &ParamAttr) -> Result<Var, Error> {
         let ty = VarType::f32(shape);
         let name = attr.name.as_deref().unwrap_or(name);
@@ -80,6 +80,10 @@ impl Builder {
             && old.ty == ty
         {
             return Ok(Var(name.to_string()));
+        }
+        if shape.iter().any(|&d| d < 1) {
+            let reason = format!("a parameter cannot be {ty}: every dimension must be at least 1");
+            return Err(Error::Shape { var: name.to_string(), reason });
         }
         let mut def = VarDef::new(name, ty, Origin::Param);
         def.param = attr.info.clone();
@@ -136,11 +140,19 @@ impl Builder {
         Ok(())
     }
 
-    /// A name that is not taken yet: `fc_0`, `fc_1`, ...
+    /// A name that no variable has or begins with yet: `fc_0`, `fc_1`, ...
     pub fn unique(&mut self, prefix: &str) -> String {
         let n = self.counters.entry(prefix.to_string()).or_insert(0);
-        *n += 1;
-        format!("{prefix}_{}", *n - 1)
+        loop {
+            let name = format!("{prefix}_{n}");
+            *n += 1;
+            let taken = |var: &String| {
+                var.strip_prefix(&name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
+            if !self.programs.main.block().vars.keys().any(taken) {
+                return name;
+            }
+        }
     }
 
     /// Adds an op whose output slots hold one new variable each, named after the op.

@@ -70,11 +70,31 @@ pub enum Error {
         /// More about it.
         reason: String,
     },
+    /// Two temporaries that are in use at the same time were given the same memory.
+    #[error(
+        "variables '{var}' and '{other}' share buffer {buffer} but are in use at the same time"
+    )]
+    SharedBuffer {
+        /// One of them.
+        var: String,
+        /// The other.
+        other: String,
+        /// Name of the buffer.
+        buffer: String,
+    },
     /// A name with characters that the text form cannot carry.
     #[error("'{name}' cannot name a variable: {reason}")]
     Name {
         /// The name.
         name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A variable with an impossible shape.
+    #[error("variable '{var}': {reason}")]
+    Shape {
+        /// The name.
+        var: String,
         /// What is wrong.
         reason: String,
     },

@@ -301,9 +301,7 @@ impl Builder {
     /// # Errors
     /// If the input does not fit.
     pub fn scale(&mut self, x: &Var, scale: f64, bias: f64) -> Result<Var, Error> {
-        self.emit_one(
-            Op::new("scale").input("X", x.name()).attr("scale", scale).attr("bias", bias),
-        )
+        self.emit_one(Op::new("scale").input("X", x.name()).attr("scale", scale).attr("bias", bias))
     }
 
     /// Adds any number of variables of one shape.
@@ -357,9 +355,7 @@ impl Builder {
     /// # Errors
     /// If the inputs do not fit.
     pub fn concat(&mut self, xs: &[&Var], axis: i64) -> Result<Var, Error> {
-        self.emit_one(
-            Op::new("concat").inputs("X", xs.iter().map(|v| v.name())).attr("axis", axis),
-        )
+        self.emit_one(Op::new("concat").inputs("X", xs.iter().map(|v| v.name())).attr("axis", axis))
     }
 
     /// Cuts along a dimension into parts of the given sizes.
@@ -368,8 +364,7 @@ impl Builder {
     /// If the sizes do not add up.
     pub fn split(&mut self, x: &Var, sections: &[i64], axis: i64) -> Result<Vec<Var>, Error> {
         let prefix = self.unique("split");
-        let names: Vec<String> =
-            (0..sections.len()).map(|i| format!("{prefix}.tmp_{i}")).collect();
+        let names: Vec<String> = (0..sections.len()).map(|i| format!("{prefix}.tmp_{i}")).collect();
         self.push(
             Op::new("split")
                 .input("X", x.name())

@@ -25,4 +25,4 @@ pub use op::{Attr, Op, Role};
 pub use program::{Block, Program, Programs};
 pub use schema::{OpSet, Schema};
 pub use var::{Layout, Origin, ParamInfo, Regularizer, VarDef, VarType, grad_name};
-pub use verify::verify;
+pub use verify::{complete, verify};

@@ -167,11 +167,8 @@ impl Op {
         expected: &str,
         get: impl Fn(&Attr) -> Option<T>,
     ) -> Result<T, Error> {
-        let problem = |reason: String| Error::Attr {
-            op: self.kind.clone(),
-            attr: name.to_string(),
-            reason,
-        };
+        let problem =
+            |reason: String| Error::Attr { op: self.kind.clone(), attr: name.to_string(), reason };
         let attr = self.attrs.get(name).ok_or_else(|| problem("is missing".into()))?;
         get(attr).ok_or_else(|| problem(format!("should be {expected}, but is {}", attr.kind())))
     }

@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 
-use crate::var::check_name;
+use crate::var::check_var;
 use crate::{Error, Op, Origin, VarDef};
 
 /// A list of ops over named variables. Blocks after the first also see the variables of the first.
@@ -18,9 +18,9 @@ impl Block {
     /// Declares a variable.
     ///
     /// # Errors
-    /// If the name is taken or cannot be written in the text form.
+    /// If the name is taken or cannot be written in the text form, or a dimension is below -1.
     pub fn declare(&mut self, var: VarDef) -> Result<(), Error> {
-        check_name(&var.name)?;
+        check_var(&var)?;
         if let Some(old) = self.vars.get(&var.name) {
             return Err(Error::DuplicateVar {
                 var: var.name.clone(),

@@ -112,6 +112,9 @@ impl AttrKind {
 pub type AttrDef = (&'static str, AttrKind);
 
 /// Slots and attributes of an op kind.
+///
+/// An output slot named like an input slot with `Out` behind it (`Param` and `ParamOut`) holds the
+/// same variables: the op updates them in place. No other variable may be input and output at once.
 #[derive(Debug, Clone, Copy)]
 pub struct Schema {
     /// Name of the kind.
@@ -159,6 +162,12 @@ impl Schema {
             }
         }
         Ok(())
+    }
+
+    /// The input slot that an output slot updates in place, if it is such a slot.
+    pub(crate) fn updated_input(&self, output: &str) -> Option<&'static str> {
+        let input = output.strip_suffix("Out").filter(|name| !name.is_empty())?;
+        self.inputs.iter().map(|def| def.name).find(|name| *name == input)
     }
 
     fn order_slots(
@@ -225,9 +234,12 @@ pub trait OpSet: Sync {
     /// # Errors
     /// If there is no such kind.
     fn known(&self, kind: &str) -> Result<&Schema, Error> {
-        self.schema(kind).ok_or_else(|| Error::UnknownOp {
-            kind: kind.to_string(),
-            nearest: nearest(kind, self.kinds()).map(str::to_string),
+        self.schema(kind).ok_or_else(|| {
+            // In order, so that of two equally near kinds the same one is always suggested.
+            let mut kinds = self.kinds();
+            kinds.sort_unstable();
+            let nearest = nearest(kind, kinds).map(str::to_string);
+            Error::UnknownOp { kind: kind.to_string(), nearest }
         })
     }
 }

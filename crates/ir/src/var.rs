@@ -16,7 +16,7 @@ pub enum Layout {
 }
 
 /// Element type, layout and shape. Dimension -1 is the batch (or a multiple of it), known at run
-/// time.
+/// time; -2 is known at run time too, but has nothing to do with the batch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct VarType {
     /// Element type.
@@ -48,9 +48,9 @@ impl VarType {
         self.layout == Layout::Ragged || self.shape.first() == Some(&-1)
     }
 
-    /// Number of elements, if all dimensions are known.
+    /// Number of elements, if all dimensions are known and it can be counted.
     pub fn numel(&self) -> Option<usize> {
-        self.shape.iter().try_fold(1usize, |n, &d| Some(n * usize::try_from(d).ok()?))
+        self.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?))
     }
 }
 
@@ -142,8 +142,21 @@ impl VarDef {
     }
 }
 
+/// Checks that a variable can be declared: its name can stand in the text form, and its dimensions
+/// are sizes or -1.
+pub(crate) fn check_var(var: &VarDef) -> Result<(), crate::Error> {
+    check_name(&var.name)?;
+    match var.ty.shape.iter().find(|&&d| d < -1) {
+        Some(d) => Err(crate::Error::Shape {
+            var: var.name.clone(),
+            reason: format!("{} has the dimension {d}; only -1 stands for an unknown size", var.ty),
+        }),
+        None => Ok(()),
+    }
+}
+
 /// Checks that a name can stand in the text form.
-pub(crate) fn check_name(name: &str) -> Result<(), crate::Error> {
+fn check_name(name: &str) -> Result<(), crate::Error> {
     let bad = |reason: String| Err(crate::Error::Name { name: name.to_string(), reason });
     if name.is_empty() {
         return bad("it is empty".into());

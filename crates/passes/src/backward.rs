@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use regatta_ir::{Error, Op, Origin, Program, Role, grad_name};
+use regatta_ir::{Block, Error, Op, Origin, Program, Role, grad_name};
 use regatta_ops::{Grad, GradCtx, OPS};
+use regatta_tensor::DType;
 
 use crate::infer_types::push_op;
-use crate::{checked, refused};
+use crate::{checked, refuse_buffers, refused};
 
 /// A parameter and the variable that holds its gradient.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,18 +31,25 @@ pub struct Backward {
 /// parameters and inputs without `stop_gradient`. Returns the parameters with their gradients.
 ///
 /// # Errors
-/// If the loss is not one number, an op on the way has no gradient, or a named parameter does not
-/// reach the loss.
+/// If the program has gradients already, the loss is not one float, an op on the way has no
+/// gradient, a variable on the way is written more than once, or a named parameter is not trained
+/// or does not reach the loss.
 pub fn backward(
     program: &Program,
     loss: &str,
     what: &Backward,
 ) -> Result<(Program, Vec<ParamGrad>), Error> {
+    refuse_buffers(program, "backward")?;
     let mut program = program.clone();
     let block = program.block();
+    if let Some(op) = block.ops.iter().find(|op| op.role != Role::Forward) {
+        let var = op.output_vars().next().unwrap_or("nothing");
+        let found = format!("the program has gradients already (op {} makes '{var}')", op.kind);
+        return refused("backward", format!("{found}; start from the program before `minimize`"));
+    }
     let loss_ty = &block.var(loss, "backward")?.ty;
-    if loss_ty.numel() != Some(1) {
-        return refused("backward", format!("the loss '{loss}' is {loss_ty}, not one number"));
+    if loss_ty.numel() != Some(1) || loss_ty.dtype != DType::F32 {
+        return refused("backward", format!("the loss '{loss}' is {loss_ty}, not one float"));
     }
     let walk = Walk::new(&program, loss, what)?;
     let gradient_ops = walk.gradient_ops(&program, loss)?;
@@ -75,13 +83,23 @@ struct Walk {
 impl Walk {
     fn new(program: &Program, loss: &str, what: &Backward) -> Result<Walk, Error> {
         let block = program.block();
-        for name in what.parameters.iter().flatten().chain(&what.no_grad_set) {
+        for name in &what.no_grad_set {
             block.var(name, "backward")?;
         }
         let stopped = |name: &str| {
             what.no_grad_set.iter().any(|n| n == name)
                 || block.vars.get(name).is_none_or(|v| v.stop_gradient)
         };
+        for name in what.parameters.iter().flatten() {
+            let var = block.var(name, "backward")?;
+            if var.origin != Origin::Param {
+                return refused("backward", format!("'{name}' is no parameter"));
+            }
+            if !var.param.trainable || stopped(name) {
+                let reason = "it is frozen, has stop_gradient or is in no_grad_set";
+                return refused("backward", format!("parameter '{name}' is not trained: {reason}"));
+            }
+        }
         let leaves: HashSet<String> = block
             .vars
             .values()
@@ -93,15 +111,19 @@ impl Walk {
                 Origin::Data => true,
                 Origin::Persist | Origin::Temp => false,
             })
-            .filter(|v| !stopped(&v.name) && v.ty.dtype == regatta_tensor::DType::F32)
+            .filter(|v| !stopped(&v.name) && v.ty.dtype == DType::F32)
             .map(|v| v.name.clone())
             .collect();
+        // Integers carry no gradient.
+        let flows = |v: &&str| {
+            !stopped(v) && block.vars.get(*v).is_some_and(|var| var.ty.dtype == DType::F32)
+        };
         let mut wanted = leaves.clone();
         let mut carries = vec![false; block.ops.len()];
         for (i, op) in block.ops.iter().enumerate() {
             carries[i] = op.role == Role::Forward && op.input_vars().any(|v| wanted.contains(v));
             if carries[i] {
-                wanted.extend(op.output_vars().filter(|v| !stopped(v)).map(str::to_string));
+                wanted.extend(op.output_vars().filter(flows).map(str::to_string));
             }
         }
         if !wanted.contains(loss) {
@@ -110,14 +132,51 @@ impl Walk {
         let mut needed: HashSet<&str> = HashSet::from([loss]);
         let mut path = Vec::new();
         for (i, op) in block.ops.iter().enumerate().rev() {
-            let flows = |v: &str| needed.contains(v) && wanted.contains(v);
-            if carries[i] && op.output_vars().any(flows) {
+            let leads_to_loss = |v: &str| needed.contains(v) && wanted.contains(v);
+            if carries[i] && op.output_vars().any(leads_to_loss) {
                 needed.extend(op.input_vars());
                 path.push(i);
             }
         }
         path.reverse();
-        Ok(Walk { wanted, leaves, path })
+        let walk = Walk { wanted, leaves, path };
+        walk.refuse_second_writes(block)?;
+        Ok(walk)
+    }
+
+    /// A gradient belongs to one value, so a variable on the way must have only one.
+    fn refuse_second_writes(&self, block: &Block) -> Result<(), Error> {
+        let mut writers: HashMap<&str, usize> = HashMap::new();
+        for var in block.ops.iter().flat_map(Op::output_vars) {
+            *writers.entry(var).or_default() += 1;
+        }
+        for op in self.path.iter().map(|&i| &block.ops[i]) {
+            for var in op.input_vars().chain(op.output_vars()) {
+                let given = usize::from(self.leaves.contains(var));
+                let values = given + writers.get(var).copied().unwrap_or(0);
+                if self.wanted.contains(var) && values > 1 {
+                    let reason =
+                        format!("'{var}' is written more than once on the way to the loss");
+                    return refused("backward", reason);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gradient ops run after all forward ops, so what they read must still be there.
+    fn refuse_overwritten(&self, block: &Block, i: usize, gradient: &Op) -> Result<(), Error> {
+        for var in gradient.input_vars() {
+            let changed_later = |op: &Op| op.output_vars().any(|v| v == var);
+            if let Some(op) = block.ops[i + 1..].iter().find(|op| changed_later(op)) {
+                let reason = format!(
+                    "the gradient of op {} needs '{var}', which op {} overwrites",
+                    block.ops[i].kind, op.kind
+                );
+                return refused("backward", reason);
+            }
+        }
+        Ok(())
     }
 
     /// The reverse walk: each op turns the gradients of its outputs into those of its inputs.
@@ -145,12 +204,14 @@ impl Walk {
             let ops = match OPS.def(&op.kind)?.grad {
                 Grad::Rule(rule) => rule(&GradCtx { op, has_grad: &has_grad, ty: &ty })?,
                 Grad::None(reason) => {
+                    let op = &op.kind;
                     let reason =
-                        format!("the loss depends on op {}, but {reason}: no gradient", op.kind);
+                        format!("op {op} on the way to the loss has no gradient: {reason}");
                     return refused("backward", reason);
                 }
             };
             for op in ops {
+                self.refuse_overwritten(block, i, &op)?;
                 made.push(op);
             }
         }
@@ -183,8 +244,7 @@ impl Made {
         let mut shared: Vec<_> = self.parts.iter().filter(|(_, parts)| parts.len() > 1).collect();
         shared.sort();
         for (grad, parts) in shared {
-            let names: Vec<String> =
-                (0..parts.len()).map(|i| format!("{grad}@PART@{i}")).collect();
+            let names: Vec<String> = (0..parts.len()).map(|i| format!("{grad}@PART@{i}")).collect();
             for (&(op, slot, i), name) in parts.iter().zip(&names) {
                 self.ops[op].outputs[slot].1[i] = name.clone();
             }

@@ -3,7 +3,7 @@
 use regatta_ir::{Error, Op, Program, Role};
 
 use crate::infer_types::push_op;
-use crate::{ParamGrad, checked};
+use crate::{ParamGrad, checked, refuse_buffers};
 
 /// How gradients are limited.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,12 +24,13 @@ pub enum Clip {
 /// Appends clipping ops; parameters marked as not clipped keep their gradient.
 ///
 /// # Errors
-/// If a bound makes no sense.
+/// If a bound makes no sense or the gradients are clipped already.
 pub fn clip(
     program: &Program,
     grads: &[ParamGrad],
     how: Clip,
 ) -> Result<(Program, Vec<ParamGrad>), Error> {
+    refuse_buffers(program, "clip")?;
     let mut program = program.clone();
     let block = program.block_mut();
     let clipped: Vec<&ParamGrad> =
@@ -54,9 +55,9 @@ pub fn clip(
                 Op::new("clip_by_value").attr("min", min).attr("max", max).input("X", &g.grad)
             }
             Clip::Norm(norm) => Op::new("clip_by_norm").attr("max_norm", norm).input("X", &g.grad),
-            Clip::GlobalNorm(_) => Op::new("scale_by")
-                .input("X", &g.grad)
-                .input("Factor", "global_norm_factor@CLIP"),
+            Clip::GlobalNorm(_) => {
+                Op::new("scale_by").input("X", &g.grad).input("Factor", "global_norm_factor@CLIP")
+            }
         };
         result[i].grad = format!("{}@CLIP", g.grad);
         push_op(block, op.output("Out", &result[i].grad).role(Role::Optimize))?;

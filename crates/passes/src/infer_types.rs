@@ -3,14 +3,12 @@
 use regatta_ir::{Block, Error, Op, OpSet, Origin, VarDef};
 use regatta_ops::OPS;
 
-/// Completes an op, declares the outputs that are new, and appends it.
-pub(crate) fn push_op(block: &mut Block, op: Op) -> Result<(), Error> {
-    let at = block.ops.len();
-    insert_op(block, at, op)
-}
-
-/// As [`push_op`], at a position.
-pub(crate) fn insert_op(block: &mut Block, at: usize, mut op: Op) -> Result<(), Error> {
+/// Completes an op, declares its outputs, and appends it. An output is new, or is an input that the
+/// op updates in place.
+///
+/// # Errors
+/// If the op does not fit its inputs or an output's name is taken.
+pub(crate) fn push_op(block: &mut Block, mut op: Op) -> Result<(), Error> {
     OPS.known(&op.kind)?.complete(&mut op)?;
     let inputs = op
         .input_vars()
@@ -18,10 +16,10 @@ pub(crate) fn insert_op(block: &mut Block, at: usize, mut op: Op) -> Result<(), 
         .collect::<Result<Vec<_>, Error>>()?;
     let outputs = OPS.infer(&op, &inputs)?;
     for (name, ty) in op.output_vars().zip(outputs) {
-        if !block.vars.contains_key(name) {
+        if !op.input_vars().any(|v| v == name) {
             block.declare(VarDef::new(name, ty, Origin::Temp))?;
         }
     }
-    block.ops.insert(at, op);
+    block.ops.push(op);
     Ok(())
 }

@@ -35,6 +35,17 @@ fn checked(program: Program) -> Result<Program, Error> {
     Ok(program)
 }
 
+/// Sharing memory is decided on the finished program; ops added later would find it overwritten.
+fn refuse_buffers(program: &Program, pass: &str) -> Result<(), Error> {
+    match program.block().vars.values().find(|v| v.buffer.is_some()) {
+        Some(var) => refused(
+            pass,
+            format!("'{}' shares memory already; apply memory_reuse as the last pass", var.name),
+        ),
+        None => Ok(()),
+    }
+}
+
 fn refused<T>(pass: &str, reason: impl Into<String>) -> Result<T, Error> {
     Err(Error::Pass { pass: pass.to_string(), reason: reason.into() })
 }

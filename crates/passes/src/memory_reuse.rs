@@ -25,7 +25,8 @@ pub struct MemoryReport {
 }
 
 /// Assigns temporaries to buffers (`buffer=b0` in the text form) so that two share one only if the
-/// first is not read after the second is written.
+/// last op that touches the first comes before the first op that touches the second. To be applied
+/// last: passes that add ops refuse its result.
 ///
 /// # Errors
 /// If a variable to skip is unknown.
@@ -40,10 +41,16 @@ pub fn memory_reuse(
     let batch = options.batch.max(1);
     let keep: HashSet<&str> = options.skip.iter().map(String::as_str).collect();
     let lives = lifetimes(&program);
+    let other_blocks: HashSet<&str> = program.blocks[1..]
+        .iter()
+        .flat_map(|block| &block.ops)
+        .flat_map(|op| op.input_vars().chain(op.output_vars()))
+        .collect();
     let shared = |v: &VarDef| {
         v.origin == Origin::Temp
             && v.ty.layout == Layout::Dense
             && !keep.contains(v.name.as_str())
+            && !other_blocks.contains(v.name.as_str())
             && !(options.skip_grads && v.name.contains("@GRAD"))
             && lives.contains_key(v.name.as_str())
     };
@@ -70,11 +77,12 @@ pub fn memory_reuse(
         let size = bytes(&var.ty, batch);
         let free = |b: &Buffer| b.free_after < life.born;
         // The free buffer that fits best; failing that, the largest free one, grown.
-        let fit = (0..buffers.len())
-            .filter(|&b| free(&buffers[b]))
-            .min_by_key(|&b| match buffers[b].bytes {
-                have if have >= size => (0, have - size),
-                have => (1, size - have),
+        let fit =
+            (0..buffers.len()).filter(|&b| free(&buffers[b])).min_by_key(|&b| {
+                match buffers[b].bytes {
+                    have if have >= size => (0, have - size),
+                    have => (1, size - have),
+                }
             });
         let at = fit.unwrap_or_else(|| {
             buffers.push(Buffer::default());
@@ -117,5 +125,5 @@ fn lifetimes(program: &Program) -> HashMap<&str, Life> {
 
 fn bytes(ty: &VarType, batch: usize) -> usize {
     let dims = ty.shape.iter().map(|&d| usize::try_from(d).unwrap_or(batch));
-    dims.product::<usize>() * ty.dtype.size()
+    dims.fold(ty.dtype.size(), usize::saturating_mul)
 }

@@ -2,32 +2,39 @@
 
 use std::collections::HashSet;
 
-use regatta_ir::{Attr, Error, Program, Role};
+use regatta_ir::{Attr, Error, OpSet, Origin, Program, Role};
+use regatta_ops::OPS;
 
-use crate::checked;
+use crate::{checked, refused};
 
 /// The forward part only, with layers that behave differently in training (dropout, batch
-/// normalisation) switched to inference.
+/// normalisation) switched to inference. It takes the same inputs; memory is no longer shared, since
+/// what is in use when has changed.
 ///
 /// # Errors
-/// If the result does not verify.
+/// If an op is unknown or the result does not verify.
 pub fn clone_for_test(program: &Program) -> Result<Program, Error> {
     let mut program = program.clone();
     let block = program.block_mut();
     block.ops.retain(|op| op.role == Role::Forward);
     for op in &mut block.ops {
-        if let Some(flag) = op.attrs.get_mut("is_test") {
-            *flag = Attr::Bool(true);
+        if OPS.known(&op.kind)?.attrs.iter().any(|(name, _)| *name == "is_test") {
+            op.attrs.insert("is_test".to_string(), Attr::Bool(true));
         }
     }
-    block.drop_unused_vars(&[]);
+    let inputs: Vec<String> =
+        block.vars.values().filter(|v| v.origin == Origin::Data).map(|v| v.name.clone()).collect();
+    block.drop_unused_vars(&inputs.iter().map(String::as_str).collect::<Vec<_>>());
+    for var in block.vars.values_mut() {
+        var.buffer = None;
+    }
     checked(program)
 }
 
 /// Only what the targets need, in inference form.
 ///
 /// # Errors
-/// If a target is unknown or nothing makes it.
+/// If a target is unknown or nothing in the forward part makes it.
 pub fn prune(program: &Program, targets: &[&str]) -> Result<Program, Error> {
     for target in targets {
         program.block().var(target, "prune")?;
@@ -35,10 +42,21 @@ pub fn prune(program: &Program, targets: &[&str]) -> Result<Program, Error> {
     let mut program = clone_for_test(program)?;
     program.name = "infer".to_string();
     let block = program.block_mut();
+    for target in targets {
+        let made = block.ops.iter().any(|op| op.output_vars().any(|v| v == *target));
+        let given = block.vars.get(*target).is_some_and(|v| v.origin != Origin::Temp);
+        if !made && !given {
+            return refused("prune", format!("nothing in the forward part makes '{target}'"));
+        }
+    }
     let mut needed: HashSet<String> = targets.iter().map(|t| t.to_string()).collect();
     let mut kept = Vec::new();
     for op in block.ops.drain(..).rev() {
         if op.output_vars().any(|v| needed.contains(v)) {
+            // What it writes was needed from here on; before it, only what it reads is.
+            for var in op.output_vars() {
+                needed.remove(var);
+            }
             needed.extend(op.input_vars().map(str::to_string));
             kept.push(op);
         }
@@ -46,8 +64,5 @@ pub fn prune(program: &Program, targets: &[&str]) -> Result<Program, Error> {
     kept.reverse();
     block.ops = kept;
     block.drop_unused_vars(targets);
-    for target in targets {
-        block.var(target, "prune")?;
-    }
     checked(program)
 }

@@ -3,18 +3,20 @@
 use regatta_ir::{Error, Op, Program, Regularizer, Role};
 
 use crate::infer_types::push_op;
-use crate::{ParamGrad, checked};
+use crate::{ParamGrad, checked, refuse_buffers, refused};
 
 /// Appends `grad + coeff * penalty(param)` for every parameter that has its own penalty, or the
 /// given one. Row-sparse gradients are penalised on the rows that are there.
 ///
 /// # Errors
-/// If a gradient does not fit its parameter.
+/// If a factor is no finite number, a gradient does not fit its parameter, or penalties were added
+/// already.
 pub fn regularize(
     program: &Program,
     grads: &[ParamGrad],
     default: Option<Regularizer>,
 ) -> Result<(Program, Vec<ParamGrad>), Error> {
+    refuse_buffers(program, "regularize")?;
     let mut program = program.clone();
     let block = program.block_mut();
     let mut result = grads.to_vec();
@@ -25,6 +27,9 @@ pub fn regularize(
             Some(Regularizer::L2(c)) if c != 0.0 => ("l2_decay", c),
             _ => continue,
         };
+        if !coeff.is_finite() {
+            return refused("regularize", format!("the factor for '{}' is {coeff}", g.param));
+        }
         let out = format!("{}@DECAY", g.grad);
         let op = Op::new(kind).input("X", &g.grad).input("Param", &g.param).attr("coeff", coeff);
         push_op(block, op.output("Out", &out).role(Role::Optimize))?;

@@ -6,7 +6,7 @@ use regatta_optim::{Per, RowRule, Rule, Schedule};
 use regatta_tensor::DType;
 
 use crate::infer_types::push_op;
-use crate::{ParamGrad, checked};
+use crate::{ParamGrad, checked, refuse_buffers};
 
 /// Name of the learning rate variable.
 pub(crate) const LEARNING_RATE: &str = "learning_rate_0";
@@ -29,12 +29,16 @@ pub fn insert_updates(
         pass: "insert_updates".into(),
         reason: e.to_string(),
     };
+    refuse_buffers(&programs.main, "insert_updates")?;
     rule.validate().map_err(bad)?;
     schedule.validate(learning_rate).map_err(bad)?;
     let mut programs = programs.clone();
     let first = programs.main.block().ops.len();
-    let lr = schedule.lr(learning_rate, 0);
-    programs.add_state(LEARNING_RATE, VarType::f32([1]), f64::from(lr))?;
+    let first_lr = match schedule {
+        Schedule::Constant => learning_rate,
+        _ => f64::from(schedule.lr(learning_rate, 0)),
+    };
+    programs.add_state(LEARNING_RATE, VarType::f32([1]), first_lr)?;
     if *schedule != Schedule::Constant {
         programs.add_state(STEP, VarType::dense(DType::I64, [1]), 0.0)?;
         let op = schedule_op(learning_rate, schedule)
@@ -48,6 +52,7 @@ pub fn insert_updates(
         insert_update(&mut programs, g, rule)?;
     }
     programs.main = checked(programs.main)?;
+    programs.startup = checked(programs.startup)?;
     let ops = programs.main.block().ops[first..].to_vec();
     Ok((programs, ops))
 }

@@ -1,8 +1,6 @@
 //! Text -> program.
 
-use crate::{
-    Attr, Block, Error, Layout, Op, Origin, Program, Regularizer, Role, VarDef, VarType,
-};
+use crate::{Attr, Block, Error, Layout, Op, Origin, Program, Regularizer, Role, VarDef, VarType};
 
 /// Reads a program in the form that it prints itself in.
 ///
@@ -113,9 +111,7 @@ impl Line {
         match origin {
             Some(origin) if matches!(self.tokens.get(1), Some(Token::Word(_))) => {
                 let var = self.var(origin)?;
-                block
-                    .declare(var)
-                    .map_err(|e| Error::Parse { line: number, reason: e.to_string() })
+                block.declare(var).map_err(|e| Error::Parse { line: number, reason: e.to_string() })
             }
             _ => {
                 block.ops.push(self.op()?);
@@ -184,7 +180,10 @@ impl Line {
             while !self.try_punct('}') {
                 let name = self.word("an attribute name")?;
                 self.punct(':')?;
-                op.attrs.insert(name, self.attr()?);
+                let value = self.attr()?;
+                if op.attrs.insert(name.clone(), value).is_some() {
+                    return self.fail(format!("attribute '{name}' is given twice"));
+                }
                 self.try_punct(',');
             }
         }
@@ -235,7 +234,10 @@ impl Line {
                     "ints" => Attr::Ints(vec![]),
                     "floats" => Attr::Floats(vec![]),
                     "strs" => Attr::Strs(vec![]),
-                    _ => return number(&w).map_or_else(|| self.fail(format!("'{w}' is no attribute value")), Ok),
+                    _ => {
+                        return number(&w)
+                            .map_or_else(|| self.fail(format!("'{w}' is no attribute value")), Ok);
+                    }
                 };
                 self.punct('[')?;
                 self.punct(']')?;
@@ -249,6 +251,10 @@ impl Line {
         self.punct('[')?;
         let mut items = Vec::new();
         while !self.try_punct(']') {
+            // Lists do not nest; saying so here also bounds the recursion.
+            if self.tokens.get(self.at) == Some(&Token::Punct('[')) {
+                return self.fail("a list cannot hold lists");
+            }
             items.push(self.attr()?);
             self.try_punct(',');
         }
@@ -333,6 +339,11 @@ fn number(word: &str) -> Option<Attr> {
     if let Ok(x) = word.parse::<i64>() {
         return Some(Attr::Int(x));
     }
+    // An integer that does not fit must not turn into a float that is nearly it.
+    let digits = word.strip_prefix(['-', '+']).unwrap_or(word);
+    if digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
     word.parse::<f64>().ok().map(Attr::Float)
 }
 
@@ -353,9 +364,11 @@ fn unescape(s: &str, line: usize) -> Result<String, Error> {
             Some('0') => out.push('\0'),
             Some(c @ ('\\' | '"' | '\'')) => out.push(c),
             Some('u') => {
-                let hex: String = chars.by_ref().skip(1).take_while(|&c| c != '}').collect();
-                let code = u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32);
-                out.push(code.ok_or_else(|| bad(&format!("u{{{hex}}}")))?);
+                let rest: String = chars.by_ref().take_while(|&c| c != '}').collect();
+                let hex = rest.strip_prefix('{').filter(|hex| !hex.starts_with('+'));
+                let code = hex.and_then(|hex| u32::from_str_radix(hex, 16).ok());
+                let c = code.and_then(char::from_u32);
+                out.push(c.ok_or_else(|| bad(&format!("u{rest}}}")))?);
             }
             other => return Err(bad(&other.map(String::from).unwrap_or_default())),
         }

@@ -1,0 +1,12 @@
+//! Each pass as text: a program before, the program after.
+//!
+//! `UPDATE_EXPECT=1 cargo test -p regatta-passes` rewrites the expected texts; read the difference.
+
+mod backward;
+mod clip;
+mod memory_reuse;
+mod models;
+mod prune;
+mod regularize;
+mod split_batch;
+mod updates;
