@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use regatta_data::{
-    Column, ColumnFrom, ColumnRead, Criteo, CriteoRaw, DataLoader, Dataset, Format, LoaderOptions,
-    PartKey, Records, Schema, SkipGram, Source, Synthetic, Table, TextFormat, Tokens,
-    write_synthetic,
+    Column, ColumnFrom, ColumnRead, Criteo, CriteoRaw, DataLoader, Dataset, Format,
+    InMemoryDataset, LoaderOptions, MemoryOptions, PartKey, Records, Schema, SkipGram, Source,
+    Synthetic, Table, TextFormat, Tokens, write_synthetic,
 };
 
 const ROUNDS: usize = 9;
@@ -33,9 +33,33 @@ fn main() {
         "{:<22} {:>10} {:>12} {:>10} {:>12} {:>12}",
         "format", "file MB/s", "examples/s", "parse MB/s", "examples/s", "memchr MB/s"
     );
-    for case in cases(dir.path(), megabytes << 20) {
-        report(&case);
-    }
+    let cases = cases(dir.path(), megabytes << 20);
+    cases.iter().for_each(report);
+    println!("\n{:<44} {:>12}", "batches of multislot records", "examples/s");
+    report_datasets(&cases[0], megabytes);
+}
+
+/// Speed of the ways from records to batches.
+fn report_datasets(case: &Case, megabytes: u64) {
+    let (schema, format) = (case.schema.clone(), case.format.clone());
+    let source = Source::files(schema, format, vec![case.file.clone()]).expect("a source");
+    let print = |name: &str, dataset: &dyn Dataset| {
+        let (time, examples) = best(|| drain(dataset));
+        println!("{name:<44} {:>12.0}", examples as f64 / time.as_secs_f64());
+    };
+    let shuffled = LoaderOptions { shuffle_buffer: 10_000, ..LoaderOptions::new(512) };
+    print("shuffle buffer of 10000", &DataLoader::new(source.clone(), shuffled).expect("a loader"));
+    let mut memory = InMemoryDataset::new(source, MemoryOptions::new(512)).expect("a dataset");
+    memory.load_into_memory().expect("well-formed lines");
+    print("from memory, in file order", &memory);
+    memory.local_shuffle(1).expect("loaded");
+    print("from memory, shuffled", &memory);
+    let url = format!("synthetic://ctr?examples={}", megabytes * 1000);
+    let synthetic = Source::synthetic(&url).expect("a URL");
+    print(
+        "synthetic://ctr",
+        &DataLoader::new(synthetic, LoaderOptions::new(512)).expect("a loader"),
+    );
 }
 
 fn report(case: &Case) {
@@ -80,8 +104,13 @@ fn read_dataset(case: &Case) -> (Duration, u64) {
     let (schema, format) = (case.schema.clone(), case.format.clone());
     let source = Source::files(schema, format, vec![case.file.clone()]).expect("a source");
     let loader = DataLoader::new(source, LoaderOptions::new(512)).expect("a loader");
+    drain(&loader)
+}
+
+/// One pass, with recycled batches.
+fn drain(dataset: &dyn Dataset) -> (Duration, u64) {
     let begin = Instant::now();
-    let mut batches = loader.pass(0).expect("a pass");
+    let mut batches = dataset.pass(0).expect("a pass");
     while let Some(batch) = batches.next().expect("well-formed lines") {
         batches.recycle(batch);
     }

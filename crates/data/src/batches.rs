@@ -1,9 +1,10 @@
 //! The end of the queue that training holds: one pass over a dataset, batch by batch.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::read::ReadContext;
 use crate::stages::Stage;
@@ -153,25 +154,46 @@ impl Batches {
         }
     }
 
-    /// The next batch; waits for it if need be. `None` at the end of the pass.
+    /// The next batch; waits for it if need be, for ever if a pipe command hangs. `None` at the end of
+    /// the pass.
     ///
     /// # Errors
     /// Whatever a reader met; all of them stop then. A pass over data without any example, or with
     /// too few for a batch when incomplete ones are dropped, is an error too.
     #[expect(clippy::should_implement_trait, reason = "`?` on the result is the common use")]
     pub fn next(&mut self) -> Result<Option<Batch>, Error> {
+        self.receive(None)
+    }
+
+    /// The same, but gives up waiting after some time. The pass goes on, and may be asked again.
+    ///
+    /// # Errors
+    /// As [`Batches::next`], and [`Error::Timeout`].
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<Batch>, Error> {
+        self.receive(Some(timeout))
+    }
+
+    fn receive(&mut self, timeout: Option<Duration>) -> Result<Option<Batch>, Error> {
         if self.failed {
             return Err(Error::Stopped);
         }
         let Some(queue) = &self.queue else { return Ok(None) };
         let timers = &self.shared.context.timers;
-        match timers.time(Stage::Wait, || queue.recv()) {
+        let received = timers.time(Stage::Wait, || match timeout {
+            None => queue.recv().map_err(RecvTimeoutError::from),
+            Some(timeout) => queue.recv_timeout(timeout),
+        });
+        match received {
             Ok(Ok(batch)) => {
                 self.position.advance(&batch);
                 Ok(Some(batch))
             }
             Ok(Err(error)) => self.fail(error),
-            Err(_) => self.finish(),
+            Err(RecvTimeoutError::Disconnected) => self.finish(),
+            Err(RecvTimeoutError::Timeout) => {
+                let timeout = timeout.unwrap_or_default();
+                Err(Error::Timeout { files: self.describe.clone(), timeout })
+            }
         }
     }
 

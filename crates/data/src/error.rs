@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Why data could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +55,14 @@ pub enum Error {
         status: String,
         /// The end of what it wrote to standard error.
         stderr: String,
+    },
+    /// No batch came in the time that the caller allowed; asking again may help.
+    #[error("{files}: no batch within {timeout:?}")]
+    Timeout {
+        /// The first file and how many more.
+        files: String,
+        /// The time.
+        timeout: Duration,
     },
     /// A reader thread panicked.
     #[error("a reader thread panicked: {0}")]

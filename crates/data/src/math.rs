@@ -4,6 +4,33 @@
 //! synthetic data must not. These use only `+ - * /` and bit shifts on `f64`, each of which IEEE 754
 //! defines to the last bit; Rust neither fuses nor reorders them.
 
+/// Coefficients of the series of artanh: `1 / (2k + 1)`.
+const ARTANH: [f64; 12] = {
+    let mut c = [1.0; 12];
+    let mut k = 1;
+    while k < 12 {
+        c[k] = 1.0 / (2 * k + 1) as f64;
+        k += 1;
+    }
+    c
+};
+
+/// Coefficients of the series of the exponential: `1 / n!`.
+const EXP: [f64; 15] = {
+    let mut c = [1.0; 15];
+    let mut n = 1;
+    while n < 15 {
+        c[n] = c[n - 1] / n as f64;
+        n += 1;
+    }
+    c
+};
+
+/// The sum of `c[k] * x^k`, by Horner's rule.
+fn series(c: &[f64], x: f64) -> f64 {
+    c.iter().rev().fold(0.0, |sum, c| sum * x + c)
+}
+
 /// Natural logarithm of a positive normal number, to about 1e-15.
 pub(crate) fn ln(x: f64) -> f64 {
     debug_assert!(x.is_normal() && x > 0.0);
@@ -16,12 +43,7 @@ pub(crate) fn ln(x: f64) -> f64 {
     }
     // ln m = 2 artanh((m - 1) / (m + 1)), and that quotient is below 0.172.
     let s = (m - 1.0) / (m + 1.0);
-    let square = s * s;
-    let mut sum = 0.0;
-    for k in (0..12).rev() {
-        sum = sum * square + 1.0 / (2 * k + 1) as f64;
-    }
-    exponent as f64 * LN2 + 2.0 * s * sum
+    exponent as f64 * LN2 + 2.0 * s * series(&ARTANH, s * s)
 }
 
 /// Exponential, to about 1e-15; 0 and infinity beyond the range of `f64`.
@@ -36,11 +58,7 @@ pub(crate) fn exp(x: f64) -> f64 {
     }
     let k = (x * std::f64::consts::LOG2_E + 0.5).floor();
     let r = x - k * LN2_HIGH - k * LN2_LOW;
-    let mut sum = 1.0;
-    for n in (1..=14).rev() {
-        sum = 1.0 + sum * r / n as f64;
-    }
-    sum * f64::from_bits(((k as i64 + 1023) as u64) << 52)
+    series(&EXP, r) * f64::from_bits(((k as i64 + 1023) as u64) << 52)
 }
 
 /// `x` to the power `p`, for positive `x`.

@@ -25,8 +25,14 @@ impl Rng {
     /// The stream named by `path` under `seed`, for example `[epoch, file, line]`.
     pub fn new(seed: u64, path: &[u64]) -> Rng {
         let start = mix(seed.wrapping_add(STEP));
-        let key = path.iter().fold(start, |key, &p| mix(key ^ mix(p.wrapping_add(STEP))));
-        Rng { key, counter: 0 }
+        let top = Rng { key: start, counter: 0 };
+        path.iter().fold(top, |stream, &p| stream.child(p))
+    }
+
+    /// The stream that has `name` at the end of its path. It does not depend on what has been drawn
+    /// from this one.
+    pub fn child(&self, name: u64) -> Rng {
+        Rng { key: mix(self.key ^ mix(name.wrapping_add(STEP))), counter: 0 }
     }
 
     /// 64 random bits.
@@ -55,11 +61,13 @@ impl Rng {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A bell-shaped number with mean 0 and variance 1, in [-3.5, 3.5]: four uniform ones added.
+    /// A bell-shaped number with mean 0 and variance 1, in [-3.5, 3.5]: four uniform ones of 16 bits
+    /// each, added.
     pub fn bell(&mut self) -> f64 {
-        let sum: f64 = (0..4).map(|_| self.unit()).sum();
-        // The sum has mean 2 and variance 1/3.
-        (sum - 2.0) * 1.732_050_807_568_877_2
+        let bits = self.next_u64();
+        let sum: u64 = (0..4).map(|i| (bits >> (16 * i)) & 0xffff).sum();
+        // The sum has a mean of 4 * 32767.5 and a variance of 4 * (2^32 - 1) / 12.
+        (sum as f64 - 131_070.0) * (1.732_050_807_568_877_2 / 65_536.0)
     }
 
     /// Puts `items` into a random order (Fisher and Yates).

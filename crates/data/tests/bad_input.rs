@@ -187,6 +187,19 @@ fn dropping_a_pass_ends_its_commands() {
 }
 
 #[test]
+fn waiting_can_be_limited() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = source(dir.path(), &lines(0..4)).with_pipe_command("sleep 0.3; cat").unwrap();
+    let mut batches = queue(source, 1).pass(0).unwrap();
+    let error = batches.next_within(Duration::from_millis(10)).unwrap_err();
+    let text = message(dir.path(), error);
+    assert_eq!(text, "part-0 through pipe command `sleep 0.3; cat`: no batch within 10ms");
+    let batch = batches.next_within(Duration::from_secs(60)).unwrap().unwrap();
+    assert_eq!(labels(&batch), [0, 1, 2, 3]);
+    assert_eq!(batches.next_within(Duration::from_secs(60)).unwrap(), None);
+}
+
+#[test]
 fn dropping_a_pass_in_the_middle_does_not_hang() {
     let dir = tempfile::tempdir().unwrap();
     let all = files(dir.path(), &[1000; 4]);

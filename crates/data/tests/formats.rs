@@ -37,7 +37,7 @@ fn the_criteo_sample_of_paddlerec() {
     assert_eq!((ids(first, "1")[0], ids(first, "26")[0]), (737_395, 306_163));
     let dense = first.get("dense_input").unwrap().as_dense().unwrap();
     assert_eq!(dense.shape(), [32, 13]);
-    assert_eq!(dense.f32()[..3], [0.0, 0.00497512437811, 0.05]);
+    assert_eq!(dense.f32()[..3], [0.0, 0.004_975_124_3, 0.05]);
     assert_eq!(first.get("label").unwrap().as_dense().unwrap().i64()[..2], [0, 1]);
     let names: Vec<&str> = first.iter().map(|(name, _)| name).collect();
     assert_eq!((names[0], names[1], names[27]), ("label", "1", "dense_input"));

@@ -44,7 +44,7 @@ impl Table {
     pub(crate) fn parser(&self, schema: &Schema) -> TableParser {
         let by_index = |c: &Column| match c.from {
             ColumnFrom::Index(i) => i,
-            ColumnFrom::Name(_) => usize::MAX,
+            ColumnFrom::Name(_) => UNKNOWN,
         };
         TableParser {
             delimiter: self.delimiter,
@@ -57,6 +57,9 @@ impl Table {
         }
     }
 }
+
+/// The position of a named column before the header has been read.
+const UNKNOWN: usize = usize::MAX;
 
 pub(crate) struct TableParser {
     delimiter: u8,
@@ -87,6 +90,12 @@ impl LineParser for TableParser {
         }
         if std::mem::take(&mut self.header) {
             return self.read_header(line);
+        }
+        if self.from.contains(&UNKNOWN) {
+            return Err(LineError::whole(
+                "a header with all columns of the map before this line",
+                "none",
+            ));
         }
         for (feed, &column) in self.feeds.iter().zip(&self.from) {
             let Some((at, text)) = self.fields.get(line, column) else {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::Generator;
-use super::hidden::Hidden;
+use super::hidden::{Example, Hidden};
 use super::url::{EXAMPLES, FIRST, Parameter, SEED, Url};
 use crate::format::PartKey;
 use crate::rng::{Rng, Zipf};
@@ -48,14 +48,6 @@ pub(super) struct Features {
     zipf: Zipf,
 }
 
-/// The features of one example.
-pub(super) struct Example {
-    pub(super) slots: Vec<Vec<u64>>,
-    pub(super) dense: Vec<f32>,
-    /// For drawing labels.
-    pub(super) rng: Rng,
-}
-
 impl Features {
     pub(super) fn new(url: &Url) -> Features {
         let vocab = url.integer("vocab");
@@ -79,27 +71,30 @@ impl Features {
         (1..=self.slots).map(slot).chain(dense).collect()
     }
 
-    pub(super) fn example(&self, index: u64) -> Example {
+    /// The features of an example, and the stream to draw its labels from.
+    pub(super) fn example(&self, index: u64) -> (Example, Rng) {
         let mut rng = Rng::new(self.seed, &[0, index]);
-        let slots = (0..self.slots)
-            .map(|slot| {
-                let n = 1 + if self.ids_per_slot > 1 { rng.below(self.ids_per_slot) } else { 0 };
-                (0..n).map(|_| slot * self.vocab + 1 + self.zipf.sample(&mut rng)).collect()
-            })
-            .collect();
+        let mut example = Example::default();
+        for slot in 0..self.slots {
+            let n = 1 + if self.ids_per_slot > 1 { rng.below(self.ids_per_slot) } else { 0 };
+            (0..n).for_each(|_| {
+                example.push_id(slot * self.vocab + 1 + self.zipf.sample(&mut rng));
+            });
+            example.end_slot();
+        }
         // 24 bits: exact in f32, so that the text of a float is short and the value the same.
-        let float = |rng: &mut Rng| (rng.next_u64() >> 40) as f32 / (1u32 << 24) as f32;
-        let dense = (0..self.dense).map(|_| float(&mut rng)).collect();
-        Example { slots, dense, rng }
+        let float = |_| (rng.next_u64() >> 40) as f32 / (1u32 << 24) as f32;
+        example.dense = (0..self.dense).map(float).collect();
+        (example, rng)
     }
 
     /// Appends the features to the record being written, from slot `at` on.
     pub(super) fn push(&self, example: &Example, at: usize, out: &mut Records) {
-        for (i, ids) in example.slots.iter().enumerate() {
-            ids.iter().for_each(|&id| out.push_id(at + i, id));
+        let n = example.n_slots();
+        for slot in 0..n {
+            example.slot(slot).iter().for_each(|&id| out.push_id(at + slot, id));
         }
-        let last = at + example.slots.len();
-        example.dense.iter().for_each(|&x| out.push_float(last, x));
+        example.dense.iter().for_each(|&x| out.push_float(at + n, x));
     }
 }
 
@@ -122,15 +117,14 @@ impl Generator for Ctr {
     }
 
     fn generate(&self, example: u64, _key: PartKey, out: &mut Records) {
-        let mut example = self.features.example(example);
-        let p = self.hidden.probability(&example.slots, &example.dense);
-        out.push_label(0, i64::from(example.rng.unit() < p));
+        let (example, mut rng) = self.features.example(example);
+        let p = self.hidden.probability(&example);
+        out.push_label(0, i64::from(rng.unit() < p));
         self.features.push(&example, 1, out);
         out.end_checked_record();
     }
 
     fn probability(&self, example: u64) -> Option<f64> {
-        let example = self.features.example(example);
-        Some(self.hidden.probability(&example.slots, &example.dense))
+        Some(self.hidden.probability(&self.features.example(example).0))
     }
 }

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::Generator;
-use super::ctr::{Example, Features, ZIPF};
-use super::hidden::Hidden;
+use super::ctr::{Features, ZIPF};
+use super::hidden::{Example, Hidden};
 use super::url::{EXAMPLES, FIRST, Parameter, SEED, Url};
 use crate::format::PartKey;
 use crate::math::sigmoid;
@@ -48,8 +48,8 @@ pub(super) fn build(url: &Url) -> Result<Arc<dyn Generator>, Error> {
 impl Multitask {
     /// Probabilities of a click, and of a conversion after one.
     fn probabilities(&self, example: &Example) -> (f64, f64) {
-        let click = self.click.logit(&example.slots, &example.dense);
-        let own = self.own.logit(&example.slots, &example.dense);
+        let click = self.click.logit(example);
+        let own = self.own.logit(example);
         (sigmoid(click), sigmoid(0.5 * click + own))
     }
 }
@@ -61,10 +61,10 @@ impl Generator for Multitask {
     }
 
     fn generate(&self, example: u64, _key: PartKey, out: &mut Records) {
-        let mut example = self.features.example(example);
+        let (example, mut rng) = self.features.example(example);
         let (click, conversion) = self.probabilities(&example);
-        let clicked = example.rng.unit() < click;
-        let converted = example.rng.unit() < conversion && clicked;
+        let clicked = rng.unit() < click;
+        let converted = rng.unit() < conversion && clicked;
         out.push_label(0, i64::from(clicked));
         out.push_label(1, i64::from(converted));
         self.features.push(&example, 2, out);
@@ -72,6 +72,6 @@ impl Generator for Multitask {
     }
 
     fn probability(&self, example: u64) -> Option<f64> {
-        Some(self.probabilities(&self.features.example(example)).0)
+        Some(self.probabilities(&self.features.example(example).0).0)
     }
 }
