@@ -83,6 +83,24 @@ impl GradCtx<'_> {
         }
         vec![op.input("dOut", &dout).output("dX", &dx)]
     }
+
+    /// As [`GradCtx::unary`] with several inputs: one op that reads the forward variables and the
+    /// gradient of `out`, and writes `d<slot>` for each of the inputs that wants it.
+    pub fn several(&self, forward_slots: &[&str], out: &str, inputs: &[&str]) -> Vec<Op> {
+        let Some(dout) = self.dout(out) else { return vec![] };
+        let mut op = self.grad_op();
+        for slot in forward_slots {
+            let var = self.op.input_var(slot).or_else(|| self.op.output_var(slot));
+            op = op.input(slot, var.expect("the rule names its own slots"));
+        }
+        op = op.input(&format!("d{out}"), &dout);
+        for slot in inputs {
+            if let Some(d) = self.din(slot) {
+                op = op.output(&format!("d{slot}"), &d);
+            }
+        }
+        if op.outputs.is_empty() { vec![] } else { vec![op] }
+    }
 }
 
 /// What a kernel is made for: the op and the types of its variables with all dimensions known.
@@ -172,7 +190,8 @@ impl StepCtx {
         if self.rows == 0 || self.rows == self.total_rows {
             return part;
         }
-        part / self.rows * self.total_rows
+        // Multiplied first: a part may hold less than one element per example.
+        part * self.total_rows / self.rows
     }
 }
 
@@ -230,6 +249,13 @@ impl Sample {
         self
     }
 
+    /// Gives an output slot that many variables.
+    #[must_use]
+    pub fn outs(mut self, slot: &'static str, count: usize) -> Sample {
+        self.out_counts.push((slot, count));
+        self
+    }
+
     /// Names an output that is not part of the checked sum.
     #[must_use]
     pub fn ignore(mut self, slot: &'static str) -> Sample {
@@ -237,6 +263,9 @@ impl Sample {
         self
     }
 }
+
+/// For [`OpDef::grad`] of gradients.
+pub(crate) const NO_SECOND: Grad = Grad::None("gradients of gradients are not needed for training");
 
 /// For ops without a gradient.
 pub(crate) fn no_samples() -> Vec<Sample> {

@@ -34,6 +34,18 @@ impl<'a> Infer<'a> {
         &[]
     }
 
+    /// Type of a slot that must hold a dense array of any element type.
+    ///
+    /// # Errors
+    /// If it holds anything else.
+    pub fn dense(&self, slot: &str) -> Result<&'a VarType, Error> {
+        let ty = self.ty(slot);
+        if ty.layout != Layout::Dense {
+            return Err(self.wrong(slot, "a dense array"));
+        }
+        Ok(ty)
+    }
+
     /// Type of a slot that must hold dense floats.
     ///
     /// # Errors
@@ -73,12 +85,18 @@ impl<'a> Infer<'a> {
 
     /// The error that a slot's variable is not what the op takes.
     pub fn wrong(&self, slot: &str, expected: &str) -> Error {
+        self.wrong_nth(slot, 0, expected)
+    }
+
+    /// The error that the `n`-th variable of a slot is not what the op takes.
+    pub fn wrong_nth(&self, slot: &str, n: usize, expected: &str) -> Error {
+        let actual = self.many(slot).get(n);
         Error::Type {
             op: self.op.kind.clone(),
             slot: slot.to_string(),
-            var: self.op.input_var(slot).unwrap_or("?").to_string(),
+            var: self.op.ins(slot).get(n).map_or("?", String::as_str).to_string(),
             expected: expected.to_string(),
-            actual: self.opt(slot).map(ToString::to_string).unwrap_or_else(|| "absent".into()),
+            actual: actual.map(ToString::to_string).unwrap_or_else(|| "absent".into()),
         }
     }
 
@@ -93,8 +111,9 @@ impl<'a> Infer<'a> {
     /// If there is no such dimension.
     pub fn axis(&self, attr: &str, rank: usize) -> Result<usize, Error> {
         let axis = self.op.int(attr)?;
-        resolve_axis(axis, rank)
-            .ok_or_else(|| self.bad_attr(attr, format!("is {axis}, but there are {rank} dimensions")))
+        resolve_axis(axis, rank).ok_or_else(|| {
+            self.bad_attr(attr, format!("is {axis}, but there are {rank} dimensions"))
+        })
     }
 }
 
@@ -106,10 +125,5 @@ pub(crate) fn resolve_axis(axis: i64, rank: usize) -> Option<usize> {
 
 /// Equal, or one of them not known yet.
 pub(crate) fn dims_agree(a: i64, b: i64) -> bool {
-    a == b || a == -1 || b == -1
-}
-
-/// The known one of two agreeing dimensions.
-pub(crate) fn known_dim(a: i64, b: i64) -> i64 {
-    if a == -1 { b } else { a }
+    a == b || a < 0 || b < 0
 }

@@ -40,6 +40,15 @@ pub type Env = HashMap<String, Cell>;
 /// # Errors
 /// If its inputs are missing or do not fit, or the kernel meets a bad value.
 pub fn eval(op: &Op, env: &mut Env, ctx: &mut StepCtx) -> Result<(), Error> {
+    eval_part(op, env, &[], ctx)
+}
+
+/// Runs one op on the part of a batch that `ctx` tells; the first dimension of the variables in
+/// `batched` is the batch.
+///
+/// # Errors
+/// As [`eval`].
+pub fn eval_part(op: &Op, env: &mut Env, batched: &[&str], ctx: &mut StepCtx) -> Result<(), Error> {
     let mut op = op.clone();
     OPS.known(&op.kind)?.complete(&mut op)?;
     let ins = op
@@ -52,8 +61,14 @@ pub fn eval(op: &Op, env: &mut Env, ctx: &mut StepCtx) -> Result<(), Error> {
         })
         .collect::<Result<Vec<_>, Error>>()?;
     let outs = OPS.infer(&op, &ins)?;
-    let mut kernel =
-        (OPS.def(&op.kind)?.kernel)(&Spec { op: &op, declared: &ins, ins: &ins, outs: &outs })?;
+    let mut declared = ins.clone();
+    for (ty, name) in declared.iter_mut().zip(op.input_vars()) {
+        if batched.contains(&name) {
+            ty.shape[0] = -1;
+        }
+    }
+    let spec = Spec { op: &op, declared: &declared, ins: &ins, outs: &outs };
+    let mut kernel = (OPS.def(&op.kind)?.kernel)(&spec)?;
     for (name, ty) in op.output_vars().zip(&outs) {
         let updated_in_place = op.input_vars().any(|v| v == name);
         if !updated_in_place {
@@ -107,9 +122,7 @@ fn buf(env: &mut Env, name: &str) -> Buf {
             Data::I64(v) => Buf::I64(v.as_mut_ptr(), v.len()),
             Data::U64(v) => Buf::U64(v.as_mut_ptr(), v.len()),
         },
-        Some(Cell::Value(Value::Ragged(r))) => {
-            Buf::Ragged { value: r, first: 0, rows: r.rows() }
-        }
+        Some(Cell::Value(Value::Ragged(r))) => Buf::Ragged { value: r, first: 0, rows: r.rows() },
         Some(Cell::Rows(rows)) => Buf::Rows(rows),
         None => Buf::Absent,
     }

@@ -17,6 +17,7 @@ mod def;
 mod infer;
 pub mod interp;
 mod io;
+pub mod metrics;
 mod op;
 pub mod registry;
 

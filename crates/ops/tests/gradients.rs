@@ -91,9 +91,7 @@ fn forward_op(def: &OpDef, sample: &Sample) -> (Op, Env) {
         let updated = slot.name.strip_suffix("Out").filter(|s| !s.is_empty());
         let names: Vec<String> = match updated.filter(|s| !op.ins(s).is_empty()) {
             Some(input) => op.ins(input).to_vec(),
-            None => {
-                (0..given.unwrap_or(default)).map(|i| format!("{}_{i}", slot.name)).collect()
-            }
+            None => (0..given.unwrap_or(default)).map(|i| format!("{}_{i}", slot.name)).collect(),
         };
         if !names.is_empty() {
             op = op.outputs(slot.name, names.iter().map(String::as_str));

@@ -50,10 +50,7 @@ impl Broadcast {
                 _ => dims.push(next),
             }
         }
-        let inner = match dims.pop() {
-            Some(last) => last,
-            None => (1, 1, 1),
-        };
+        let inner = dims.pop().unwrap_or((1, 1, 1));
         Broadcast { outer: dims, inner }
     }
 

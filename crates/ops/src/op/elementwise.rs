@@ -81,7 +81,12 @@ impl Binary for Div {
 
 const fn forward_def<B: Binary>(kind: &'static str, batch: fn(&Op) -> Batch) -> OpDef {
     OpDef {
-        schema: Schema { kind, inputs: const { &[one("X"), one("Y")] }, outputs: const { &[one("Out")] }, attrs: &[] },
+        schema: Schema {
+            kind,
+            inputs: const { &[one("X"), one("Y")] },
+            outputs: const { &[one("Out")] },
+            attrs: &[],
+        },
         infer,
         grad: Grad::Rule(grad),
         kernel: forward::<B>,

@@ -356,9 +356,8 @@ fn scatter(
 
 fn samples() -> Vec<Sample> {
     let dense = || Tensor::from_u64(&[3, 2], vec![1, 3, 3, 0, 4, 1]).expect("lengths agree");
-    let ragged = || {
-        Ragged::new(Data::U64(vec![4, 2, 0, 2, 1]), vec![0, 2, 2, 5]).expect("offsets rise")
-    };
+    let ragged =
+        || Ragged::new(Data::U64(vec![4, 2, 0, 2, 1]), vec![0, 2, 2, 5]).expect("offsets rise");
     let sample = |name, inputs: Vec<regatta_tensor::Value>| Sample {
         name,
         inputs: vec![("W", vec![spread(&[5, 3], -1.0, 1.0)]), ("Ids", inputs)],

@@ -151,9 +151,8 @@ fn backward(s: &Spec<'_>) -> Result<Kernel, Error> {
 }
 
 fn samples() -> Vec<Sample> {
-    let base = |name| {
-        Sample::x(name, spread(&[3, 4], -1.0, 1.0)).with("W", spread(&[4, 5], -1.0, 1.0))
-    };
+    let base =
+        |name| Sample::x(name, spread(&[3, 4], -1.0, 1.0)).with("W", spread(&[4, 5], -1.0, 1.0));
     let bias = || spread(&[5], -0.5, 0.5);
     vec![
         base("plain"),

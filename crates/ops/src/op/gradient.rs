@@ -29,7 +29,15 @@ pub(crate) static DEFS: &[OpDef] = &[
             let (min, max) = (s.op.float("min")? as f32, s.op.float("max")? as f32);
             let kernel: Kernel = Box::new(move |io, _| {
                 // NaN passes through; clamping must not hide it.
-                map(io, |x| if x < min { min } else if x > max { max } else { x });
+                map(io, |x| {
+                    if x < min {
+                        min
+                    } else if x > max {
+                        max
+                    } else {
+                        x
+                    }
+                });
                 Ok(())
             });
             Ok(kernel)

@@ -1,20 +1,38 @@
 //! One file per op or family of ops.
 
 mod assign;
+mod batch_norm;
 mod broadcast;
+mod cast;
+mod concat;
+mod cos_sim;
 mod cross_entropy;
+mod dropout;
+mod element;
+mod element_loss;
 mod elementwise;
 mod embedding;
 mod fc;
 mod fill;
 mod gradient;
+mod layer_norm;
+mod matmul;
 mod mean;
+mod metric;
+mod one_hot;
 mod optimizer;
+mod reduce;
+mod reshape;
 mod scale;
+mod sequence_mask;
+mod sigmoid_cross_entropy;
+mod slice;
 mod softmax;
 mod softmax_with_cross_entropy;
+mod split;
 mod square_error_cost;
 mod sum;
+mod transpose;
 mod unary;
 
 pub use optimizer::{schedule_op, update_op};
@@ -25,19 +43,36 @@ use crate::OpDef;
 pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
     [
         assign::DEFS,
+        batch_norm::DEFS,
+        cast::DEFS,
+        concat::DEFS,
+        cos_sim::DEFS,
         cross_entropy::DEFS,
+        dropout::DEFS,
+        element_loss::DEFS,
         elementwise::DEFS,
         embedding::DEFS,
         fc::DEFS,
         fill::DEFS,
         gradient::DEFS,
+        layer_norm::DEFS,
+        matmul::DEFS,
         mean::DEFS,
+        metric::DEFS,
+        one_hot::DEFS,
         optimizer::DEFS,
+        reduce::DEFS,
+        reshape::DEFS,
         scale::DEFS,
+        sequence_mask::DEFS,
+        sigmoid_cross_entropy::DEFS,
+        slice::DEFS,
         softmax::DEFS,
         softmax_with_cross_entropy::DEFS,
+        split::DEFS,
         square_error_cost::DEFS,
         sum::DEFS,
+        transpose::DEFS,
     ]
     .into_iter()
     .flatten()

@@ -4,8 +4,8 @@
 use regatta_ir::schema::{AttrDef, AttrKind, any, one};
 use regatta_ir::{Attr, Error, Layout, Op, Schema, VarType};
 use regatta_optim::{
-    Adadelta, Adagrad, Adam, AdamW, Ftrl, Kernel as UpdateKernel, Lamb, LarsMomentum, Momentum, Per,
-    RmsProp, RowLoop, RowRule, RowUpdater, Rule, Schedule, Sgd, StateMut,
+    Adadelta, Adagrad, Adam, AdamW, Ftrl, Kernel as UpdateKernel, Lamb, LarsMomentum, Momentum,
+    Per, RmsProp, RowLoop, RowRule, RowUpdater, Rule, Schedule, Sgd, StateMut,
 };
 use regatta_tensor::{DType, RowSparse};
 
@@ -161,15 +161,16 @@ impl RowLoop for LazyRows<'_> {
         for (row, g) in self.grad.iter() {
             let at = row as usize * width;
             let mut scalars = [[0.0f32; 1]; regatta_optim::MAX_STATES];
-            let states = slices.iter_mut().zip(self.per).zip(&mut scalars).map(
-                |((state, per), scalar)| match per {
-                    Per::Element => &mut state[at..at + width],
-                    Per::Scalar => {
-                        scalar[0] = state[0];
-                        scalar.as_mut_slice()
+            let states =
+                slices.iter_mut().zip(self.per).zip(&mut scalars).map(|((state, per), scalar)| {
+                    match per {
+                        Per::Element => &mut state[at..at + width],
+                        Per::Scalar => {
+                            scalar[0] = state[0];
+                            scalar.as_mut_slice()
+                        }
                     }
-                },
-            );
+                });
             update.with_states(&mut self.w[at..at + width], g, states.collect());
         }
         // An update of no weights moves the scalar states on.

@@ -1,7 +1,7 @@
 //! `softmax` over the last dimension.
 
-use regatta_ir::schema::one;
 use regatta_ir::Schema;
+use regatta_ir::schema::one;
 
 use crate::def::{no_samples, per_example, spread};
 use crate::{Grad, Kernel, OpDef, Sample};

@@ -1,7 +1,7 @@
 //! `square_error_cost`: `(X - Label)^2` per element.
 
-use regatta_ir::schema::{one, optional};
 use regatta_ir::Schema;
+use regatta_ir::schema::{one, optional};
 
 use crate::def::{no_samples, per_example, spread};
 use crate::{Grad, Kernel, OpDef, Sample};

@@ -42,7 +42,11 @@ pub(crate) static DEFS: &[OpDef] = &[OpDef {
         let merged = s.outs[0].layout == Layout::Rows;
         let mut index = RowIndex::default();
         let kernel: Kernel = Box::new(move |io, _| {
-            if merged { merge_rows(io, n, &mut index) } else { add_all(io, n) }
+            if merged {
+                merge_rows(io, n, &mut index)
+            } else {
+                add_all(io, n)
+            }
             Ok(())
         });
         Ok(kernel)

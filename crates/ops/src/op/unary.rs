@@ -188,36 +188,77 @@ fn positive() -> Vec<Sample> {
     vec![Sample::x("positive", spread(&[3, 5], 0.5, 2.0))]
 }
 
-static RELU: [OpDef; 2] = unary!("relu", "relu_grad", [], "Out",
+static RELU: [OpDef; 2] = unary!(
+    "relu",
+    "relu_grad",
+    [],
+    "Out",
     |x, _, y| k::relu(x, y),
-    |y, d, _, dx| backward::relu_backward(y, d, dx), both_signs);
-static TANH: [OpDef; 2] = unary!("tanh", "tanh_grad", [], "Out",
+    |y, d, _, dx| backward::relu_backward(y, d, dx),
+    both_signs
+);
+static TANH: [OpDef; 2] = unary!(
+    "tanh",
+    "tanh_grad",
+    [],
+    "Out",
     |x, _, y| k::tanh(x, y),
-    |y, d, _, dx| backward::tanh_backward(y, d, dx), both_signs);
-static SIGMOID: [OpDef; 2] = unary!("sigmoid", "sigmoid_grad", [], "Out",
+    |y, d, _, dx| backward::tanh_backward(y, d, dx),
+    both_signs
+);
+static SIGMOID: [OpDef; 2] = unary!(
+    "sigmoid",
+    "sigmoid_grad",
+    [],
+    "Out",
     |x, _, y| k::sigmoid(x, y),
-    |y, d, _, dx| backward::sigmoid_backward(y, d, dx), both_signs);
-static GELU: [OpDef; 2] = unary!("gelu", "gelu_grad", [], "X",
+    |y, d, _, dx| backward::sigmoid_backward(y, d, dx),
+    both_signs
+);
+static GELU: [OpDef; 2] = unary!(
+    "gelu",
+    "gelu_grad",
+    [],
+    "X",
     |x, _, y| k::gelu(x, y),
-    |x, d, _, dx| backward::gelu_backward(x, d, dx), both_signs);
-static LEAKY_RELU: [OpDef; 2] = unary!("leaky_relu", "leaky_relu_grad", ["alpha" = 0.02], "X",
-    leaky_relu, leaky_relu_grad, both_signs);
-static LOG: [OpDef; 2] = unary!("log", "log_grad", [], "X", |x, _, y| k::log(x, y), log_grad, positive);
-static EXP: [OpDef; 2] = unary!("exp", "exp_grad", [], "Out", |x, _, y| k::exp(x, y), multiply, both_signs);
+    |x, d, _, dx| backward::gelu_backward(x, d, dx),
+    both_signs
+);
+static LEAKY_RELU: [OpDef; 2] = unary!(
+    "leaky_relu",
+    "leaky_relu_grad",
+    ["alpha" = 0.02],
+    "X",
+    leaky_relu,
+    leaky_relu_grad,
+    both_signs
+);
+static LOG: [OpDef; 2] =
+    unary!("log", "log_grad", [], "X", |x, _, y| k::log(x, y), log_grad, positive);
+static EXP: [OpDef; 2] =
+    unary!("exp", "exp_grad", [], "Out", |x, _, y| k::exp(x, y), multiply, both_signs);
 static SQRT: [OpDef; 2] = unary!("sqrt", "sqrt_grad", [], "Out", sqrt, sqrt_grad, positive);
-static SQUARE: [OpDef; 2] = unary!("square", "square_grad", [], "X", square, square_grad, both_signs);
+static SQUARE: [OpDef; 2] =
+    unary!("square", "square_grad", [], "X", square, square_grad, both_signs);
 static ABS: [OpDef; 2] = unary!("abs", "abs_grad", [], "X", abs, abs_grad, both_signs);
-static CLIP: [OpDef; 2] = unary!("clip", "clip_grad", ["min" = f64::NEG_INFINITY, "max" = f64::INFINITY],
-    "X", clip, clip_grad,
-    || vec![Sample::x("some clipped", spread(&[3, 5], -2.0, 2.0)).attr("min", -1.0).attr("max", 0.7)]);
-static POW: [OpDef; 2] = unary!("pow", "pow_grad", ["factor" = 1.0], "X", pow, pow_grad,
-    || vec![Sample::x("cubic root of cubes", spread(&[3, 5], 0.5, 2.0)).attr("factor", 1.7)]);
+static CLIP: [OpDef; 2] = unary!(
+    "clip",
+    "clip_grad",
+    ["min" = f64::NEG_INFINITY, "max" = f64::INFINITY],
+    "X",
+    clip,
+    clip_grad,
+    || vec![
+        Sample::x("some clipped", spread(&[3, 5], -2.0, 2.0)).attr("min", -1.0).attr("max", 0.7)
+    ]
+);
+static POW: [OpDef; 2] = unary!("pow", "pow_grad", ["factor" = 1.0], "X", pow, pow_grad, || vec![
+    Sample::x("cubic root of cubes", spread(&[3, 5], 0.5, 2.0)).attr("factor", 1.7)
+]);
 
 /// All functions of one element.
 pub(crate) fn defs() -> impl Iterator<Item = &'static OpDef> {
-    [
-        &RELU, &TANH, &SIGMOID, &GELU, &LEAKY_RELU, &LOG, &EXP, &SQRT, &SQUARE, &ABS, &CLIP, &POW,
-    ]
-    .into_iter()
-    .flatten()
+    [&RELU, &TANH, &SIGMOID, &GELU, &LEAKY_RELU, &LOG, &EXP, &SQRT, &SQUARE, &ABS, &CLIP, &POW]
+        .into_iter()
+        .flatten()
 }

@@ -1,0 +1,284 @@
+//! `batch_norm`: each feature of the last dimension to mean 0 and variance 1 over all examples, then
+//! scaled and shifted by learned vectors.
+//!
+//! While training, the batch's own mean and (biased) variance are used, and the running ones move
+//! towards them in place: `running = momentum * running + (1 - momentum) * batch`, as Paddle does.
+//! With `is_test` the running ones are used and left alone, and every output but `Y` may be left
+//! out: without them the op touches no state and any part of a batch can be computed by itself.
+
+use regatta_ir::schema::{AttrDef, AttrKind, one, optional};
+use regatta_ir::{Error, Op, Schema, VarType};
+use regatta_kernels::simd;
+
+use crate::def::{NO_SECOND, no_samples, spread};
+use crate::{Batch, Grad, GradCtx, Infer, Io, Kernel, OpDef, Sample, Spec};
+
+const ATTRS: &[AttrDef] = &[
+    ("momentum", AttrKind::Float(0.9)),
+    ("epsilon", AttrKind::Float(1e-5)),
+    ("is_test", AttrKind::Bool(false)),
+];
+
+pub(crate) static DEFS: &[OpDef] = &[
+    OpDef {
+        schema: Schema {
+            kind: "batch_norm",
+            inputs: &[one("X"), one("Scale"), one("Bias"), one("Mean"), one("Variance")],
+            outputs: &[
+                one("Y"),
+                optional("MeanOut"),
+                optional("VarianceOut"),
+                optional("SavedMean"),
+                optional("SavedInvStd"),
+            ],
+            attrs: ATTRS,
+        },
+        infer,
+        grad: Grad::Rule(grad),
+        kernel: forward,
+        batch,
+        samples,
+    },
+    OpDef {
+        schema: Schema {
+            kind: "batch_norm_grad",
+            inputs: &[one("X"), one("Scale"), one("SavedMean"), one("SavedInvStd"), one("dY")],
+            outputs: &[optional("dX"), optional("dScale"), optional("dBias")],
+            attrs: ATTRS,
+        },
+        infer: |i| {
+            let of = |slot: &str| if slot == "dX" { i.ty("X") } else { i.ty("Scale") };
+            Ok(i.op.outputs.iter().map(|(slot, _)| of(slot).clone()).collect())
+        },
+        grad: NO_SECOND,
+        kernel: backward,
+        batch,
+        samples: no_samples,
+    },
+];
+
+fn batch(op: &Op) -> Batch {
+    if op.bool("is_test") == Ok(true) { Batch::PerExample } else { Batch::Whole }
+}
+
+const STATE: [(&str, &str); 2] = [("Mean", "MeanOut"), ("Variance", "VarianceOut")];
+
+fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
+    let x = i.floats("X")?;
+    let width = match x.shape[..] {
+        [_, .., d] if d > 0 => d,
+        _ => return Err(i.wrong("X", "f32[batch, .., features] with known features")),
+    };
+    let stat = VarType::f32([width]);
+    for slot in ["Scale", "Bias", "Mean", "Variance"] {
+        i.expect(slot, &stat)?;
+    }
+    for name in ["momentum", "epsilon"] {
+        let value = i.op.float(name)?;
+        if value.is_nan() || value < 0.0 {
+            return Err(i.bad_attr(name, format!("is {value}, but should not be below 0")));
+        }
+    }
+    let problem = |slot: &str, reason: String| {
+        Err(Error::Slot { op: i.op.kind.clone(), slot: slot.to_string(), reason })
+    };
+    let is_test = i.op.bool("is_test")?;
+    for (input, output) in STATE {
+        match i.op.output_var(output) {
+            Some(var) if Some(var) != i.op.input_var(input) => {
+                return problem(output, format!("is '{var}', but should be the one in {input}"));
+            }
+            _ => {}
+        }
+    }
+    for slot in ["MeanOut", "VarianceOut", "SavedMean", "SavedInvStd"] {
+        if !is_test && i.op.output_var(slot).is_none() {
+            return problem(slot, "is needed for training".into());
+        }
+    }
+    let outs = i.op.outputs.iter();
+    Ok(outs.map(|(slot, _)| if slot == "Y" { x.clone() } else { stat.clone() }).collect())
+}
+
+fn grad(g: &GradCtx<'_>) -> Result<Vec<Op>, Error> {
+    for slot in ["SavedMean", "SavedInvStd"] {
+        if g.op.output_var(slot).is_none() {
+            let reason = "is needed for the gradient".into();
+            return Err(Error::Slot { op: g.op.kind.clone(), slot: slot.into(), reason });
+        }
+    }
+    Ok(g.several(&["X", "Scale", "SavedMean", "SavedInvStd"], "Y", &["X", "Scale", "Bias"]))
+}
+
+simd! {
+    /// Adds up each column.
+    fn column_sums(x: &[f32], sums: &mut [f64]) {
+        sums.fill(0.0);
+        for row in x.chunks_exact(sums.len()) {
+            for (sum, x) in sums.iter_mut().zip(row) {
+                *sum += f64::from(*x);
+            }
+        }
+    }
+}
+
+simd! {
+    /// Adds up the squared distances of each column from its mean.
+    fn column_squares(x: &[f32], mean: &[f32], sums: &mut [f64]) {
+        sums.fill(0.0);
+        for row in x.chunks_exact(sums.len()) {
+            for ((sum, x), mean) in sums.iter_mut().zip(row).zip(mean) {
+                let distance = f64::from(x - mean);
+                *sum += distance * distance;
+            }
+        }
+    }
+}
+
+simd! {
+    /// `y = x * factor + offset`, column by column.
+    fn stretch(x: &[f32], factor: &[f32], offset: &[f32], y: &mut [f32]) {
+        let width = factor.len();
+        for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
+            for (((y, x), factor), offset) in y.iter_mut().zip(x).zip(factor).zip(offset) {
+                *y = x * factor + offset;
+            }
+        }
+    }
+}
+
+/// A running statistic: through the output if it is updated, else through the input.
+fn running<'a>(io: &mut Io<'a>, input: usize, output: Option<usize>) -> &'a [f32] {
+    match output {
+        Some(at) => io.out_f32(at),
+        None => io.f32(input),
+    }
+}
+
+fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
+    let (rows, width) = s.matrix(0);
+    let epsilon = s.op.float("epsilon")? as f32;
+    let momentum = s.op.float("momentum")? as f32;
+    let is_test = s.op.bool("is_test")?;
+    let (mean_at, variance_at) = (s.out_at("MeanOut"), s.out_at("VarianceOut"));
+    let (saved_mean, saved_inv) = (s.out_at("SavedMean"), s.out_at("SavedInvStd"));
+    let mut sums = vec![0.0f64; width];
+    let (mut mean, mut variance) = (vec![0.0f32; width], vec![0.0f32; width]);
+    let (mut factor, mut offset) = (vec![0.0f32; width], vec![0.0f32; width]);
+    Ok(Box::new(move |io, _| {
+        let (x, scale, bias) = (io.f32(0), io.f32(1), io.f32(2));
+        if is_test {
+            mean.copy_from_slice(running(io, 3, mean_at));
+            variance.copy_from_slice(running(io, 4, variance_at));
+        } else if rows > 0 {
+            let share = |sums: &[f64], out: &mut [f32]| {
+                out.iter_mut().zip(sums).for_each(|(o, sum)| *o = (sum / rows as f64) as f32);
+            };
+            column_sums(x, &mut sums);
+            share(&sums, &mut mean);
+            column_squares(x, &mean, &mut sums);
+            share(&sums, &mut variance);
+            for (at, batch) in [(mean_at, &mean), (variance_at, &variance)] {
+                let Some(at) = at else { continue };
+                for (running, batch) in io.out_f32(at).iter_mut().zip(batch) {
+                    *running = momentum * *running + (1.0 - momentum) * batch;
+                }
+            }
+        }
+        for (factor, variance) in factor.iter_mut().zip(&variance) {
+            *factor = 1.0 / (variance + epsilon).sqrt();
+        }
+        if let Some(at) = saved_mean {
+            io.out_f32(at).copy_from_slice(&mean);
+        }
+        if let Some(at) = saved_inv {
+            io.out_f32(at).copy_from_slice(&factor);
+        }
+        for i in 0..width {
+            factor[i] *= scale[i];
+            offset[i] = bias[i] - mean[i] * factor[i];
+        }
+        stretch(x, &factor, &offset, io.out_f32(0));
+        Ok(())
+    }))
+}
+
+simd! {
+    /// Adds up each column of `d`, and of `d` times the normalised `x`.
+    fn grad_sums(x: &[f32], d: &[f32], mean: &[f32], inv: &[f32], sums: &mut [f64], products: &mut [f64]) {
+        sums.fill(0.0);
+        products.fill(0.0);
+        let width = mean.len();
+        for (x, d) in x.chunks_exact(width).zip(d.chunks_exact(width)) {
+            for (sum, d) in sums.iter_mut().zip(d) {
+                *sum += f64::from(*d);
+            }
+            let columns = x.iter().zip(d).zip(mean.iter().zip(inv));
+            for (product, ((x, d), (mean, inv))) in products.iter_mut().zip(columns) {
+                *product += f64::from(d * (x - mean) * inv);
+            }
+        }
+    }
+}
+
+simd! {
+    /// `dx = factor * d + slope * (x - mean) + offset`, column by column.
+    fn grad_rows(x: &[f32], d: &[f32], mean: &[f32], factor: &[f32], slope: &[f32], offset: &[f32], dx: &mut [f32]) {
+        let width = mean.len();
+        let rows = x.chunks_exact(width).zip(d.chunks_exact(width)).zip(dx.chunks_exact_mut(width));
+        for ((x, d), dx) in rows {
+            let columns = mean.iter().zip(factor).zip(slope.iter().zip(offset));
+            for (((dx, x), d), ((mean, factor), (slope, offset))) in dx.iter_mut().zip(x).zip(d).zip(columns) {
+                *dx = factor * d + slope * (x - mean) + offset;
+            }
+        }
+    }
+}
+
+fn backward(s: &Spec<'_>) -> Result<Kernel, Error> {
+    let (rows, width) = s.matrix(0);
+    let is_test = s.op.bool("is_test")?;
+    let (dx, dscale, dbias) = (s.out_at("dX"), s.out_at("dScale"), s.out_at("dBias"));
+    let (mut sums, mut products) = (vec![0.0f64; width], vec![0.0f64; width]);
+    let mut factor = vec![0.0f32; width];
+    let (mut slope, mut offset) = (vec![0.0f32; width], vec![0.0f32; width]);
+    Ok(Box::new(move |io, _| {
+        let (x, scale, mean, inv, d) = (io.f32(0), io.f32(1), io.f32(2), io.f32(3), io.f32(4));
+        grad_sums(x, d, mean, inv, &mut sums, &mut products);
+        for (at, sums) in [(dbias, &sums), (dscale, &products)] {
+            let Some(at) = at else { continue };
+            io.out_f32(at).iter_mut().zip(sums).for_each(|(o, sum)| *o = *sum as f32);
+        }
+        let Some(dx) = dx else { return Ok(()) };
+        // Constant statistics leave only the first term; those of the batch depend on every row.
+        let share = if is_test { 0.0 } else { 1.0 / rows.max(1) as f64 };
+        for i in 0..width {
+            factor[i] = scale[i] * inv[i];
+            slope[i] = -factor[i] * inv[i] * (products[i] * share) as f32;
+            offset[i] = -factor[i] * (sums[i] * share) as f32;
+        }
+        grad_rows(x, d, mean, &factor, &slope, &offset, io.out_f32(dx));
+        Ok(())
+    }))
+}
+
+fn samples() -> Vec<Sample> {
+    let of = |name, shape: &[usize], width| {
+        Sample::x(name, spread(shape, -2.0, 2.0))
+            .with("Scale", spread(&[width], 0.5, 1.5))
+            .with("Bias", spread(&[width], -0.5, 0.5))
+            .with("Mean", spread(&[width], -0.2, 0.2))
+            .with("Variance", spread(&[width], 0.5, 1.0))
+            .fix("Mean")
+            .fix("Variance")
+            .outs("SavedMean", 1)
+            .outs("SavedInvStd", 1)
+            .ignore("SavedMean")
+            .ignore("SavedInvStd")
+    };
+    vec![
+        of("rows", &[6, 3], 3),
+        of("three dimensions", &[3, 2, 4], 4),
+        of("for test", &[4, 3], 3).attr("is_test", true),
+    ]
+}

@@ -1,0 +1,70 @@
+//! `cast`: converts the element type.
+//!
+//! Integers become the nearest float; floats become integers by dropping the fraction, as in C.
+//! What has no counterpart stops the run: NaN and infinities as integers, negative numbers as
+//! unsigned ones, and numbers beyond the range of the new type. Only a cast from float to float
+//! passes a gradient on.
+
+use regatta_ir::schema::{AttrKind, one};
+use regatta_ir::{Error, Op, Schema, VarType};
+use regatta_tensor::DType;
+
+use super::element::Element;
+use crate::def::{per_example, spread};
+use crate::{Grad, Kernel, KernelError, OpDef, Sample, Spec};
+
+pub(crate) static DEFS: &[OpDef] = &[OpDef {
+    schema: Schema {
+        kind: "cast",
+        inputs: &[one("X")],
+        outputs: &[one("Out")],
+        attrs: &[("dtype", AttrKind::RequiredStr)],
+    },
+    infer: |i| {
+        let dtype = i.op.str("dtype")?.parse().map_err(|e: String| i.bad_attr("dtype", e))?;
+        Ok(vec![VarType::dense(dtype, i.dense("X")?.shape.clone())])
+    },
+    grad: Grad::Rule(|g| {
+        let (Some(dx), Some(dout)) = (g.din("X"), g.dout("Out")) else { return Ok(vec![]) };
+        let from = (g.ty)(&g.op.ins("X")[0]).dtype;
+        if from != DType::F32 || g.op.str("dtype")? != "f32" {
+            return Ok(vec![]);
+        }
+        Ok(vec![Op::new("assign").input("X", &dout).output("Out", &dx)])
+    }),
+    kernel,
+    batch: per_example,
+    samples: || vec![Sample::x("float to float", spread(&[2, 3], -1.0, 1.0)).attr("dtype", "f32")],
+}];
+
+/// 2 to the 63rd and 64th as floats: the first numbers that no longer fit.
+const END_I64: f32 = 9_223_372_036_854_775_808.0;
+const END_U64: f32 = 18_446_744_073_709_551_616.0;
+
+fn kernel(s: &Spec<'_>) -> Result<Kernel, Error> {
+    use DType::{F32, I64, U64};
+    Ok(match (s.ins[0].dtype, s.outs[0].dtype) {
+        (F32, F32) => convert("f32", |x: f32| Some(x)),
+        (I64, I64) => convert("i64", |x: i64| Some(x)),
+        (U64, U64) => convert("u64", |x: u64| Some(x)),
+        (I64, F32) => convert("f32", |x: i64| Some(x as f32)),
+        (U64, F32) => convert("f32", |x: u64| Some(x as f32)),
+        (F32, I64) => convert("i64", |x: f32| (-END_I64..END_I64).contains(&x).then_some(x as i64)),
+        // Down to, but without, -1: the fraction is dropped.
+        (F32, U64) => convert("u64", |x: f32| (x > -1.0 && x < END_U64).then_some(x as u64)),
+        (I64, U64) => convert("u64", |x: i64| u64::try_from(x).ok()),
+        (U64, I64) => convert("i64", |x: u64| i64::try_from(x).ok()),
+    })
+}
+
+fn convert<A: Element + std::fmt::Display, B: Element>(
+    to: &'static str,
+    f: impl Fn(A) -> Option<B> + Send + 'static,
+) -> Kernel {
+    Box::new(move |io, _| {
+        for (o, &x) in B::output(io, 0).iter_mut().zip(A::input(io, 0)) {
+            *o = f(x).ok_or_else(|| KernelError(format!("{x} has no counterpart in {to}")))?;
+        }
+        Ok(())
+    })
+}
