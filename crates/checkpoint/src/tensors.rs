@@ -1,0 +1,209 @@
+//! Named tensors in one safetensors file, to the bit.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use regatta_tensor::{DType, Data, Tensor};
+use safetensors::tensor::{Dtype, Metadata as Header, SafeTensors};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::json;
+
+use crate::Error;
+use crate::publish::publish_file;
+
+/// Free text about a file, by key.
+pub type Metadata = BTreeMap<String, String>;
+
+/// What a safetensors file holds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TensorFile {
+    /// The tensors by name.
+    pub tensors: BTreeMap<String, Tensor>,
+    /// What was said about them.
+    pub metadata: Metadata,
+}
+
+/// The key of the header under which safetensors keeps its metadata.
+const METADATA: &str = "__metadata__";
+
+/// Writes tensors to a safetensors file, replacing an old one only once the new one is complete.
+/// The same tensors and metadata give the same bytes, in whatever order they come.
+///
+/// # Errors
+/// If two tensors have one name, or the file cannot be written. The old file then stays.
+pub fn save_tensors<'t, N: AsRef<str>>(
+    path: impl AsRef<Path>,
+    tensors: impl IntoIterator<Item = (N, &'t Tensor)>,
+    metadata: &Metadata,
+) -> Result<(), Error> {
+    let mut tensors: Vec<(N, &Tensor)> = tensors.into_iter().collect();
+    // 8-byte elements first keeps everything aligned, as the format asks for; then by name.
+    tensors.sort_by(|(a, x), (b, y)| {
+        y.dtype().size().cmp(&x.dtype().size()).then_with(|| a.as_ref().cmp(b.as_ref()))
+    });
+    let header = header(&tensors, metadata)?;
+    publish_file(path.as_ref(), |file| {
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(header.as_bytes())?;
+        tensors.iter().try_for_each(|(_, tensor)| write_elements(file, tensor.data()))
+    })
+}
+
+/// Reads all tensors of a safetensors file, written here or elsewhere.
+///
+/// # Errors
+/// If the file is missing, truncated or no safetensors file, or if it holds an element type other
+/// than f32, i64 and u64, or one name twice.
+pub fn load_tensors(path: impl AsRef<Path>) -> Result<TensorFile, Error> {
+    let path = path.as_ref();
+    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    let corrupt = |reason: String| Error::corrupt(path, reason);
+    let header = header_bytes(&bytes).map_err(corrupt)?;
+    if let Some(name) = duplicate_key(header) {
+        return Err(corrupt(format!("holds '{name}' twice")));
+    }
+    let (_, parsed) =
+        SafeTensors::read_metadata(&bytes).map_err(|e| corrupt(explain(&bytes, header, &e)))?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|e| corrupt(e.to_string()))?;
+    let mut tensors = BTreeMap::new();
+    for (name, view) in file.tensors() {
+        let data = match view.dtype() {
+            Dtype::F32 => Data::F32(elements(view.data(), f32::from_le_bytes)),
+            Dtype::I64 => Data::I64(elements(view.data(), i64::from_le_bytes)),
+            Dtype::U64 => Data::U64(elements(view.data(), u64::from_le_bytes)),
+            other => {
+                let reason = format!("'{name}' is of type {other:?}; f32, i64 and u64 can be read");
+                return Err(corrupt(reason));
+            }
+        };
+        let tensor =
+            Tensor::new(view.shape(), data).map_err(|e| corrupt(format!("'{name}': {e}")))?;
+        tensors.insert(name, tensor);
+    }
+    let metadata = parsed.metadata().clone().unwrap_or_default().into_iter().collect();
+    Ok(TensorFile { tensors, metadata })
+}
+
+/// The type of a tensor as programs write it: `f32[2, 3]`.
+pub(crate) fn type_text(tensor: &Tensor) -> String {
+    format!("{}{:?}", tensor.dtype(), tensor.shape())
+}
+
+/// The JSON header. The library's own writer keeps metadata in a hash map, so that equal files would
+/// differ in their bytes.
+fn header<N: AsRef<str>>(tensors: &[(N, &Tensor)], metadata: &Metadata) -> Result<String, Error> {
+    let mut entries = BTreeMap::new();
+    if !metadata.is_empty() {
+        entries.insert(METADATA, json!(metadata));
+    }
+    let mut at = 0;
+    for (name, tensor) in tensors {
+        let name = name.as_ref();
+        let bad = |reason: &str| Error::Name { name: name.into(), reason: reason.into() };
+        if name == METADATA {
+            return Err(bad("the format keeps it for itself"));
+        }
+        let end = at + tensor.numel() * tensor.dtype().size();
+        let dtype = match tensor.dtype() {
+            DType::F32 => "F32",
+            DType::I64 => "I64",
+            DType::U64 => "U64",
+        };
+        let entry = json!({"dtype": dtype, "shape": tensor.shape(), "data_offsets": [at, end]});
+        if entries.insert(name, entry).is_some() {
+            return Err(bad("there are two of it"));
+        }
+        at = end;
+    }
+    let mut text = json!(entries).to_string();
+    // Elements start at a multiple of 8.
+    text.push_str(&" ".repeat(text.len().next_multiple_of(8) - text.len()));
+    Ok(text)
+}
+
+/// Little-endian, a block at a time. Floats go by their bits: no payload of a NaN is lost.
+fn write_elements(file: &mut impl Write, data: &Data) -> io::Result<()> {
+    match data {
+        Data::F32(v) => write_blocks(file, v, f32::to_le_bytes),
+        Data::I64(v) => write_blocks(file, v, i64::to_le_bytes),
+        Data::U64(v) => write_blocks(file, v, u64::to_le_bytes),
+    }
+}
+
+fn write_blocks<T: Copy, const N: usize>(
+    file: &mut impl Write,
+    values: &[T],
+    to_bytes: impl Fn(T) -> [u8; N],
+) -> io::Result<()> {
+    const BLOCK: usize = 8192;
+    let mut bytes = Vec::with_capacity(BLOCK.min(values.len()) * N);
+    for block in values.chunks(BLOCK) {
+        bytes.clear();
+        bytes.extend(block.iter().flat_map(|&x| to_bytes(x)));
+        file.write_all(&bytes)?;
+    }
+    Ok(())
+}
+
+fn elements<T, const N: usize>(bytes: &[u8], from_bytes: impl Fn([u8; N]) -> T) -> Vec<T> {
+    bytes.as_chunks::<N>().0.iter().map(|&chunk| from_bytes(chunk)).collect()
+}
+
+/// The header of a file that is at least long enough for it.
+fn header_bytes(file: &[u8]) -> Result<&[u8], String> {
+    let Some((length, rest)) = file.split_first_chunk::<8>() else {
+        return Err(format!("truncated: {} bytes are too few for a safetensors file", file.len()));
+    };
+    if rest.first().is_some_and(|&b| b != b'{') {
+        return Err("not a safetensors file: it does not begin with a header".into());
+    }
+    let length = u64::from_le_bytes(*length);
+    match usize::try_from(length).ok().and_then(|n| rest.get(..n)) {
+        Some(header) => Ok(header),
+        None => Err(format!(
+            "truncated or not a safetensors file: the header should have {length} bytes, but only \
+             {} follow",
+            rest.len()
+        )),
+    }
+}
+
+/// Says what is wrong with a file whose header is all there.
+fn explain(file: &[u8], header: &[u8], error: &safetensors::SafeTensorError) -> String {
+    if let Ok(parsed) = serde_json::from_slice::<Header>(header) {
+        let (expected, actual) = (8 + header.len() + parsed.data_len(), file.len());
+        if actual < expected {
+            return format!("truncated: {expected} bytes expected, {actual} found");
+        }
+        if actual > expected {
+            return format!("{} bytes too many after the last tensor", actual - expected);
+        }
+    }
+    format!("not a safetensors file: {error}")
+}
+
+/// The first key of a JSON object that comes twice. The library would take the last one.
+fn duplicate_key(header: &[u8]) -> Option<String> {
+    struct Keys;
+    impl<'de> Visitor<'de> for Keys {
+        type Value = Option<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<String>, A::Error> {
+            let (mut seen, mut twice) = (std::collections::HashSet::new(), None);
+            while let Some((key, _)) = map.next_entry::<String, IgnoredAny>()? {
+                if let Some(key) = seen.replace(key) {
+                    twice.get_or_insert(key);
+                }
+            }
+            Ok(twice)
+        }
+    }
+    serde_json::Deserializer::from_slice(header).deserialize_map(Keys).ok().flatten()
+}
