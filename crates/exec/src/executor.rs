@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use regatta_ir::{Origin, Program, verify};
 use regatta_ops::OPS;
 use regatta_passes::Parts;
-use regatta_tensor::{DType, RowIndex, Tensor, Value};
+use regatta_tensor::{DType, RowIndex, RowSparse, Tensor, Value};
 
 use crate::plan::{Import, Part, Plan, loc_dtype, type_of};
 use crate::segment::{Range, ScopePtr, Segment};
@@ -44,6 +44,7 @@ pub struct Executor {
     pool: Option<rayon::ThreadPool>,
     index: RowIndex,
     step: u64,
+    last_plan: Option<usize>,
 }
 
 /// Runs a startup program: afterwards the scope holds the first value of every persistable.
@@ -81,7 +82,7 @@ impl Executor {
             None
         };
         let (plans, index) = (Vec::new(), RowIndex::default());
-        Ok(Executor { program, options, plans, pool, index, step: 0 })
+        Ok(Executor { program, options, plans, pool, index, step: 0, last_plan: None })
     }
 
     /// The program.
@@ -112,6 +113,7 @@ impl Executor {
         fetch: &[&str],
     ) -> Result<&[Tensor], Error> {
         let at = self.plan_for(feeds, fetch)?;
+        self.last_plan = Some(at);
         let plan = &mut self.plans[at];
         let block = self.program.block();
         let is_param = |name: &str| block.vars.get(name).is_some_and(|v| v.origin == Origin::Param);
@@ -140,6 +142,13 @@ impl Executor {
             plan.rest.fetch(*loc, scope, feeds, out);
         }
         Ok(&plan.fetched)
+    }
+
+    /// The row-sparse value of fetch `i` of the last run, if it is one; its entry among the fetched
+    /// tensors is empty.
+    pub fn fetched_rows(&self, i: usize) -> Option<&RowSparse> {
+        let plan = &self.plans[self.last_plan?];
+        plan.rest.rows_at(*plan.fetch_locs.get(i)?)
     }
 
     /// Bytes of temporaries of the last plan made.

@@ -258,7 +258,7 @@ fn fits(declared: &VarType, given: &VarType) -> bool {
     declared.dtype == given.dtype
         && declared.layout == given.layout
         && declared.shape.len() == given.shape.len()
-        && declared.shape.iter().zip(&given.shape).all(|(d, g)| d == g || *d == -1)
+        && declared.shape.iter().zip(&given.shape).all(|(d, g)| d == g || *d < 0)
 }
 
 fn check_fetches(program: &Program, fetch: &[String]) -> Result<(), Error> {
@@ -270,8 +270,8 @@ fn check_fetches(program: &Program, fetch: &[String]) -> Result<(), Error> {
             let hint = near.map(|n| format!("; did you mean '{n}'?")).unwrap_or_default();
             problem(format!("no such variable in program '{}'{hint}", program.name))
         })?;
-        if var.ty.layout != Layout::Dense {
-            return Err(problem(format!("it is {}, only dense values can be fetched", var.ty)));
+        if var.ty.layout == Layout::Ragged {
+            return Err(problem(format!("it is {}, a ragged input", var.ty)));
         }
     }
     Ok(())
@@ -319,9 +319,10 @@ impl Compiled {
                 }
                 let var = block.var(name, &op.kind)?;
                 let loc = match var.origin {
-                    Origin::Data => Loc::Feed(
-                        feeds.iter().position(|(f, _)| f == name).expect("feeds were checked"),
-                    ),
+                    Origin::Data => Loc::Feed {
+                        at: feeds.iter().position(|(f, _)| f == name).expect("feeds were checked"),
+                        batched: var.ty.is_batched(),
+                    },
                     Origin::Param | Origin::Persist => {
                         persist.push((name.to_string(), var.ty.clone()));
                         Loc::Persist(persist.len() - 1)
@@ -342,7 +343,8 @@ impl Compiled {
                         let at = feeds.iter().position(|(f, _)| f == name).ok_or_else(|| {
                             Error::MissingFeed { name: name.clone(), ty: var.ty.to_string() }
                         })?;
-                        locs.insert(name.clone(), Loc::Feed(at));
+                        let batched = var.ty.is_batched();
+                        locs.insert(name.clone(), Loc::Feed { at, batched });
                     }
                     Origin::Param | Origin::Persist => {
                         persist.push((name.clone(), var.ty.clone()));
@@ -366,7 +368,11 @@ impl Compiled {
                 reason: "no op of this program makes it".into(),
             })?;
             let ty = &self.types[name];
-            let shape: Vec<usize> = ty.shape.iter().map(|&d| d as usize).collect();
+            // A row-sparse value stays where it is; see `Executor::fetched_rows`.
+            let shape: Vec<usize> = match ty.layout {
+                Layout::Rows => vec![0],
+                _ => ty.shape.iter().map(|&d| d as usize).collect(),
+            };
             tensors.push(Tensor::zeros(ty.dtype, &shape));
             locs.push(*loc);
         }

@@ -17,8 +17,8 @@ pub(crate) enum Loc {
     Rows(usize),
     /// The segment's persistable of that number.
     Persist(usize),
-    /// The caller's feed of that number.
-    Feed(usize),
+    /// The caller's feed of that number; a batched one is cut into the rows of the range.
+    Feed { at: usize, batched: bool },
     /// Reached as an output only.
     Absent,
 }
@@ -180,7 +180,7 @@ impl Segment {
                     // so no two of these references are to the same one at a time.
                     tensor_buf(unsafe { &mut *persist.0.add(at) })
                 }
-                Loc::Feed(i) => feed_buf(feeds[i].1, range),
+                Loc::Feed { at, batched } => feed_buf(feeds[at].1, range, batched),
                 Loc::Absent => Buf::Absent,
             }
         };
@@ -223,6 +223,14 @@ impl Segment {
         }
     }
 
+    /// A row-sparse value of this segment, if that is what the place holds.
+    pub(crate) fn rows_at(&self, loc: Loc) -> Option<&RowSparse> {
+        match loc {
+            Loc::Rows(i) => self.rows.get(i),
+            _ => None,
+        }
+    }
+
     /// Copies a value out after a run.
     pub(crate) fn fetch(
         &mut self,
@@ -240,12 +248,13 @@ impl Segment {
                 }
             },
             Loc::Persist(i) => copy(scope.at(self.persist_at[i]), out),
-            Loc::Feed(i) => {
-                if let Value::Dense(t) = feeds[i].1 {
+            Loc::Feed { at, .. } => {
+                if let Value::Dense(t) = feeds[at].1 {
                     copy(t, out);
                 }
             }
-            Loc::Rows(_) | Loc::Absent => unreachable!("fetches were checked"),
+            Loc::Rows(_) => {}
+            Loc::Absent => unreachable!("fetches were checked"),
         }
     }
 }
@@ -269,12 +278,13 @@ fn tensor_buf(t: &mut Tensor) -> Buf {
 
 /// The rows of a fed value that a range is about. Kernels get feeds as inputs only, so the pointers
 /// are never written through.
-fn feed_buf(value: &Value, range: Range) -> Buf {
-    fn part<T>(v: &[T], rows: usize, range: Range) -> (*mut T, usize) {
+fn feed_buf(value: &Value, range: Range, batched: bool) -> Buf {
+    let part_of = if batched { Some(range) } else { None };
+    fn part<T>(v: &[T], rows: usize, range: Option<Range>) -> (*mut T, usize) {
         // Inputs without a batch dimension are the same for every part.
-        if rows != range.total {
+        let Some(range) = range else {
             return (v.as_ptr().cast_mut(), v.len());
-        }
+        };
         let width = v.len() / rows.max(1);
         let slice = &v[range.first * width..(range.first + range.rows) * width];
         (slice.as_ptr().cast_mut(), slice.len())
@@ -285,15 +295,15 @@ fn feed_buf(value: &Value, range: Range) -> Buf {
             let rows = t.shape().first().copied().unwrap_or(1);
             match t.data() {
                 Data::F32(v) => {
-                    let (p, n) = part(v, rows, range);
+                    let (p, n) = part(v, rows, part_of);
                     Buf::F32(p, n)
                 }
                 Data::I64(v) => {
-                    let (p, n) = part(v, rows, range);
+                    let (p, n) = part(v, rows, part_of);
                     Buf::I64(p, n)
                 }
                 Data::U64(v) => {
-                    let (p, n) = part(v, rows, range);
+                    let (p, n) = part(v, rows, part_of);
                     Buf::U64(p, n)
                 }
             }
