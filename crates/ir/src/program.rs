@@ -18,7 +18,7 @@ impl Block {
     /// Declares a variable.
     ///
     /// # Errors
-    /// If the name is taken or cannot be written in the text form, or a dimension is below -1.
+    /// If the name is taken or cannot be written in the text form, or a dimension is below -2.
     pub fn declare(&mut self, var: VarDef) -> Result<(), Error> {
         check_var(&var)?;
         if let Some(old) = self.vars.get(&var.name) {

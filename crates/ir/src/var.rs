@@ -143,13 +143,16 @@ impl VarDef {
 }
 
 /// Checks that a variable can be declared: its name can stand in the text form, and its dimensions
-/// are sizes or -1.
+/// are sizes, -1 (the batch) or -2 (unknown).
 pub(crate) fn check_var(var: &VarDef) -> Result<(), crate::Error> {
     check_name(&var.name)?;
-    match var.ty.shape.iter().find(|&&d| d < -1) {
+    match var.ty.shape.iter().find(|&&d| d < -2) {
         Some(d) => Err(crate::Error::Shape {
             var: var.name.clone(),
-            reason: format!("{} has the dimension {d}; only -1 stands for an unknown size", var.ty),
+            reason: format!(
+                "{} has the dimension {d}; only -1 and -2 stand for unknown sizes",
+                var.ty
+            ),
         }),
         None => Ok(()),
     }

@@ -126,13 +126,15 @@ fn verify_places(op: &Op, schema: &Schema) -> Result<(), Error> {
 
 /// The executor lays variables of one buffer over each other.
 fn verify_buffers(block: &Block) -> Result<(), Error> {
-    let mut in_use: HashMap<&str, (usize, usize)> = HashMap::new();
+    /// First and last op that uses a variable.
+    type Life = (usize, usize);
+    let mut in_use: HashMap<&str, Life> = HashMap::new();
     for (i, op) in block.ops.iter().enumerate() {
         for name in op.input_vars().chain(op.output_vars()) {
             in_use.entry(name).or_insert((i, i)).1 = i;
         }
     }
-    let mut by_buffer: HashMap<&str, Vec<((usize, usize), &str)>> = HashMap::new();
+    let mut by_buffer: HashMap<&str, Vec<(Life, &str)>> = HashMap::new();
     for var in block.vars.values() {
         if let (Some(buffer), Some(&life)) = (&var.buffer, in_use.get(var.name.as_str())) {
             by_buffer.entry(buffer).or_default().push((life, &var.name));

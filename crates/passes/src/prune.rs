@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use regatta_ir::{Attr, Error, OpSet, Origin, Program, Role};
+use regatta_ir::schema::Arity;
+use regatta_ir::{Attr, Error, Op, OpSet, Origin, Program, Role, Schema};
 use regatta_ops::OPS;
 
 use crate::{checked, refused};
@@ -17,9 +18,13 @@ pub fn clone_for_test(program: &Program) -> Result<Program, Error> {
     let mut program = program.clone();
     let block = program.block_mut();
     block.ops.retain(|op| op.role == Role::Forward);
+    let read: HashSet<String> =
+        block.ops.iter().flat_map(|op| op.input_vars().map(str::to_string)).collect();
     for op in &mut block.ops {
-        if OPS.known(&op.kind)?.attrs.iter().any(|(name, _)| *name == "is_test") {
+        let schema = OPS.known(&op.kind)?;
+        if schema.attrs.iter().any(|(name, _)| *name == "is_test") {
             op.attrs.insert("is_test".to_string(), Attr::Bool(true));
+            drop_training_outputs(op, schema, &read);
         }
     }
     let inputs: Vec<String> =
@@ -29,6 +34,18 @@ pub fn clone_for_test(program: &Program) -> Result<Program, Error> {
         var.buffer = None;
     }
     checked(program)
+}
+
+/// Drops optional outputs that only training needs: state that inference leaves alone, and what the
+/// forward op saved for its gradient.
+fn drop_training_outputs(op: &mut Op, schema: &Schema, read: &HashSet<String>) {
+    let updated: Vec<String> = op.input_vars().map(str::to_string).collect();
+    op.outputs.retain(|(slot, vars)| {
+        let optional =
+            schema.outputs.iter().any(|def| def.name == slot && def.arity == Arity::Optional);
+        let needed = |v: &String| read.contains(v) && !updated.contains(v);
+        !optional || vars.iter().any(needed)
+    });
 }
 
 /// Only what the targets need, in inference form.

@@ -73,7 +73,7 @@ fn names_and_shapes_are_checked() {
     assert_eq!(said(b.data("", DType::F32, &[-1])), "'' cannot name a variable: it is empty");
     assert_eq!(
         said(b.data("y", DType::F32, &[-1, -3])),
-        "variable 'y': f32[-1, -3] has the dimension -3; only -1 stands for an unknown size"
+        "variable 'y': f32[-1, -3] has the dimension -3; only -1 and -2 stand for unknown sizes"
     );
     assert_eq!(
         said(b.fc(&x, 0, Act::None)),

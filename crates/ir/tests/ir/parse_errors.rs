@@ -21,8 +21,8 @@ const BAD: &[(&str, &str)] = &[
     ("..var x: f32[1.5]", "line 3: expected a shape of integers"),
     ("..var x: f32[[1]]", "line 3: a list cannot hold lists"),
     (
-        "..var x: f32[-2]",
-        "line 3: variable 'x': f32[-2] has the dimension -2; only -1 stands for an unknown size",
+        "..var x: f32[-3]",
+        "line 3: variable 'x': f32[-3] has the dimension -3; only -1 and -2 stand for unknown sizes",
     ),
     ("..var x: f32[1] lr=2", "line 3: unknown flag 'lr'"),
     ("..param x: f32[1] l2", "line 3: expected '=', found the end of the line"),

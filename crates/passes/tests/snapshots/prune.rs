@@ -106,6 +106,46 @@ block 0
 }
 
 #[test]
+fn layers_that_train_differently_are_switched_to_inference() {
+    let mut b = regatta_ops::builder(1);
+    let x = b.data("x", regatta_tensor::DType::F32, &[-1, 2]).unwrap();
+    let h = b.batch_norm(&x, 0.9, 1e-5).unwrap();
+    b.dropout(&h, 0.5, 3).unwrap();
+    let before = b.finish().main;
+    expect![[r#"
+        program main
+        block 0
+          data x: f32[-1, 2]
+          param batch_norm_0.w_0: f32[2]
+          param batch_norm_0.b_0: f32[2]
+          persist batch_norm_0.mean: f32[2]
+          persist batch_norm_0.variance: f32[2]
+          var batch_norm_0.tmp_0: f32[-1, 2]
+          var batch_norm_0.tmp_1: f32[2]
+          var batch_norm_0.tmp_2: f32[2]
+          var dropout_0.tmp_0: f32[-1, 2]
+          var dropout_0.tmp_1: f32[-1, 2]
+          Y: batch_norm_0.tmp_0, MeanOut: batch_norm_0.mean, VarianceOut: batch_norm_0.variance, SavedMean: batch_norm_0.tmp_1, SavedInvStd: batch_norm_0.tmp_2 = batch_norm(X: x, Scale: batch_norm_0.w_0, Bias: batch_norm_0.b_0, Mean: batch_norm_0.mean, Variance: batch_norm_0.variance) {epsilon: 1e-5, is_test: false, momentum: 0.9}
+          Out: dropout_0.tmp_0, Mask: dropout_0.tmp_1 = dropout(X: batch_norm_0.tmp_0) {is_test: false, prob: 0.5, seed: 3}
+    "#]].assert_eq(&before.to_string());
+    let after = clone_for_test(&before).unwrap();
+    expect![[r#"
+        program main
+        block 0
+          data x: f32[-1, 2]
+          param batch_norm_0.w_0: f32[2]
+          param batch_norm_0.b_0: f32[2]
+          persist batch_norm_0.mean: f32[2]
+          persist batch_norm_0.variance: f32[2]
+          var batch_norm_0.tmp_0: f32[-1, 2]
+          var dropout_0.tmp_0: f32[-1, 2]
+          var dropout_0.tmp_1: f32[-1, 2]
+          Y: batch_norm_0.tmp_0 = batch_norm(X: x, Scale: batch_norm_0.w_0, Bias: batch_norm_0.b_0, Mean: batch_norm_0.mean, Variance: batch_norm_0.variance) {epsilon: 1e-5, is_test: true, momentum: 0.9}
+          Out: dropout_0.tmp_0, Mask: dropout_0.tmp_1 = dropout(X: batch_norm_0.tmp_0) {is_test: true, prob: 0.5, seed: 3}
+    "#]].assert_eq(&after.to_string());
+}
+
+#[test]
 fn shared_memory_is_given_up() {
     let (shared, _) = memory_reuse(&training_program(), &MemoryReuse::default()).unwrap();
     assert!(shared.to_string().contains("buffer="));

@@ -2,7 +2,8 @@ use expect_test::expect;
 use regatta_ir::{Act, Program};
 use regatta_ops::builder;
 use regatta_optim::{Rule, Sgd};
-use regatta_passes::{Backward, Clip, Optimizer, minimize, split_batch};
+use regatta_passes::{Backward, Clip, Optimizer, clone_for_test, minimize, split_batch};
+use regatta_tensor::DType;
 
 use crate::models::{inputs, parse, shared_table, squared_loss, two_layers};
 
@@ -184,6 +185,57 @@ block 0
         whole elementwise_add -> both
     "#]]
     .assert_eq(&shown(&program));
+}
+
+#[test]
+fn a_classifier_with_metrics_is_split_around_them() {
+    let mut b = builder(1);
+    let x = b.data("x", DType::F32, &[-1, 2]).unwrap();
+    let label = b.data("label", DType::I64, &[-1, 1]).unwrap();
+    let logits = b.fc(&x, 2, Act::None).unwrap();
+    let (cost, softmax) = b.softmax_with_cross_entropy(&logits, &label).unwrap();
+    let loss = b.mean(&cost).unwrap();
+    let accuracy = b.accuracy(&softmax, &label).unwrap();
+    b.scale(&accuracy, 100.0, 0.0).unwrap();
+    b.auc(&softmax, &label, 100).unwrap();
+    expect![[r#"
+        part  fc -> fc_0.tmp_0: Rows
+        part  softmax_with_cross_entropy -> softmax_with_cross_entropy_0.tmp_0: Rows, softmax_with_cross_entropy_0.tmp_1: Rows
+        part  mean -> mean_0.tmp_0: Sum
+        whole accuracy -> accuracy_0.tmp_0
+        whole scale -> scale_0.tmp_0
+        whole auc -> auc_0.tmp_0, auc_0.stat_pos, auc_0.stat_neg
+        part  fill_constant -> mean_0.tmp_0@GRAD: Same
+        part  mean_grad -> softmax_with_cross_entropy_0.tmp_0@GRAD: Rows
+        part  softmax_with_cross_entropy_grad -> fc_0.tmp_0@GRAD: Rows
+        part  fc_grad -> fc_0.w_0@GRAD: Sum, fc_0.b_0@GRAD: Sum
+        whole global_norm_factor -> global_norm_factor@CLIP
+        whole scale_by -> fc_0.w_0@GRAD@CLIP
+        whole scale_by -> fc_0.b_0@GRAD@CLIP
+        whole sgd -> fc_0.w_0
+        whole sgd -> fc_0.b_0
+    "#]].assert_eq(&shown(&trained(&b.finish(), loss.name())));
+}
+
+#[test]
+fn batch_normalisation_needs_the_whole_batch_to_train_but_not_to_test() {
+    let mut b = builder(1);
+    let (x, y) = inputs(&mut b, 2);
+    let h = b.batch_norm(&x, 0.9, 1e-5).unwrap();
+    let predicted = b.fc(&h, 1, Act::None).unwrap();
+    let loss = squared_loss(&mut b, &predicted, &y);
+    let main = trained(&b.finish(), loss.name());
+    assert_eq!(
+        refusal(&main),
+        "split_batch: the gradients depend on op batch_norm, which needs the whole batch; run it with one thread"
+    );
+    expect![[r#"
+        part  batch_norm -> batch_norm_0.tmp_0: Rows
+        part  fc -> fc_0.tmp_0: Rows
+        part  square_error_cost -> square_error_cost_0.tmp_0: Rows
+        part  mean -> mean_0.tmp_0: Sum
+    "#]]
+    .assert_eq(&shown(&clone_for_test(&main).unwrap()));
 }
 
 #[test]
