@@ -78,6 +78,14 @@ fn memory_does_not_depend_on_threads() {
 }
 
 #[test]
+fn memory_keeps_the_file_order_when_the_first_file_is_slow() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow_first = r#"read -r l; case "$l" in "1 0 "*) sleep 0.3;; esac; echo "$l"; cat"#;
+    let source = source(files(dir.path(), &[3, 4, 5, 6])).with_pipe_command(slow_first).unwrap();
+    assert_eq!(read(&in_memory(source, 4, 8)).unwrap().concat(), range(18));
+}
+
+#[test]
 fn memory_can_be_preloaded_and_released() {
     let dir = tempfile::tempdir().unwrap();
     let source = source(files(dir.path(), &[10, 10]));
