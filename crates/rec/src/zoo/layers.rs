@@ -1,24 +1,78 @@
-//! Layers that several models share.
+//! Inputs and layers that several models share.
 
 use regatta_data::{Schema, Slot};
 use regatta_ir::{Act, Builder, Embedding, Fc, Initializer, ParamAttr, Var};
 use regatta_tensor::DType;
 
+use super::{Head, Metric, Net};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
 
 /// The keys of models over Criteo-like click logs.
-pub const CLICK_KEYS: [HyperKey; 5] = [
-    key("sparse_inputs_slots", HyperDefault::Int(27), "sparse slots plus one for the label"),
-    key("sparse_feature_number", HyperDefault::Int(1_000_001), "rows of the embedding table"),
-    key("sparse_feature_dim", HyperDefault::Int(9), "floats per embedding"),
-    key("dense_input_dim", HyperDefault::Int(13), "dense features"),
-    key("hash_ids", HyperDefault::Bool(false), "take ids modulo the number of rows"),
-];
+pub const CLICK_KEYS: [HyperKey; 5] = click_keys(1_000_001, 9);
+
+/// [`CLICK_KEYS`] with another size of the table.
+pub const fn click_keys(rows: i64, dim: i64) -> [HyperKey; 5] {
+    [
+        key("sparse_inputs_slots", HyperDefault::Int(27), "sparse slots plus one for the label"),
+        key("sparse_feature_number", HyperDefault::Int(rows), "rows of the embedding table"),
+        key("sparse_feature_dim", HyperDefault::Int(dim), "floats per embedding"),
+        key("dense_input_dim", HyperDefault::Int(13), "dense features"),
+        key("hash_ids", HyperDefault::Bool(false), "take ids modulo the number of rows"),
+    ]
+}
 
 /// A hyper-parameter.
 pub const fn key(name: &'static str, default: HyperDefault, doc: &'static str) -> HyperKey {
     HyperKey { name, default, doc }
+}
+
+/// Both lists of keys, `N` in all.
+pub const fn join<const A: usize, const B: usize, const N: usize>(
+    a: [HyperKey; A],
+    b: [HyperKey; B],
+) -> [HyperKey; N] {
+    assert!(A + B == N, "the length of the whole is the sum of the parts");
+    let mut all = [key("", HyperDefault::Int(0), ""); N];
+    let mut i = 0;
+    while i < N {
+        all[i] = if i < A { a[i] } else { b[i - A] };
+        i += 1;
+    }
+    all
+}
+
+/// Checks a key that repeats what follows from others; 0 stands for "not said".
+///
+/// # Errors
+/// If it says something else.
+pub fn check_repeated(h: &Hyper, name: &str, follows: i64) -> Result<(), Error> {
+    match h.int(name) {
+        0 => Ok(()),
+        n if n == follows => Ok(()),
+        n => {
+            let reason = format!("is {n}, but {follows} follows from the other hyper-parameters");
+            Err(Error::key(format!("hyper_parameters.{name}"), reason))
+        }
+    }
+}
+
+/// An activation by the name that YAML files use.
+///
+/// # Errors
+/// If there is none of that name.
+pub fn act(key: &str, name: &str) -> Result<Act, Error> {
+    match name.trim() {
+        "" | "linear" | "none" => Ok(Act::None),
+        "relu" => Ok(Act::Relu),
+        "tanh" => Ok(Act::Tanh),
+        "sigmoid" => Ok(Act::Sigmoid),
+        "gelu" => Ok(Act::Gelu),
+        other => {
+            let known = "relu, tanh, sigmoid, gelu or linear";
+            Err(Error::key(format!("hyper_parameters.{key}"), format!("is '{other}', not {known}")))
+        }
+    }
 }
 
 /// The inputs of a click model.
@@ -42,25 +96,33 @@ pub fn click_schema(h: &Hyper) -> Result<Schema, Error> {
 /// Declares the inputs of [`click_schema`].
 pub fn click_inputs(h: &Hyper, b: &mut Builder) -> Result<ClickInputs, Error> {
     let label = b.data("label", DType::I64, &[-1, 1])?;
-    let sparse = (1..h.size("sparse_inputs_slots")?)
-        .map(|i| b.data(&i.to_string(), DType::U64, &[-1, 1]))
-        .collect::<Result<Vec<_>, _>>()?;
+    let sparse = id_inputs(b, h.size("sparse_inputs_slots")? - 1)?;
     let dense = b.data("dense_input", DType::F32, &[-1, h.size("dense_input_dim")?])?;
     Ok(ClickInputs { label, sparse, dense })
 }
 
-/// One table for all slots: `[batch, slots, dim]`.
-pub fn click_embedding(
-    h: &Hyper,
-    b: &mut Builder,
-    slots: &[Var],
-    dim: i64,
-    table: ParamAttr,
-) -> Result<Var, Error> {
-    let slots: Vec<&Var> = slots.iter().collect();
+/// Slots `1..=n` of one id per example.
+pub fn id_inputs(b: &mut Builder, n: i64) -> Result<Vec<Var>, Error> {
+    let slots = (1..=n).map(|i| b.data(&i.to_string(), DType::U64, &[-1, 1]));
+    Ok(slots.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// Slots `1..=n` of any number of ids per example.
+pub fn multi_id_inputs(b: &mut Builder, n: i64) -> Result<Vec<Var>, Error> {
+    let slots = (1..=n).map(|i| b.sparse_data(&i.to_string()));
+    Ok(slots.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// The table of a click model, `dim` floats for each id.
+pub fn click_table(h: &Hyper, dim: i64, table: ParamAttr) -> Result<Embedding, Error> {
     let rows = h.size("sparse_feature_number")?;
-    let spec = Embedding { table, hash: h.bool("hash_ids"), ..Embedding::new(rows, dim) };
-    Ok(b.embedding(&slots, &spec)?)
+    Ok(Embedding { table, hash: h.bool("hash_ids"), ..Embedding::new(rows, dim) })
+}
+
+/// One table for all slots: `[batch, slots * dim]`, slot by slot.
+pub fn flat_embedding(b: &mut Builder, slots: &[Var], table: &Embedding) -> Result<Var, Error> {
+    let embedded = b.embedding(&slots.iter().collect::<Vec<_>>(), table)?;
+    Ok(b.reshape(&embedded, &[-1, slots.len() as i64 * table.dim])?)
 }
 
 /// Fully connected layers with relu, weights drawn with a standard deviation of `1 / sqrt(fan_in)`.
@@ -72,10 +134,40 @@ pub fn relu_layers(b: &mut Builder, x: &Var, sizes: &[i64]) -> Result<Var, Error
     Ok(h)
 }
 
+/// As [`relu_layers`], each normalised over the batch before the relu.
+pub fn normalised_relu_layers(b: &mut Builder, x: &Var, sizes: &[i64]) -> Result<Var, Error> {
+    let mut h = x.clone();
+    for &size in sizes {
+        let linear = scaled_fc(b, &h, size, Act::None)?;
+        let normal = b.batch_norm(&linear, 0.9, 1e-5)?;
+        h = b.relu(&normal)?;
+    }
+    Ok(h)
+}
+
 /// A fully connected layer, weights drawn with a standard deviation of `1 / sqrt(fan_in)`.
 pub fn scaled_fc(b: &mut Builder, x: &Var, size: i64, act: Act) -> Result<Var, Error> {
     let fan_in = b.ty(x)?.shape.last().copied().unwrap_or(1).max(1);
     let std = 1.0 / (fan_in as f64).sqrt();
     let weight = ParamAttr::with_init(Initializer::Normal { mean: 0.0, std });
     Ok(b.fc_with(x, &Fc { act, weight, ..Fc::new(size) })?)
+}
+
+/// Mean cross entropy of one logit per example, and the probability it stands for.
+pub fn click_loss(b: &mut Builder, logit: &Var, label: &Var) -> Result<(Var, Var), Error> {
+    let target = b.cast(label, DType::F32)?;
+    let cost = b.sigmoid_cross_entropy(logit, &target)?;
+    let loss = b.mean(&cost)?;
+    Ok((loss, b.sigmoid(logit)?))
+}
+
+/// The network of a click model that ends in one logit per example.
+pub fn click_net(b: &mut Builder, logit: &Var, label: Var) -> Result<Net, Error> {
+    let (loss, predict) = click_loss(b, logit, &label)?;
+    Ok(Net::new(loss, vec![auc_head("auc", predict, label)]))
+}
+
+/// A head that is judged by its AUC.
+pub fn auc_head(metric: &'static str, predict: Var, label: Var) -> Head {
+    Head { metric, kind: Metric::Auc, predict, label }
 }

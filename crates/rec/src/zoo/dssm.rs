@@ -1,0 +1,95 @@
+//! `dssm`: queries and documents as vectors whose cosine says how well they fit.
+//!
+//! PaddleRec's model takes counts of letter trigrams, `trigram_d` floats. The sum of the embeddings
+//! of a bag of ids is the product of such counts with a matrix, so here the first layer is a table
+//! and the inputs are the ids themselves.
+
+use regatta_data::{Schema, Slot};
+use regatta_ir::{Act, Builder, Embedding, ParamAttr, Var};
+use regatta_tensor::DType;
+
+use super::layers::{act, key};
+use super::{Evaluation, Head, Metric, Model, Net, OptimizerDefault};
+use crate::hyper::HyperDefault;
+use crate::{Error, Hyper, HyperKey};
+
+const KEYS: [HyperKey; 4] = [
+    key("trigram_d", HyperDefault::Int(2900), "different trigrams or words, and id 0 for none"),
+    key("neg_num", HyperDefault::Int(1), "documents of an example that do not fit"),
+    key("fc_sizes", HyperDefault::Ints(&[300, 300, 128]), "widths of each tower"),
+    key("fc_acts", HyperDefault::Str("relu"), "activation of the layers, or one for each: 'a,b'"),
+];
+
+pub(super) static MODEL: Model = Model {
+    name: "dssm",
+    group: "match",
+    summary: "two towers whose cosine ranks one right document above wrong ones",
+    keys: &KEYS,
+    ignored_keys: &["slice_end"],
+    optimizer: OptimizerDefault::adam(0.001),
+    schema,
+    build,
+    evaluation: Evaluation::Heads,
+};
+
+fn documents(h: &Hyper) -> Result<Vec<String>, Error> {
+    let wrong = (0..h.size("neg_num")?).map(|i| format!("doc_neg_{i}"));
+    Ok(["doc_pos".to_string()].into_iter().chain(wrong).collect())
+}
+
+fn schema(h: &Hyper) -> Result<Schema, Error> {
+    let mut slots = vec![Slot::ids("query")];
+    slots.extend(documents(h)?.into_iter().map(Slot::ids));
+    Ok(Schema::new(slots)?)
+}
+
+fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
+    let query = b.sparse_data("query")?;
+    let query = tower(h, b, "query", &query)?;
+    let mut cosines = Vec::new();
+    for name in documents(h)? {
+        let document = b.sparse_data(&name)?;
+        let document = tower(h, b, "doc", &document)?;
+        cosines.push(b.cos_sim(&query, &document)?);
+    }
+    let scores = b.concat(&cosines.iter().collect::<Vec<_>>(), 1)?;
+    // The right document is always the first.
+    let first = b.scale(&cosines[0], 0.0, 0.0)?;
+    let first = b.cast(&first, DType::I64)?;
+    let (cost, predict) = b.softmax_with_cross_entropy(&scores, &first)?;
+    let loss = b.mean(&cost)?;
+    let head = Head { metric: "acc", kind: Metric::Accuracy, predict, label: first };
+    Ok(Net::new(loss, vec![head]))
+}
+
+/// A bag of ids to a vector. Parameters carry the tower's name: all documents share one.
+fn tower(h: &Hyper, b: &mut Builder, name: &str, ids: &Var) -> Result<Var, Error> {
+    let sizes = h.ints("fc_sizes");
+    let acts = acts(h, sizes.len())?;
+    let (Some(&first), Some(&first_act)) = (sizes.first(), acts.first()) else {
+        return Err(Error::key("hyper_parameters.fc_sizes", "is empty"));
+    };
+    let table = ParamAttr::weight().named(format!("{name}_0.w_0"));
+    let table = Embedding { table, padding_idx: Some(0), ..Embedding::new(h.size("trigram_d")?, first) };
+    let sum = b.embedding(&[ids], &table)?;
+    let sum = b.reshape(&sum, &[-1, first])?;
+    let bias = b.param(&format!("{name}_0.b_0"), &[first], &ParamAttr::bias())?;
+    let sum = b.elementwise_add(&sum, &bias)?;
+    let mut hidden = b.act(&sum, first_act)?;
+    for (i, (&size, &act)) in sizes.iter().zip(&acts).enumerate().skip(1) {
+        let weight = ParamAttr::weight().named(format!("{name}_{i}.w_0"));
+        let bias = Some(ParamAttr::bias().named(format!("{name}_{i}.b_0")));
+        hidden = b.fc_with(&hidden, &regatta_ir::Fc { size, act, weight, bias })?;
+    }
+    Ok(hidden)
+}
+
+/// The activation of each layer.
+fn acts(h: &Hyper, layers: usize) -> Result<Vec<Act>, Error> {
+    let names: Vec<&str> = h.str("fc_acts").split(',').collect();
+    if names.len() != 1 && names.len() != layers {
+        let reason = format!("names {} activations for {layers} layers", names.len());
+        return Err(Error::key("hyper_parameters.fc_acts", reason));
+    }
+    (0..layers).map(|i| act("fc_acts", names[i.min(names.len() - 1)])).collect()
+}

@@ -1,0 +1,85 @@
+//! `esmm`: clicks and conversions over the space of all impressions: the probability of a conversion
+//! is that of a click times that of a conversion after a click, and only the product is compared
+//! with a label.
+
+use regatta_data::{Schema, Slot};
+use regatta_ir::{Act, Builder, Embedding, Initializer, ParamAttr, Var};
+use regatta_tensor::DType;
+
+use super::layers::{
+    auc_head, click_loss, click_table, flat_embedding, key, multi_id_inputs, relu_layers, scaled_fc,
+};
+use super::{Evaluation, Model, Net, OptimizerDefault};
+use crate::hyper::HyperDefault;
+use crate::{Error, Hyper, HyperKey};
+
+const KEYS: [HyperKey; 7] = [
+    key("sparse_feature_number", HyperDefault::Int(737_946), "rows of the embedding table"),
+    key("sparse_feature_dim", HyperDefault::Int(12), "floats per embedding"),
+    key("num_field", HyperDefault::Int(23), "slots, of any number of ids"),
+    key("dense_input_dim", HyperDefault::Int(0), "dense features; 0 for none"),
+    key("hash_ids", HyperDefault::Bool(false), "take ids modulo the number of rows"),
+    key("ctr_fc_sizes", HyperDefault::Ints(&[256, 64]), "widths of the click network"),
+    key("cvr_fc_sizes", HyperDefault::Ints(&[256, 64]), "widths of the conversion network"),
+];
+
+pub(super) static MODEL: Model = Model {
+    name: "esmm",
+    group: "multitask",
+    summary: "clicks, and conversions as click times conversion after a click",
+    keys: &KEYS,
+    ignored_keys: &["max_len", "distributed_embedding"],
+    optimizer: OptimizerDefault::adam(0.001),
+    schema,
+    build,
+    evaluation: Evaluation::Heads,
+};
+
+fn schema(h: &Hyper) -> Result<Schema, Error> {
+    let mut slots = vec![Slot::label("click"), Slot::label("conversion")];
+    slots.extend((1..=h.size("num_field")?).map(|i| Slot::ids(i.to_string())));
+    if h.int("dense_input_dim") > 0 {
+        slots.push(Slot::dense("dense_input", h.int("dense_input_dim") as usize));
+    }
+    Ok(Schema::new(slots)?)
+}
+
+fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
+    let click = b.data("click", DType::I64, &[-1, 1])?;
+    let conversion = b.data("conversion", DType::I64, &[-1, 1])?;
+    let features = features(h, b)?;
+
+    let click_logit = tower(b, &features, h.ints("ctr_fc_sizes"))?;
+    let (click_loss, p_click) = click_loss(b, &click_logit, &click)?;
+    let after_click = tower(b, &features, h.ints("cvr_fc_sizes"))?;
+    let p_after_click = b.sigmoid(&after_click)?;
+    let p_conversion = b.elementwise_mul(&p_click, &p_after_click)?;
+    let target = b.cast(&conversion, DType::F32)?;
+    let cost = b.log_loss(&p_conversion, &target, 1e-7)?;
+    let conversion_loss = b.mean(&cost)?;
+    let loss = b.sum(&[&click_loss, &conversion_loss])?;
+    let heads = vec![
+        auc_head("auc_ctr", p_click, click),
+        auc_head("auc_ctcvr", p_conversion, conversion),
+    ];
+    Ok(Net::new(loss, heads))
+}
+
+fn features(h: &Hyper, b: &mut Builder) -> Result<Var, Error> {
+    let slots = multi_id_inputs(b, h.size("num_field")?)?;
+    let dim = h.size("sparse_feature_dim")?;
+    let std = 1.0 / (dim as f64).sqrt();
+    let attr = ParamAttr::with_init(Initializer::TruncatedNormal { mean: 0.0, std });
+    let table = click_table(h, dim, attr.named("SparseFeatFactors"))?;
+    let flat = flat_embedding(b, &slots, &Embedding { padding_idx: Some(0), ..table })?;
+    if h.int("dense_input_dim") == 0 {
+        return Ok(flat);
+    }
+    let dense = b.data("dense_input", DType::F32, &[-1, h.size("dense_input_dim")?])?;
+    Ok(b.concat(&[&flat, &dense], 1)?)
+}
+
+fn tower(b: &mut Builder, x: &Var, sizes: &[i64]) -> Result<Var, Error> {
+    let hidden = relu_layers(b, x, sizes)?;
+    scaled_fc(b, &hidden, 1, Act::None)
+}

@@ -1,0 +1,79 @@
+//! `fm`: a weight for every feature and a vector for every feature, whose products stand for pairs
+//! of features. The parts serve `deepfm` and `xdeepfm` too.
+
+use regatta_ir::{Builder, Embedding, Initializer, ParamAttr, Var};
+
+use super::layers::{CLICK_KEYS, ClickInputs, click_inputs, click_net, click_schema, click_table};
+use super::{Evaluation, Model, Net, OptimizerDefault};
+use crate::{Error, Hyper};
+
+pub(super) static MODEL: Model = Model {
+    name: "fm",
+    group: "rank",
+    summary: "factorization machine: weights of features and products of their vectors",
+    keys: &CLICK_KEYS,
+    ignored_keys: &["distributed_embedding"],
+    optimizer: OptimizerDefault::adam(0.001),
+    schema: click_schema,
+    build,
+    evaluation: Evaluation::Heads,
+};
+
+fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
+    let inputs = click_inputs(h, b)?;
+    let linear = first_order(h, b, &inputs)?;
+    let vectors = field_vectors(h, b, &inputs)?;
+    let pairs = pairwise(b, &vectors)?;
+    let bias = b.param("fm.b_0", &[1], &ParamAttr::bias())?;
+    let logit = b.sum(&[&linear, &pairs])?;
+    let logit = b.elementwise_add(&logit, &bias)?;
+    click_net(b, &logit, inputs.label)
+}
+
+/// PaddleRec's first values: small enough that products of all pairs stay near zero.
+fn small(dim: i64) -> ParamAttr {
+    let std = 0.1 / (dim as f64).sqrt();
+    ParamAttr::with_init(Initializer::TruncatedNormal { mean: 0.0, std })
+}
+
+/// Every id and every dense feature with a weight of its own: `[batch, 1]`.
+pub(super) fn first_order(h: &Hyper, b: &mut Builder, i: &ClickInputs) -> Result<Var, Error> {
+    let dim = h.size("sparse_feature_dim")?;
+    let table = padded(click_table(h, 1, small(dim).named("SparseFeatWeights"))?);
+    let weights = b.embedding(&i.sparse.iter().collect::<Vec<_>>(), &table)?;
+    let sparse = b.reduce_sum(&weights, &[1], false)?;
+    let width = h.size("dense_input_dim")?;
+    let weight = b.param("dense_w_one", &[width, 1], &small(dim))?;
+    let dense = b.matmul(&i.dense, &weight, false, false)?;
+    Ok(b.elementwise_add(&sparse, &dense)?)
+}
+
+/// A vector for every field, `[batch, slots + dense, dim]`; that of a dense feature is scaled by its
+/// value.
+pub(super) fn field_vectors(h: &Hyper, b: &mut Builder, i: &ClickInputs) -> Result<Var, Error> {
+    let dim = h.size("sparse_feature_dim")?;
+    let table = padded(click_table(h, dim, small(dim).named("SparseFeatFactors"))?);
+    let sparse = b.embedding(&i.sparse.iter().collect::<Vec<_>>(), &table)?;
+    let width = h.size("dense_input_dim")?;
+    let weight = b.param("dense_w", &[width, dim], &small(dim))?;
+    let values = b.reshape(&i.dense, &[-1, width, 1])?;
+    let dense = b.elementwise_mul(&values, &weight)?;
+    Ok(b.concat(&[&sparse, &dense], 1)?)
+}
+
+/// Id 0 stands for a missing value.
+fn padded(table: Embedding) -> Embedding {
+    Embedding { padding_idx: Some(0), ..table }
+}
+
+/// The sum of the inner products of all pairs of vectors, `[batch, 1]`, as half the difference of
+/// the square of the sum and the sum of the squares.
+pub(super) fn pairwise(b: &mut Builder, vectors: &Var) -> Result<Var, Error> {
+    let sum = b.reduce_sum(vectors, &[1], false)?;
+    let square_of_sum = b.square(&sum)?;
+    let squares = b.square(vectors)?;
+    let sum_of_squares = b.reduce_sum(&squares, &[1], false)?;
+    let twice = b.elementwise_sub(&square_of_sum, &sum_of_squares)?;
+    let twice = b.reduce_sum(&twice, &[1], true)?;
+    Ok(b.scale(&twice, 0.5, 0.0)?)
+}

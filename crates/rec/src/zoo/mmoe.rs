@@ -1,0 +1,91 @@
+//! `mmoe`: experts that all tasks share, mixed by a gate of each task.
+//!
+//! PaddleRec's model takes `feature_size` floats. Here slots of ids can stand beside them.
+
+use regatta_data::{Schema, Slot};
+use regatta_ir::{Act, Builder, Initializer, ParamAttr, Var};
+use regatta_tensor::DType;
+
+use super::layers::{
+    CLICK_KEYS, auc_head, click_table, flat_embedding, id_inputs, key, scaled_fc,
+};
+use super::{Evaluation, Head, Model, Net, OptimizerDefault};
+use crate::hyper::HyperDefault;
+use crate::{Error, Hyper, HyperKey};
+
+/// Labels, which are the tasks, and the metric of each.
+const TASKS: [(&str, &str); 2] = [("click", "auc_click"), ("conversion", "auc_conversion")];
+
+const KEYS: [HyperKey; 9] = [
+    key("feature_size", HyperDefault::Int(499), "dense features"),
+    key("sparse_inputs_slots", HyperDefault::Int(1), "sparse slots plus one for the label"),
+    CLICK_KEYS[1],
+    CLICK_KEYS[2],
+    CLICK_KEYS[4],
+    key("expert_num", HyperDefault::Int(8), "experts"),
+    key("gate_num", HyperDefault::Int(2), "tasks; there are two labels"),
+    key("expert_size", HyperDefault::Int(16), "width of an expert"),
+    key("tower_size", HyperDefault::Int(8), "width of the hidden layer of a task"),
+];
+
+pub(super) static MODEL: Model = Model {
+    name: "mmoe",
+    group: "multitask",
+    summary: "two tasks over shared experts, mixed by a gate of each task",
+    keys: &KEYS,
+    ignored_keys: &["distributed_embedding"],
+    optimizer: OptimizerDefault::adam(0.001),
+    schema,
+    build,
+    evaluation: Evaluation::Heads,
+};
+
+fn schema(h: &Hyper) -> Result<Schema, Error> {
+    let mut slots: Vec<Slot> = TASKS.iter().map(|(label, _)| Slot::label(*label)).collect();
+    slots.extend((1..h.size("sparse_inputs_slots")?).map(|i| Slot::fixed_ids(i.to_string(), 1)));
+    slots.push(Slot::dense("dense_input", h.size("feature_size")? as usize));
+    Ok(Schema::new(slots)?)
+}
+
+fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
+    if h.int("gate_num") != TASKS.len() as i64 {
+        let reason = format!("is {}, but there are two labels", h.int("gate_num"));
+        return Err(Error::key("hyper_parameters.gate_num", reason));
+    }
+    let mut labels = Vec::new();
+    for (label, _) in TASKS {
+        labels.push(b.data(label, DType::I64, &[-1, 1])?);
+    }
+    let features = features(h, b)?;
+    let (n, size) = (h.size("expert_num")?, h.size("expert_size")?);
+    // All experts in one layer; each has its own part of the width.
+    let experts = scaled_fc(b, &features, n * size, Act::Relu)?;
+    let experts = b.reshape(&experts, &[-1, n, size])?;
+    let (mut losses, mut heads): (Vec<Var>, Vec<Head>) = (Vec::new(), Vec::new());
+    for (label, (_, metric)) in labels.into_iter().zip(TASKS) {
+        let scores = scaled_fc(b, &features, n, Act::None)?;
+        let gate = b.softmax(&scores)?;
+        let gate = b.reshape(&gate, &[-1, n, 1])?;
+        let weighted = b.elementwise_mul(&experts, &gate)?;
+        let mixed = b.reduce_sum(&weighted, &[1], false)?;
+        let tower = scaled_fc(b, &mixed, h.size("tower_size")?, Act::Relu)?;
+        let logits = scaled_fc(b, &tower, 2, Act::None)?;
+        let (cost, predict) = b.softmax_with_cross_entropy(&logits, &label)?;
+        losses.push(b.mean(&cost)?);
+        heads.push(auc_head(metric, predict, label));
+    }
+    let loss = b.sum(&losses.iter().collect::<Vec<_>>())?;
+    Ok(Net::new(loss, heads))
+}
+
+fn features(h: &Hyper, b: &mut Builder) -> Result<Var, Error> {
+    let slots = id_inputs(b, h.size("sparse_inputs_slots")? - 1)?;
+    let dense = b.data("dense_input", DType::F32, &[-1, h.size("feature_size")?])?;
+    if slots.is_empty() {
+        return Ok(dense);
+    }
+    let attr = ParamAttr::with_init(Initializer::Uniform { low: -1.0, high: 1.0 });
+    let table = click_table(h, h.size("sparse_feature_dim")?, attr.named("SparseFeatFactors"))?;
+    let flat = flat_embedding(b, &slots, &table)?;
+    Ok(b.concat(&[&flat, &dense], 1)?)
+}

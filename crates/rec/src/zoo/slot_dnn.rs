@@ -1,0 +1,55 @@
+//! `slot_dnn`: hundreds of slots of any number of ids, summed up per slot, through fully connected
+//! layers.
+
+use regatta_data::{Schema, Slot};
+use regatta_ir::{Act, Builder, Embedding, Initializer, ParamAttr};
+use regatta_tensor::DType;
+
+use super::layers::{
+    check_repeated, click_net, flat_embedding, key, multi_id_inputs, relu_layers, scaled_fc,
+};
+use super::{Evaluation, Model, Net, OptimizerDefault};
+use crate::hyper::HyperDefault;
+use crate::{Error, Hyper, HyperKey};
+
+const KEYS: [HyperKey; 6] = [
+    key("dict_dim", HyperDefault::Int(1_000_000), "rows of the embedding table"),
+    key("emb_dim", HyperDefault::Int(9), "floats per embedding"),
+    key("slot_num", HyperDefault::Int(300), "slots, of any number of ids"),
+    key("layer_sizes", HyperDefault::Ints(&[512, 256, 128, 128, 128]), "widths of the layers"),
+    key("sparse_feature_dim", HyperDefault::Int(0), "the same as emb_dim"),
+    key("hash_ids", HyperDefault::Bool(false), "take ids modulo the number of rows"),
+];
+
+pub(super) static MODEL: Model = Model {
+    name: "slot_dnn",
+    group: "rank",
+    summary: "many multi-valued slots, summed per slot, through fully connected layers",
+    keys: &KEYS,
+    ignored_keys: &["distributed_embedding"],
+    optimizer: OptimizerDefault::adam(0.001),
+    schema,
+    build,
+    evaluation: Evaluation::Heads,
+};
+
+fn schema(h: &Hyper) -> Result<Schema, Error> {
+    let mut slots = vec![Slot::label("label")];
+    slots.extend((1..=h.size("slot_num")?).map(|i| Slot::ids(i.to_string())));
+    Ok(Schema::new(slots)?)
+}
+
+fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
+    let label = b.data("label", DType::I64, &[-1, 1])?;
+    let slots = multi_id_inputs(b, h.size("slot_num")?)?;
+    let (rows, dim) = (h.size("dict_dim")?, h.size("emb_dim")?);
+    check_repeated(h, "sparse_feature_dim", dim)?;
+    let attr = ParamAttr::with_init(Initializer::Uniform { low: -1.0, high: 1.0 });
+    let table = attr.named("SparseFeatFactors");
+    let table = Embedding { table, hash: h.bool("hash_ids"), ..Embedding::new(rows, dim) };
+    let table = Embedding { padding_idx: Some(0), ..table };
+    let flat = flat_embedding(b, &slots, &table)?;
+    let hidden = relu_layers(b, &flat, h.ints("layer_sizes"))?;
+    let logit = scaled_fc(b, &hidden, 1, Act::None)?;
+    click_net(b, &logit, label)
+}
