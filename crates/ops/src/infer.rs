@@ -3,7 +3,7 @@
 use regatta_ir::{Error, Layout, Op, VarType};
 use regatta_tensor::DType;
 
-/// An op whose output types are asked for. Dimensions may be -1 (not known yet).
+/// An op whose output types are asked for. Negative dimensions are not known yet.
 pub struct Infer<'a> {
     /// The op, complete with defaults.
     pub op: &'a Op,
@@ -70,7 +70,7 @@ impl<'a> Infer<'a> {
         Ok(ty)
     }
 
-    /// Checks that a slot holds exactly a type, -1 standing for any size.
+    /// Checks that a slot holds exactly a type, a negative dimension standing for any size.
     ///
     /// # Errors
     /// If it does not.

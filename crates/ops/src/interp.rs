@@ -3,11 +3,12 @@
 #![expect(unsafe_code, reason = "hands buffers that it owns to kernels")]
 
 use std::collections::HashMap;
+use std::marker::PhantomData;
 
 use regatta_ir::{Error, Layout, Op, OpSet, VarType};
 use regatta_tensor::{Data, RowSparse, Tensor, Value};
 
-use crate::{Buf, Io, OPS, Spec, StepCtx};
+use crate::{Buf, Io, Kernel, OPS, Spec, StepCtx};
 
 /// A value of any layout.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,51 +41,72 @@ pub type Env = HashMap<String, Cell>;
 /// # Errors
 /// If its inputs are missing or do not fit, or the kernel meets a bad value.
 pub fn eval(op: &Op, env: &mut Env, ctx: &mut StepCtx) -> Result<(), Error> {
-    eval_part(op, env, &[], ctx)
+    Prepared::new(op, env, &[])?.run(ctx)
 }
 
-/// Runs one op on the part of a batch that `ctx` tells; the first dimension of the variables in
-/// `batched` is the batch.
-///
-/// # Errors
-/// As [`eval`].
-pub fn eval_part(op: &Op, env: &mut Env, batched: &[&str], ctx: &mut StepCtx) -> Result<(), Error> {
-    let mut op = op.clone();
-    OPS.known(&op.kind)?.complete(&mut op)?;
-    let ins = op
-        .input_vars()
-        .map(|v| {
-            let cell = env
-                .get(v)
-                .ok_or_else(|| Error::UnknownVar { op: op.kind.clone(), var: v.to_string() })?;
-            Ok(type_of(cell))
-        })
-        .collect::<Result<Vec<_>, Error>>()?;
-    let outs = OPS.infer(&op, &ins)?;
-    let mut declared = ins.clone();
-    for (ty, name) in declared.iter_mut().zip(op.input_vars()) {
-        if batched.contains(&name) {
-            ty.shape[0] = -1;
+/// One op with its kernel and the values that it works on, to be run any number of times.
+pub struct Prepared<'a> {
+    kind: String,
+    kernel: Kernel,
+    ins: Vec<Buf>,
+    outs: Vec<Buf>,
+    /// Keeps the values where the buffers point.
+    env: PhantomData<&'a mut Env>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Makes the kernel and room for the results. The first dimension of the variables in `batched`
+    /// is the batch.
+    ///
+    /// # Errors
+    /// If inputs are missing or do not fit.
+    pub fn new(op: &Op, env: &'a mut Env, batched: &[&str]) -> Result<Prepared<'a>, Error> {
+        let mut op = op.clone();
+        OPS.known(&op.kind)?.complete(&mut op)?;
+        let ins = op
+            .input_vars()
+            .map(|v| {
+                let unknown = || Error::UnknownVar { op: op.kind.clone(), var: v.to_string() };
+                Ok(type_of(env.get(v).ok_or_else(unknown)?))
+            })
+            .collect::<Result<Vec<_>, Error>>()?;
+        let outs = OPS.infer(&op, &ins)?;
+        let mut declared = ins.clone();
+        for (ty, name) in declared.iter_mut().zip(op.input_vars()) {
+            if batched.contains(&name) {
+                ty.shape[0] = -1;
+            }
         }
-    }
-    let spec = Spec { op: &op, declared: &declared, ins: &ins, outs: &outs };
-    let mut kernel = (OPS.def(&op.kind)?.kernel)(&spec)?;
-    for (name, ty) in op.output_vars().zip(&outs) {
-        let updated_in_place = op.input_vars().any(|v| v == name);
-        if !updated_in_place {
+        let spec = Spec { op: &op, declared: &declared, ins: &ins, outs: &outs };
+        let kernel = (OPS.def(&op.kind)?.kernel)(&spec)?;
+        let updated_in_place = |v: &str| {
+            op.input_vars().any(|input| input == v) && op.output_vars().any(|output| output == v)
+        };
+        for (name, ty) in op.output_vars().zip(&outs).filter(|(v, _)| !updated_in_place(v)) {
             env.insert(name.to_string(), empty(ty));
         }
+        let ins = op
+            .input_vars()
+            .map(|v| if updated_in_place(v) { Buf::Absent } else { buf(env, v) })
+            .collect();
+        let outs = op.output_vars().map(|v| buf(env, v)).collect();
+        Ok(Prepared { kind: op.kind, kernel, ins, outs, env: PhantomData })
     }
-    let in_bufs: Vec<Buf> = op
-        .input_vars()
-        .map(|v| if op.output_vars().any(|o| o == v) { Buf::Absent } else { buf(env, v) })
-        .collect();
-    let out_bufs: Vec<Buf> = op.output_vars().map(|v| buf(env, v)).collect();
-    // SAFETY: the buffers belong to `env`, which is not touched while the kernel runs; inputs that
-    // are also outputs are absent from the inputs, and every other output was made just now.
-    let mut io = unsafe { Io::new(&in_bufs, &out_bufs) };
-    kernel(&mut io, ctx)
-        .map_err(|e| Error::Pass { pass: format!("running {}", op.kind), reason: e.to_string() })
+
+    /// Runs the kernel.
+    ///
+    /// # Errors
+    /// If it meets a bad value.
+    pub fn run(&mut self, ctx: &mut StepCtx) -> Result<(), Error> {
+        // SAFETY: the buffers belong to the environment, which is borrowed as long as they are;
+        // inputs that are also outputs are absent from the inputs, and every other output has
+        // memory of its own.
+        let mut io = unsafe { Io::new(&self.ins, &self.outs) };
+        (self.kernel)(&mut io, ctx).map_err(|e| Error::Pass {
+            pass: format!("running {}", self.kind),
+            reason: e.to_string(),
+        })
+    }
 }
 
 /// The type of a value as a program would declare it.

@@ -10,7 +10,7 @@ pub(crate) struct Broadcast {
     pub(crate) inner: (usize, usize, usize),
 }
 
-/// The shape that two shapes broadcast to, -1 being unknown.
+/// The shape that two shapes broadcast to, negative sizes being unknown.
 pub(crate) fn broadcast_shape(x: &[i64], y: &[i64]) -> Option<Vec<i64>> {
     let rank = x.len().max(y.len());
     let dim = |s: &[i64], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |at| s[at]);
@@ -19,8 +19,8 @@ pub(crate) fn broadcast_shape(x: &[i64], y: &[i64]) -> Option<Vec<i64>> {
             (1, b) => Some(b),
             (a, 1) => Some(a),
             (a, b) if a == b => Some(a),
-            (-1, b) => Some(b),
-            (a, -1) => Some(a),
+            // A known size before the batch, the batch before any other unknown size.
+            (a, b) if a < 0 || b < 0 => Some(a.max(b)),
             _ => None,
         })
         .collect()

@@ -61,7 +61,11 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
             return Err(i.wrong_nth("X", n, &format!("{first} (dimension {axis} may differ)")));
         }
         let (a, b) = (out.shape[axis], ty.shape[axis]);
-        out.shape[axis] = if a == -1 || b == -1 { -1 } else { a + b };
+        out.shape[axis] = match (a, b) {
+            (-1, _) | (_, -1) => -1,
+            (..0, _) | (_, ..0) => -2,
+            _ => a + b,
+        };
     }
     Ok(vec![out])
 }

@@ -4,6 +4,7 @@ mod assign;
 mod batch_norm;
 mod broadcast;
 mod cast;
+mod comm;
 mod concat;
 mod cos_sim;
 mod cross_entropy;
@@ -35,7 +36,7 @@ mod sum;
 mod transpose;
 mod unary;
 
-pub use optimizer::{schedule_op, update_op};
+pub use optimizer::{schedule_of, schedule_op, update_op, update_rule};
 
 use crate::OpDef;
 
@@ -45,6 +46,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         assign::DEFS,
         batch_norm::DEFS,
         cast::DEFS,
+        comm::DEFS,
         concat::DEFS,
         cos_sim::DEFS,
         cross_entropy::DEFS,

@@ -45,14 +45,18 @@ macro_rules! rules {
             }
         }
 
-        fn rule_of(op: &Op) -> Result<Rule, Error> {
-            match op.kind.as_str() {
-                $($kind => Ok(Rule::$rule($rule {
+        /// The rule that an op applies, or nothing if it is not an update.
+        ///
+        /// # Errors
+        /// If an attribute is missing.
+        pub fn update_rule(op: &Op) -> Result<Option<Rule>, Error> {
+            Ok(match op.kind.as_str() {
+                $($kind => Some(Rule::$rule($rule {
                     $($float: op.float(stringify!($float))? as f32,)*
                     $($flag: op.bool(stringify!($flag))?,)?
                 })),)*
-                other => unreachable!("{other} is not an update op"),
-            }
+                _ => None,
+            })
         }
     };
 }
@@ -68,6 +72,10 @@ rules! {
     "ftrl" => Ftrl { l1, l2, lr_power },
     "lamb" => Lamb { beta1, beta2, epsilon, weight_decay },
     "lars_momentum" => LarsMomentum { mu, coeff, weight_decay, epsilon },
+}
+
+fn rule_of(op: &Op) -> Result<Rule, Error> {
+    Ok(update_rule(op)?.expect("only update ops have this kernel"))
 }
 
 /// The decimal that prints like the float: 0.9, not 0.8999999761581421.
@@ -213,7 +221,11 @@ const LR_SCHEDULE: OpDef = OpDef {
     samples: no_samples,
 };
 
-fn schedule_of(op: &Op) -> Result<Schedule, Error> {
+/// The schedule of an `lr_schedule` op.
+///
+/// # Errors
+/// If its text cannot be read.
+pub fn schedule_of(op: &Op) -> Result<Schedule, Error> {
     serde_json::from_str(op.str("schedule")?).map_err(|e| Error::Attr {
         op: op.kind.clone(),
         attr: "schedule".into(),

@@ -56,10 +56,10 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
         }
     }
     let open = shape.iter().position(|&d| d == -1);
-    let known = |dims: &[i64]| dims.iter().filter(|&&d| d != -1).product::<i64>();
+    let known = |dims: &[i64]| dims.iter().filter(|&&d| d >= 0).product::<i64>();
     let (have, want) = (known(&x.shape), known(&out));
     let misfit = || refuse(format!("does not hold the elements of X, which is {x}"));
-    if !x.shape.contains(&-1) {
+    if x.shape.iter().all(|&d| d >= 0) {
         match open {
             Some(_) if want == 0 || have % want != 0 => return misfit(),
             Some(at) => out[at] = have / want,
@@ -69,8 +69,10 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
         return Ok(vec![VarType::dense(x.dtype, out)]);
     }
     // The size of the batch is not known yet: it has to stay first in X and in the result.
-    if x.shape[0] != -1 || x.shape[1..].contains(&-1) {
-        return Err(i.wrong("X", "a dense array whose only unknown dimension is the first"));
+    if x.shape[0] != -1 || x.shape[1..].iter().any(|&d| d < 0) {
+        return Err(
+            i.wrong("X", "a dense array whose only unknown dimension is the batch, the first")
+        );
     }
     let kept = shape.iter().zip(&x.shape).position(|(&d, &from)| d == 0 && from == -1);
     match (kept, open) {
