@@ -1,11 +1,14 @@
 //! Every registered op with a gradient rule is compared with central differences on its samples;
 //! an op without samples and without a reason fails, so a new op cannot be forgotten.
 
-use regatta_ir::schema::Arity;
+mod samples;
+
 use regatta_ir::{Op, grad_name};
 use regatta_ops::interp::{Cell, Env, eval, type_of};
 use regatta_ops::{Grad, GradCtx, OPS, OpDef, Sample, StepCtx};
 use regatta_tensor::{DType, Rng, Tensor, Value};
+
+use samples::forward_op;
 
 const STEP: f32 = 1e-2;
 
@@ -69,35 +72,6 @@ fn check(def: &OpDef, rule: GradRule, sample: &Sample) {
         let got = analytic.get(&name).unwrap_or_else(|| panic!("{what}: no {name}")).floats();
         compare(&what, var, &got, &numeric(&op, &env, var, &outputs, &what), sample.tolerance);
     }
-}
-
-fn forward_op(def: &OpDef, sample: &Sample) -> (Op, Env) {
-    let mut op = Op::new(def.schema.kind);
-    let mut env = Env::new();
-    for (slot, values) in &sample.inputs {
-        let names: Vec<String> = (0..values.len()).map(|i| format!("{slot}_{i}")).collect();
-        for (name, value) in names.iter().zip(values) {
-            env.insert(name.clone(), Cell::Value(value.clone()));
-        }
-        op = op.inputs(slot, names.iter().map(String::as_str));
-    }
-    for (name, value) in &sample.attrs {
-        op = op.attr(name, value.clone());
-    }
-    for slot in def.schema.outputs {
-        let given = sample.out_counts.iter().find(|(s, _)| *s == slot.name).map(|(_, n)| *n);
-        let default = if slot.arity == Arity::Optional { 0 } else { 1 };
-        // An output that is named like an input is updated in place, as running statistics are.
-        let updated = slot.name.strip_suffix("Out").filter(|s| !s.is_empty());
-        let names: Vec<String> = match updated.filter(|s| !op.ins(s).is_empty()) {
-            Some(input) => op.ins(input).to_vec(),
-            None => (0..given.unwrap_or(default)).map(|i| format!("{}_{i}", slot.name)).collect(),
-        };
-        if !names.is_empty() {
-            op = op.outputs(slot.name, names.iter().map(String::as_str));
-        }
-    }
-    (op, env)
 }
 
 /// Float outputs that are not updated in place and not ignored: the checked loss is a fixed random

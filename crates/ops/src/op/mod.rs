@@ -17,6 +17,7 @@ mod fc;
 mod fill;
 mod gradient;
 mod layer_norm;
+mod lower_triangle;
 mod matmul;
 mod mean;
 mod metric;
@@ -26,6 +27,7 @@ mod reduce;
 mod reshape;
 mod scale;
 mod sequence_mask;
+mod sequence_pad;
 mod sigmoid_cross_entropy;
 mod slice;
 mod softmax;
@@ -58,6 +60,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         fill::DEFS,
         gradient::DEFS,
         layer_norm::DEFS,
+        lower_triangle::DEFS,
         matmul::DEFS,
         mean::DEFS,
         metric::DEFS,
@@ -67,6 +70,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         reshape::DEFS,
         scale::DEFS,
         sequence_mask::DEFS,
+        sequence_pad::DEFS,
         sigmoid_cross_entropy::DEFS,
         slice::DEFS,
         softmax::DEFS,
