@@ -1,0 +1,93 @@
+//! Flags in, lines out; one file per subcommand.
+//!
+//! Exit codes: 0 done, 1 the training did not reach its goal, 2 wrong flags or input.
+
+mod fit_a_line;
+mod mlp;
+mod programs;
+mod progress;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Trains models that are small programs, on one machine or many.
+#[derive(Debug, Parser)]
+#[command(name = "regatta", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    FitALine(fit_a_line::Args),
+    Mlp(mlp::Args),
+    Programs(programs::Args),
+}
+
+/// How a command that found no mistake ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// The message is already printed.
+    GoalMissed,
+}
+
+pub(crate) fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::FitALine(args) => fit_a_line::run(&args),
+        Command::Mlp(args) => mlp::run(&args),
+        Command::Programs(args) => programs::run(&args),
+    };
+    match result {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::GoalMissed) => ExitCode::from(1),
+        // Whoever read our lines has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<io::Error>();
+    io.is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// A learning rate: larger than 0.
+fn learning_rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(x) if x > 0.0 && x.is_finite() => Ok(x),
+        _ => Err("it must be a number larger than 0".into()),
+    }
+}
+
+/// A count of at least 1.
+fn count(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(n) if (1..=1 << 24).contains(&n) => Ok(n),
+        _ => Err(format!("it must be a whole number from 1 to {}", 1 << 24)),
+    }
+}
+
+/// A number of threads.
+fn threads(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(n) if (1..=1024).contains(&n) => Ok(n),
+        _ => Err("it must be a whole number from 1 to 1024".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_do_not_contradict_each_other() {
+        super::Cli::command().debug_assert();
+    }
+}
