@@ -14,6 +14,7 @@ mod minimize;
 mod prune;
 mod regularize;
 mod split_batch;
+mod split_trainer;
 mod updates;
 
 pub use backward::{Backward, ParamGrad, backward};
@@ -23,6 +24,9 @@ pub use minimize::{Minimized, Optimizer, minimize};
 pub use prune::{clone_for_test, prune};
 pub use regularize::regularize;
 pub use split_batch::{Parts, split_batch};
+pub use split_trainer::{
+    DenseSpec, Split, TableSpec, compute_stage, local_name, pulled_name, split_trainer,
+};
 pub use updates::insert_updates;
 
 use regatta_ir::{Error, Program};

@@ -1,0 +1,230 @@
+//! Splits a training program for parameter servers: the trainer's part, and what the servers hold.
+
+use regatta_ir::{Attr, Error, Layout, Op, Origin, Program, Programs, Role, VarDef};
+use regatta_ops::{schedule_of, update_rule};
+use regatta_optim::{Rule, Schedule};
+
+use crate::updates::LEARNING_RATE;
+use crate::{checked, refused, refuse_buffers};
+
+/// A parameter that servers hold whole rows of, by id.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableSpec {
+    /// Name of the parameter.
+    pub name: String,
+    /// Floats per row.
+    pub dim: usize,
+    /// Rows that the program declares; servers make rows for any id as it comes.
+    pub rows: usize,
+    /// Update rule.
+    pub rule: Rule,
+    /// Factor on the learning rate.
+    pub lr_scale: f64,
+    /// The startup op that gives its first values.
+    pub init: Op,
+}
+
+/// A parameter that servers hold parts of, by position.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DenseSpec {
+    /// Name of the parameter.
+    pub name: String,
+    /// Dimensions.
+    pub shape: Vec<usize>,
+    /// Update rule.
+    pub rule: Rule,
+    /// Factor on the learning rate.
+    pub lr_scale: f64,
+    /// Its gradient in the trainer program.
+    pub grad: String,
+}
+
+/// A training program split for parameter servers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Split {
+    /// Forward, backward, clipping and penalties; pulls what it needs, pushes gradients.
+    pub trainer: Program,
+    /// Tables in the order in which they are numbered.
+    pub tables: Vec<TableSpec>,
+    /// Dense parameters in the order in which they are laid out.
+    pub dense: Vec<DenseSpec>,
+    /// Base learning rate and how it changes.
+    pub learning_rate: f64,
+    /// How it changes with the steps.
+    pub schedule: Schedule,
+}
+
+/// Name of the local table that holds the pulled rows of a parameter.
+pub fn pulled_name(param: &str) -> String {
+    format!("{param}@PULLED")
+}
+
+/// Name of an input's ids as row numbers of the local table of a parameter.
+pub fn local_name(ids: &str, param: &str) -> String {
+    format!("{ids}@LOCAL@{param}")
+}
+
+/// Takes the updates out of a training program: parameters with row-sparse gradients become tables,
+/// whose lookups work on rows pulled for the batch; the gradients of the others are sent.
+///
+/// # Errors
+/// If the program has no updates or treats a table in a way that rows of one batch do not allow.
+pub fn split_trainer(programs: &Programs) -> Result<Split, Error> {
+    refuse_buffers(&programs.main, "split_trainer")?;
+    let mut trainer = programs.main.clone();
+    trainer.name = "trainer".to_string();
+    let block = trainer.block_mut();
+    let (mut tables, mut dense, mut schedule) = (Vec::new(), Vec::new(), None);
+    let mut sparse_grads = Vec::new();
+    for op in std::mem::take(&mut block.ops) {
+        if op.kind == "lr_schedule" {
+            schedule = Some((op.float("base")?, schedule_of(&op)?));
+            continue;
+        }
+        let Some(rule) = update_rule(&op)? else {
+            block.ops.push(op);
+            continue;
+        };
+        let (name, grad) = (&op.ins("Param")[0], &op.ins("Grad")[0]);
+        let lr_scale = op.float("lr_scale")?;
+        let shape: Vec<usize> =
+            block.var(name, "split_trainer")?.ty.shape.iter().map(|&d| d as usize).collect();
+        if block.var(grad, "split_trainer")?.ty.layout == Layout::Rows {
+            let init = startup_op(&programs.startup, name)?;
+            let (rows, dim) = (shape[0], shape[1]);
+            tables.push(TableSpec { name: name.clone(), dim, rows, rule, lr_scale, init });
+            sparse_grads.push((name.clone(), grad.clone()));
+        } else {
+            let (name, grad) = (name.clone(), grad.clone());
+            dense.push(DenseSpec { name, shape, rule, lr_scale, grad });
+        }
+    }
+    if tables.is_empty() && dense.is_empty() {
+        return refused("split_trainer", "the program updates nothing; call minimize first");
+    }
+    for table in &tables {
+        pull_table(block, table)?;
+    }
+    for (table, grad) in sparse_grads {
+        let op = Op::new("push_sparse").input("Grad", &grad).attr("table", table);
+        block.ops.push(op.role(Role::Optimize));
+    }
+    if !dense.is_empty() {
+        let names = || dense.iter().map(|d| d.name.as_str());
+        let send = Op::new("send").inputs("X", dense.iter().map(|d| d.grad.as_str()));
+        let recv = Op::new("recv").inputs("Param", names()).outputs("ParamOut", names());
+        block.ops.extend([send.role(Role::Optimize), recv.role(Role::Optimize)]);
+    }
+    block.drop_unused_vars(&[]);
+    let (learning_rate, schedule) = match schedule {
+        Some(found) => found,
+        None => {
+            let op = startup_op(&programs.startup, LEARNING_RATE)?;
+            (op.float("value")?, Schedule::Constant)
+        }
+    };
+    Ok(Split { trainer: checked(trainer)?, tables, dense, learning_rate, schedule })
+}
+
+fn startup_op(startup: &Program, var: &str) -> Result<Op, Error> {
+    let found = startup.block().ops.iter().find(|op| op.output_vars().any(|v| v == var));
+    found.cloned().ok_or_else(|| Error::Pass {
+        pass: "split_trainer".into(),
+        reason: format!("the startup program does not initialise '{var}'"),
+    })
+}
+
+/// Puts one `pull_sparse` for all lookups of a table at the start, and lets the lookups and their
+/// gradients work on what it pulls.
+fn pull_table(block: &mut regatta_ir::Block, table: &TableSpec) -> Result<(), Error> {
+    let (name, pulled) = (&table.name, pulled_name(&table.name));
+    let mut ids: Vec<String> = Vec::new();
+    let (mut padding, mut modulo) = (None, 0);
+    for op in &mut block.ops {
+        if !op.input_vars().any(|v| v == name) {
+            continue;
+        }
+        if op.kind != "embedding" && op.kind != "embedding_grad" {
+            // Penalties read the parameter at the rows of its gradient, which are pulled.
+            if op.kind == "l2_decay" || op.kind == "l1_decay" {
+                op.rename_input(name, &pulled);
+                continue;
+            }
+            return refused(
+                "split_trainer",
+                format!("op {} reads the table '{name}' whole; it can only be looked up", op.kind),
+            );
+        }
+        let own = op.int("padding_idx")?;
+        if *padding.get_or_insert(own) != own {
+            let reason = format!("lookups of the table '{name}' differ in padding_idx");
+            return refused("split_trainer", reason);
+        }
+        if op.bool("hash")? {
+            modulo = table.rows as i64;
+        }
+        for var in op.ins("Ids") {
+            if !ids.contains(var) {
+                ids.push(var.clone());
+            }
+        }
+        // Row 0 of the local table is the padding row.
+        op.attrs.insert("padding_idx".into(), Attr::Int(if own >= 0 { 0 } else { -1 }));
+        op.attrs.insert("hash".into(), Attr::Bool(false));
+        op.rename_input(name, &pulled);
+        for var in &ids {
+            op.rename_input(var, &local_name(var, name));
+        }
+    }
+    let mut local = VarDef::new(&pulled, block.var(name, "split_trainer")?.ty.clone(), Origin::Temp);
+    local.ty.shape[0] = -2;
+    block.declare(local)?;
+    for var in &ids {
+        let ty = block.var(var, "split_trainer")?.ty.clone();
+        block.declare(VarDef::new(local_name(var, name), ty, Origin::Temp))?;
+    }
+    // The gradient has as many rows as were pulled.
+    for var in block.vars.values_mut() {
+        if var.ty.layout == Layout::Rows && var.name.starts_with(&format!("{name}@GRAD")) {
+            var.ty.shape[0] = -2;
+        }
+    }
+    let locals: Vec<String> = ids.iter().map(|v| local_name(v, name)).collect();
+    let op = Op::new("pull_sparse")
+        .inputs("Ids", ids.iter().map(String::as_str))
+        .attr("table", name.as_str())
+        .attr("dim", table.dim as i64)
+        .attr("padding_idx", padding.unwrap_or(-1))
+        .attr("modulo", modulo)
+        .output("Out", &pulled)
+        .outputs("Local", locals.iter().map(String::as_str));
+    block.ops.insert(0, op);
+    Ok(())
+}
+
+/// The part of a trainer program between its pulls and its pushes: what pulls make becomes an input,
+/// and the gradients that pushes and sends take are the results.
+///
+/// # Errors
+/// If the result does not verify.
+pub fn compute_stage(trainer: &Program) -> Result<Program, Error> {
+    let mut program = trainer.clone();
+    program.name = "compute".to_string();
+    let block = program.block_mut();
+    let is_exchange =
+        |op: &Op| matches!(op.kind.as_str(), "pull_sparse" | "push_sparse" | "send" | "recv");
+    let (exchanges, ops): (Vec<Op>, Vec<Op>) =
+        std::mem::take(&mut block.ops).into_iter().partition(is_exchange);
+    block.ops = ops;
+    for op in exchanges.iter().filter(|op| op.kind == "pull_sparse") {
+        for name in op.output_vars() {
+            if let Some(var) = block.vars.get_mut(name) {
+                var.origin = Origin::Data;
+                // The local table is looked up by row; its gradient is what is pushed.
+                var.stop_gradient = true;
+            }
+        }
+    }
+    block.drop_unused_vars(&[]);
+    checked(program)
+}

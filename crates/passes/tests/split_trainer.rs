@@ -1,0 +1,130 @@
+//! A training program before and after it is split for parameter servers.
+
+use expect_test::expect;
+use regatta_ir::{Act, Embedding, Programs};
+use regatta_optim::{Adagrad, Rule, Schedule};
+use regatta_passes::{Backward, Optimizer, compute_stage, minimize, split_trainer};
+use regatta_tensor::DType;
+
+fn click_model(optimizer: &Optimizer, padding: Option<i64>) -> Programs {
+    let mut b = regatta_ops::builder(1);
+    let user = b.data("user", DType::U64, &[-1, 1]).unwrap();
+    let tags = b.sparse_data("tags").unwrap();
+    let label = b.data("label", DType::I64, &[-1, 1]).unwrap();
+    let mut spec = Embedding { padding_idx: padding, ..Embedding::new(100, 2) };
+    spec.table = spec.table.named("table");
+    let e = b.embedding(&[&user, &tags], &spec).unwrap();
+    let e = b.reshape(&e, &[-1, 4]).unwrap();
+    let logits = b.fc(&e, 2, Act::None).unwrap();
+    let (cost, _) = b.softmax_with_cross_entropy(&logits, &label).unwrap();
+    let loss = b.mean(&cost).unwrap().name().to_string();
+    minimize(&b.finish(), &loss, optimizer, &Backward::default()).unwrap().programs
+}
+
+fn adagrad() -> Optimizer {
+    Optimizer::new(Rule::Adagrad(Adagrad::default()), 0.1)
+}
+
+#[test]
+fn updates_leave_and_exchanges_come() {
+    let split = split_trainer(&click_model(&adagrad(), Some(0))).unwrap();
+    expect![[r#"
+        program trainer
+        block 0
+          data user: u64[-1, 1]
+          data tags: ragged u64[-1]
+          data label: i64[-1, 1]
+          var embedding_0.tmp_0: f32[-1, 2, 2]
+          var reshape_0.tmp_0: f32[-1, 4]
+          param fc_0.w_0: f32[4, 2]
+          param fc_0.b_0: f32[2]
+          var fc_0.tmp_0: f32[-1, 2]
+          var softmax_with_cross_entropy_0.tmp_0: f32[-1, 1]
+          var softmax_with_cross_entropy_0.tmp_1: f32[-1, 2]
+          var mean_0.tmp_0: f32[1]
+          var mean_0.tmp_0@GRAD: f32[1]
+          var softmax_with_cross_entropy_0.tmp_0@GRAD: f32[-1, 1]
+          var fc_0.tmp_0@GRAD: f32[-1, 2]
+          var reshape_0.tmp_0@GRAD: f32[-1, 4]
+          var fc_0.w_0@GRAD: f32[4, 2]
+          var fc_0.b_0@GRAD: f32[2]
+          var embedding_0.tmp_0@GRAD: f32[-1, 2, 2]
+          var table@GRAD: rows f32[-2, 2]
+          var table@PULLED: f32[-2, 2]
+          var user@LOCAL@table: u64[-1, 1]
+          var tags@LOCAL@table: ragged u64[-1]
+          Out: table@PULLED, Local: [user@LOCAL@table, tags@LOCAL@table] = pull_sparse(Ids: [user, tags]) {dim: 2, modulo: 0, padding_idx: 0, table: "table"}
+          Out: embedding_0.tmp_0 = embedding(W: table@PULLED, Ids: [user@LOCAL@table, tags@LOCAL@table]) {hash: false, is_sparse: true, padding_idx: 0, pool: "sum"}
+          Out: reshape_0.tmp_0 = reshape(X: embedding_0.tmp_0) {shape: [-1, 4]}
+          Out: fc_0.tmp_0 = fc(X: reshape_0.tmp_0, W: fc_0.w_0, Bias: fc_0.b_0) {act: ""}
+          Loss: softmax_with_cross_entropy_0.tmp_0, Softmax: softmax_with_cross_entropy_0.tmp_1 = softmax_with_cross_entropy(Logits: fc_0.tmp_0, Label: label)
+          Out: mean_0.tmp_0 = mean(X: softmax_with_cross_entropy_0.tmp_0)
+          Out: mean_0.tmp_0@GRAD = fill_constant() {dtype: "f32", shape: [1], value: 1.0} @backward
+          dX: softmax_with_cross_entropy_0.tmp_0@GRAD = mean_grad(X: softmax_with_cross_entropy_0.tmp_0, dOut: mean_0.tmp_0@GRAD) @backward
+          dLogits: fc_0.tmp_0@GRAD = softmax_with_cross_entropy_grad(Softmax: softmax_with_cross_entropy_0.tmp_1, Label: label, dLoss: softmax_with_cross_entropy_0.tmp_0@GRAD) @backward
+          dX: reshape_0.tmp_0@GRAD, dW: fc_0.w_0@GRAD, dBias: fc_0.b_0@GRAD = fc_grad(X: reshape_0.tmp_0, W: fc_0.w_0, Out: fc_0.tmp_0, dOut: fc_0.tmp_0@GRAD) {act: ""} @backward
+          Out: embedding_0.tmp_0@GRAD = reshape(X: reshape_0.tmp_0@GRAD) {shape: [-1, 2, 2]} @backward
+          dW: table@GRAD = embedding_grad(W: table@PULLED, dOut: embedding_0.tmp_0@GRAD, Ids: [user@LOCAL@table, tags@LOCAL@table]) {hash: false, is_sparse: true, padding_idx: 0, pool: "sum"} @backward
+          push_sparse(Grad: table@GRAD) {table: "table"} @optimize
+          send(X: [fc_0.w_0@GRAD, fc_0.b_0@GRAD]) @optimize
+          ParamOut: [fc_0.w_0, fc_0.b_0] = recv(Param: [fc_0.w_0, fc_0.b_0]) @optimize
+    "#]].assert_eq(&split.trainer.to_string());
+    expect![[r#"
+        program compute
+        block 0
+          data label: i64[-1, 1]
+          var embedding_0.tmp_0: f32[-1, 2, 2]
+          var reshape_0.tmp_0: f32[-1, 4]
+          param fc_0.w_0: f32[4, 2]
+          param fc_0.b_0: f32[2]
+          var fc_0.tmp_0: f32[-1, 2]
+          var softmax_with_cross_entropy_0.tmp_0: f32[-1, 1]
+          var softmax_with_cross_entropy_0.tmp_1: f32[-1, 2]
+          var mean_0.tmp_0: f32[1]
+          var mean_0.tmp_0@GRAD: f32[1]
+          var softmax_with_cross_entropy_0.tmp_0@GRAD: f32[-1, 1]
+          var fc_0.tmp_0@GRAD: f32[-1, 2]
+          var reshape_0.tmp_0@GRAD: f32[-1, 4]
+          var fc_0.w_0@GRAD: f32[4, 2]
+          var fc_0.b_0@GRAD: f32[2]
+          var embedding_0.tmp_0@GRAD: f32[-1, 2, 2]
+          var table@GRAD: rows f32[-2, 2]
+          data table@PULLED: f32[-2, 2]
+          data user@LOCAL@table: u64[-1, 1]
+          data tags@LOCAL@table: ragged u64[-1]
+          Out: embedding_0.tmp_0 = embedding(W: table@PULLED, Ids: [user@LOCAL@table, tags@LOCAL@table]) {hash: false, is_sparse: true, padding_idx: 0, pool: "sum"}
+          Out: reshape_0.tmp_0 = reshape(X: embedding_0.tmp_0) {shape: [-1, 4]}
+          Out: fc_0.tmp_0 = fc(X: reshape_0.tmp_0, W: fc_0.w_0, Bias: fc_0.b_0) {act: ""}
+          Loss: softmax_with_cross_entropy_0.tmp_0, Softmax: softmax_with_cross_entropy_0.tmp_1 = softmax_with_cross_entropy(Logits: fc_0.tmp_0, Label: label)
+          Out: mean_0.tmp_0 = mean(X: softmax_with_cross_entropy_0.tmp_0)
+          Out: mean_0.tmp_0@GRAD = fill_constant() {dtype: "f32", shape: [1], value: 1.0} @backward
+          dX: softmax_with_cross_entropy_0.tmp_0@GRAD = mean_grad(X: softmax_with_cross_entropy_0.tmp_0, dOut: mean_0.tmp_0@GRAD) @backward
+          dLogits: fc_0.tmp_0@GRAD = softmax_with_cross_entropy_grad(Softmax: softmax_with_cross_entropy_0.tmp_1, Label: label, dLoss: softmax_with_cross_entropy_0.tmp_0@GRAD) @backward
+          dX: reshape_0.tmp_0@GRAD, dW: fc_0.w_0@GRAD, dBias: fc_0.b_0@GRAD = fc_grad(X: reshape_0.tmp_0, W: fc_0.w_0, Out: fc_0.tmp_0, dOut: fc_0.tmp_0@GRAD) {act: ""} @backward
+          Out: embedding_0.tmp_0@GRAD = reshape(X: reshape_0.tmp_0@GRAD) {shape: [-1, 2, 2]} @backward
+          dW: table@GRAD = embedding_grad(W: table@PULLED, dOut: embedding_0.tmp_0@GRAD, Ids: [user@LOCAL@table, tags@LOCAL@table]) {hash: false, is_sparse: true, padding_idx: 0, pool: "sum"} @backward
+    "#]].assert_eq(&compute_stage(&split.trainer).unwrap().to_string());
+    let [table] = split.tables.as_slice() else { panic!("one table") };
+    assert_eq!((table.name.as_str(), table.dim, table.rows), ("table", 2, 100));
+    assert_eq!(table.rule, adagrad().rule);
+    let dense: Vec<_> = split.dense.iter().map(|d| (d.name.as_str(), d.shape.clone())).collect();
+    assert_eq!(dense, [("fc_0.w_0", vec![4, 2]), ("fc_0.b_0", vec![2])]);
+    assert_eq!((split.learning_rate, split.schedule), (0.1, Schedule::Constant));
+}
+
+#[test]
+fn a_schedule_goes_to_the_servers() {
+    let schedule = Schedule::Exponential { decay_steps: 10, decay_rate: 0.5, staircase: false };
+    let optimizer = Optimizer { schedule: schedule.clone(), ..adagrad() };
+    let split = split_trainer(&click_model(&optimizer, None)).unwrap();
+    assert_eq!((split.learning_rate, split.schedule), (0.1, schedule));
+    assert!(!split.trainer.to_string().contains("lr_schedule"));
+}
+
+#[test]
+fn a_program_without_updates_is_refused() {
+    let mut programs = click_model(&adagrad(), None);
+    programs.main = regatta_passes::clone_for_test(&programs.main).unwrap();
+    let e = split_trainer(&programs).unwrap_err().to_string();
+    assert_eq!(e, "split_trainer: the program updates nothing; call minimize first");
+}

@@ -1,0 +1,383 @@
+//! Pull, compute, push: in which order and how far ahead, for every mode but geo.
+
+use std::collections::BTreeSet;
+
+use crate::{AsyncConfig, Mode};
+
+/// Something happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Another batch was read; batches are numbered from 0 in this order.
+    Read,
+    /// There are no more batches.
+    End,
+    /// The values for a batch are here.
+    Pulled(u64),
+    /// Gradients of a batch are ready.
+    Computed(u64),
+    /// A push was applied.
+    Acked,
+}
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Read a batch; answered by `Read` or `End`.
+    Read,
+    /// Ask for the values that a batch needs; answered by `Pulled`.
+    Pull(u64),
+    /// Run forward and backward; answered by `Computed`.
+    Compute(u64),
+    /// Send the gradients of these batches, added up; answered by `Acked`.
+    Push {
+        /// First batch.
+        first: u64,
+        /// Last batch.
+        last: u64,
+    },
+    /// Both at once, pull after push; answered by `Acked` and `Pulled`.
+    PushPull {
+        /// The batch whose gradients are sent.
+        push: u64,
+        /// The batch whose values are asked for.
+        pull: u64,
+    },
+    /// Everything is computed and acknowledged.
+    Finish,
+}
+
+/// The order of a worker's exchanges.
+#[derive(Debug, Clone)]
+pub struct Pipeline {
+    pull_ahead: u64,
+    max_unacked: u64,
+    merge: u64,
+    /// Batches read, pulled for (asked), computed.
+    read: u64,
+    asked: u64,
+    computed: u64,
+    pulled: BTreeSet<u64>,
+    reading: bool,
+    ended: bool,
+    computing: bool,
+    /// First batch whose gradient is not sent yet.
+    unsent: u64,
+    unacked: u64,
+    finished: bool,
+}
+
+impl Pipeline {
+    /// The order of a mode.
+    ///
+    /// # Panics
+    /// If the mode is geo, which has its own plan.
+    pub fn new(mode: &Mode) -> Pipeline {
+        let config = match mode {
+            Mode::Async(config) => *config,
+            Mode::Sync | Mode::HalfAsync | Mode::Bounded { .. } => AsyncConfig {
+                max_merge_var_num: 1,
+                send_queue_size: 1,
+                pull_ahead: 0,
+                ..AsyncConfig::default()
+            },
+            Mode::Geo { .. } => panic!("geo has a plan of its own"),
+        };
+        Pipeline {
+            pull_ahead: config.pull_ahead,
+            max_unacked: config.send_queue_size.max(1),
+            merge: config.max_merge_var_num.max(1),
+            read: 0,
+            asked: 0,
+            computed: 0,
+            pulled: BTreeSet::new(),
+            reading: false,
+            ended: false,
+            computing: false,
+            unsent: 0,
+            unacked: 0,
+            finished: false,
+        }
+    }
+
+    /// What to do first.
+    pub fn start(&mut self) -> Vec<Command> {
+        self.next_commands()
+    }
+
+    /// What to do now that something happened.
+    ///
+    /// # Panics
+    /// If the event answers no command.
+    pub fn on_event(&mut self, event: Event) -> Vec<Command> {
+        match event {
+            Event::Read => {
+                assert!(self.reading, "nothing was being read");
+                self.reading = false;
+                self.read += 1;
+            }
+            Event::End => {
+                assert!(self.reading, "nothing was being read");
+                self.reading = false;
+                self.ended = true;
+            }
+            Event::Pulled(batch) => {
+                assert!(batch < self.asked, "batch {batch} was not asked for");
+                self.pulled.insert(batch);
+            }
+            Event::Computed(batch) => {
+                assert!(self.computing && batch == self.computed, "batch {batch} was not computed");
+                self.computing = false;
+                self.computed += 1;
+            }
+            Event::Acked => {
+                assert!(self.unacked > 0, "no push is waiting");
+                self.unacked -= 1;
+            }
+        }
+        self.next_commands()
+    }
+
+    fn next_commands(&mut self) -> Vec<Command> {
+        let mut commands = Vec::new();
+        // One batch more than may be pulled is read, so that a push can take the next pull along.
+        if !self.reading && !self.ended && self.read <= self.computed + self.pull_ahead + 1 {
+            self.reading = true;
+            commands.push(Command::Read);
+        }
+        self.exchange(&mut commands);
+        if !self.computing
+            && self.unacked < self.max_unacked
+            && self.pulled.remove(&self.computed)
+        {
+            self.computing = true;
+            commands.push(Command::Compute(self.computed));
+            // What may be asked for has moved on by one.
+            self.exchange(&mut commands);
+        }
+        let done = self.ended && self.computed == self.read && self.unsent == self.computed;
+        if done && !self.computing && self.unacked == 0 && !self.finished {
+            self.finished = true;
+            commands.push(Command::Finish);
+        }
+        commands
+    }
+
+    fn exchange(&mut self, commands: &mut Vec<Command>) {
+        let pending = self.computed - self.unsent;
+        let last = self.ended && self.computed == self.read && !self.computing;
+        if pending >= self.merge || (pending > 0 && last) {
+            // Without running ahead, the next pull goes with the push, if its batch is known.
+            let fused = self.pull_ahead == 0 && self.merge == 1;
+            if fused && !self.ended && self.asked == self.read {
+                return;
+            }
+            let (first, end) = (self.unsent, self.computed);
+            self.unsent = end;
+            self.unacked += 1;
+            if fused && self.asked < self.read {
+                commands.push(Command::PushPull { push: first, pull: self.asked });
+                self.asked += 1;
+            } else {
+                commands.push(Command::Push { first, last: end - 1 });
+            }
+        }
+        // A batch may be asked for while the one before it is being computed if running ahead is
+        // allowed, else only when every gradient before it has been sent and applied.
+        while self.asked < self.read && self.may_ask() {
+            commands.push(Command::Pull(self.asked));
+            self.asked += 1;
+        }
+    }
+
+    fn may_ask(&self) -> bool {
+        if self.pull_ahead > 0 {
+            return self.asked <= self.computed + self.pull_ahead;
+        }
+        let nothing_to_send = self.computed - self.unsent < self.merge;
+        !self.computing && self.asked == self.computed && self.unacked == 0 && nothing_to_send
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// Performs commands at once, in order, answering each; returns the trace.
+    fn run(mode: &Mode, batches: u64) -> Vec<Command> {
+        let mut pipeline = Pipeline::new(mode);
+        let mut queue: VecDeque<Command> = pipeline.start().into();
+        let (mut trace, mut read) = (Vec::new(), 0);
+        while let Some(command) = queue.pop_front() {
+            let events = match &command {
+                Command::Read if read < batches => {
+                    read += 1;
+                    vec![Event::Read]
+                }
+                Command::Read => vec![Event::End],
+                Command::Pull(t) => vec![Event::Pulled(*t)],
+                Command::Compute(t) => vec![Event::Computed(*t)],
+                Command::Push { .. } => vec![Event::Acked],
+                Command::PushPull { pull, .. } => vec![Event::Acked, Event::Pulled(*pull)],
+                Command::Finish => vec![],
+            };
+            trace.push(command);
+            for event in events {
+                queue.extend(pipeline.on_event(event));
+            }
+        }
+        trace.retain(|c| *c != Command::Read);
+        trace
+    }
+
+    fn push(t: u64) -> Command {
+        Command::Push { first: t, last: t }
+    }
+
+    #[test]
+    fn a_synchronous_step_is_one_exchange() {
+        use Command::{Compute, Finish, Pull, PushPull};
+        for mode in [Mode::Sync, Mode::HalfAsync, Mode::Bounded { staleness: 2 }] {
+            let expected = vec![
+                Pull(0),
+                Compute(0),
+                PushPull { push: 0, pull: 1 },
+                Compute(1),
+                PushPull { push: 1, pull: 2 },
+                Compute(2),
+                push(2),
+                Finish,
+            ];
+            assert_eq!(run(&mode, 3), expected, "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn asynchronous_training_pulls_for_the_next_batch_while_it_computes() {
+        use Command::{Compute, Finish, Pull};
+        let trace = run(&Mode::Async(AsyncConfig::default()), 3);
+        let expected = vec![
+            Pull(0),
+            Pull(1),
+            Compute(0),
+            push(0),
+            Pull(2),
+            Compute(1),
+            push(1),
+            Compute(2),
+            push(2),
+            Finish,
+        ];
+        let mut a = trace.clone();
+        a.sort_by_key(|c| format!("{c:?}"));
+        let mut b = expected.clone();
+        b.sort_by_key(|c| format!("{c:?}"));
+        assert_eq!(a, b, "{trace:?}");
+        let at = |c: &Command| trace.iter().position(|t| t == c).unwrap();
+        assert!(at(&Pull(1)) < at(&Compute(1)) && at(&push(0)) < at(&Compute(2)));
+        assert_eq!(trace.last(), Some(&Finish));
+    }
+
+    #[test]
+    fn gradients_are_merged_and_the_rest_is_sent_at_the_end() {
+        let config = AsyncConfig { max_merge_var_num: 2, ..AsyncConfig::default() };
+        let pushes: Vec<Command> = run(&Mode::Async(config), 5)
+            .into_iter()
+            .filter(|c| matches!(c, Command::Push { .. }))
+            .collect();
+        let expected = [(0, 1), (2, 3), (4, 4)].map(|(first, last)| Command::Push { first, last });
+        assert_eq!(pushes, expected);
+    }
+
+    #[test]
+    fn no_batches_is_an_end() {
+        for mode in [Mode::Sync, Mode::Async(AsyncConfig::default())] {
+            assert_eq!(run(&mode, 0), [Command::Finish]);
+        }
+    }
+
+    #[test]
+    fn a_full_send_queue_stops_the_computation() {
+        let config = AsyncConfig { send_queue_size: 2, ..AsyncConfig::default() };
+        let mut pipeline = Pipeline::new(&Mode::Async(config));
+        let mut queue: VecDeque<Command> = pipeline.start().into();
+        let mut computed = 0;
+        // Everything is answered but pushes.
+        while let Some(command) = queue.pop_front() {
+            let event = match command {
+                Command::Read => Event::Read,
+                Command::Pull(t) => Event::Pulled(t),
+                Command::Compute(t) => {
+                    computed += 1;
+                    Event::Computed(t)
+                }
+                Command::Push { .. } => continue,
+                other => panic!("{other:?}"),
+            };
+            queue.extend(pipeline.on_event(event));
+        }
+        assert_eq!(computed, 2);
+        let commands = pipeline.on_event(Event::Acked);
+        assert!(commands.contains(&Command::Compute(2)), "{commands:?}");
+    }
+
+    /// Events in a random but possible order: every batch is pulled, computed and pushed once, in
+    /// order, and never further ahead than allowed.
+    #[test]
+    fn any_order_of_answers_is_fine() {
+        for seed in 0..200 {
+            let rng = regatta_tensor::Rng::new(seed, 0);
+            let config = AsyncConfig {
+                max_merge_var_num: 1 + rng.u64(1) % 3,
+                send_queue_size: 1 + rng.u64(2) % 4,
+                pull_ahead: rng.u64(3) % 3,
+                ..AsyncConfig::default()
+            };
+            let batches = rng.u64(4) % 9;
+            let mut pipeline = Pipeline::new(&Mode::Async(config));
+            let mut open: Vec<Command> = pipeline.start();
+            let (mut read, mut draws, mut finished) = (0, 10, false);
+            let (mut pulled, mut computed, mut pushed) = (0, 0, 0);
+            while !open.is_empty() {
+                draws += 1;
+                let at = (rng.u64(draws) % open.len() as u64) as usize;
+                let command = open.remove(at);
+                let events = match command {
+                    Command::Read if read < batches => {
+                        read += 1;
+                        vec![Event::Read]
+                    }
+                    Command::Read => vec![Event::End],
+                    Command::Pull(t) => {
+                        pulled += 1;
+                        vec![Event::Pulled(t)]
+                    }
+                    Command::Compute(t) => {
+                        assert_eq!(t, computed, "seed {seed}");
+                        computed += 1;
+                        vec![Event::Computed(t)]
+                    }
+                    Command::Push { first, last } => {
+                        pushed += last + 1 - first;
+                        vec![Event::Acked]
+                    }
+                    Command::PushPull { pull, .. } => {
+                        pulled += 1;
+                        pushed += 1;
+                        vec![Event::Acked, Event::Pulled(pull)]
+                    }
+                    Command::Finish => {
+                        finished = true;
+                        vec![]
+                    }
+                };
+                for event in events {
+                    open.extend(pipeline.on_event(event));
+                }
+            }
+            assert!(finished, "seed {seed} {config:?} {batches}: {pipeline:?}");
+            assert_eq!((pulled, computed, pushed), (batches, batches, batches), "seed {seed}");
+        }
+    }
+}

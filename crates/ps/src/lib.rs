@@ -1,0 +1,7 @@
+//! Parameter servers.
+
+pub mod communicator;
+mod mode;
+pub mod partition;
+
+pub use mode::{AsyncConfig, Mode};
