@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 pub struct Stages {
     /// Reading and decompressing files, and waiting for pipe commands.
     pub read: Duration,
-    /// Turning text into records; making them, for synthetic data.
+    /// Turning text into records; for Parquet also reading it, for synthetic data making them.
     pub parse: Duration,
     /// Shuffling, gathering and assembling batches.
     pub batch: Duration,

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use proptest::prelude::*;
 use regatta_data::*;
 use regatta_tensor::Value;
 use support::*;
@@ -174,4 +175,52 @@ fn tables_with_a_header_in_every_file() {
     let source = Source::files(schema(), format, vec![a, b]).unwrap();
     let loader = DataLoader::new(source, LoaderOptions::new(8)).unwrap();
     assert_eq!(read(&loader).unwrap(), [[0, 1, 2]]);
+}
+
+/// Formats with schemas that they can fill.
+fn all_formats() -> Vec<(Schema, Format)> {
+    let words = ["<UNK>", "a", "b"].map(|w| (w.to_string(), 5)).to_vec();
+    let dictionary = Arc::new(Dictionary::new(words).unwrap());
+    let samples = |tokens| SkipGram::new(dictionary.clone(), 3, 2, tokens, 1).unwrap();
+    let four = ["a", "b", "c", "d"].map(|n| Slot::fixed_ids(n, 1)).to_vec();
+    let column = |i, slot: &str, read| Column::new(ColumnFrom::Index(i), slot, read);
+    let columns =
+        vec![column(0, "y", ColumnRead::Label), column(1, "a", ColumnRead::Id).split_at(b'|')];
+    vec![
+        (schema(), Format::MultiSlot),
+        (Schema::criteo(), Format::MultiSlot),
+        (schema(), Format::Criteo(Criteo::by_name(&schema()))),
+        (Schema::criteo(), Format::CriteoRaw(CriteoRaw::default())),
+        (schema(), Format::Table(Table { header: false, ..Table::csv(columns) })),
+        (samples(Tokens::Ids).schema(), Format::SkipGram(samples(Tokens::Ids))),
+        (samples(Tokens::Words).schema(), Format::SkipGram(samples(Tokens::Words))),
+        (Schema::new(four).unwrap(), Format::Analogy(dictionary)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_line_makes_a_parser_panic(
+        lines in prop::collection::vec(
+            prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..40),
+                "[0-9 .:,|\t\"ayx-]{0,60}".prop_map(String::into_bytes),
+            ],
+            1..8,
+        )
+    ) {
+        for (schema, format) in all_formats() {
+            let mut parser = format.parser(&schema, PartKey { pass: 0, file: 0 }).unwrap();
+            let mut out = Records::new(&schema);
+            for (i, line) in lines.iter().enumerate() {
+                let complete = out.len();
+                if parser.parse_line(i as u64 + 1, line, &mut out).is_err() {
+                    out.truncate(complete);
+                }
+            }
+            // Whatever was accepted makes a batch of the right shape.
+            let n = out.len();
+            prop_assert_eq!(Batch::assemble(out, Vec::new()).examples(), n);
+        }
+    }
 }
