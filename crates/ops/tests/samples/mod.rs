@@ -5,7 +5,7 @@ use regatta_ir::schema::Arity;
 use regatta_ops::interp::{Cell, Env};
 use regatta_ops::{OpDef, Sample};
 
-pub fn forward_op(def: &OpDef, sample: &Sample) -> (Op, Env) {
+pub(crate) fn forward_op(def: &OpDef, sample: &Sample) -> (Op, Env) {
     let mut op = Op::new(def.schema.kind);
     let mut env = Env::new();
     for (slot, values) in &sample.inputs {
