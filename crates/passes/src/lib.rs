@@ -4,7 +4,8 @@
 //! Reading order, which is also the order in which a training program is made:
 //! [`backward()`], [`clip()`], [`regularize()`], [`insert_updates()`] (all four in [`minimize()`]), then
 //! [`prune()`] and [`clone_for_test()`] for inference, [`split_batch()`] (what each thread may run) and
-//! [`memory_reuse()`].
+//! [`memory_reuse()`]. For parameter servers: [`split_trainer()`], [`compute_stage()`] and
+//! [`split_server()`].
 
 mod backward;
 mod clip;
@@ -14,6 +15,7 @@ mod minimize;
 mod prune;
 mod regularize;
 mod split_batch;
+mod split_server;
 mod split_trainer;
 mod updates;
 
@@ -24,6 +26,7 @@ pub use minimize::{Minimized, Optimizer, minimize};
 pub use prune::{clone_for_test, prune};
 pub use regularize::regularize;
 pub use split_batch::{Parts, split_batch};
+pub use split_server::{ServerPiece, split_server};
 pub use split_trainer::{
     DenseSpec, Split, TableSpec, compute_stage, local_name, pulled_name, split_trainer,
 };

@@ -34,20 +34,7 @@ pub fn insert_updates(
     schedule.validate(learning_rate).map_err(bad)?;
     let mut programs = programs.clone();
     let first = programs.main.block().ops.len();
-    let first_lr = match schedule {
-        Schedule::Constant => learning_rate,
-        _ => f64::from(schedule.lr(learning_rate, 0)),
-    };
-    programs.add_state(LEARNING_RATE, VarType::f32([1]), first_lr)?;
-    if *schedule != Schedule::Constant {
-        programs.add_state(STEP, VarType::dense(DType::I64, [1]), 0.0)?;
-        let op = schedule_op(learning_rate, schedule)
-            .input("Step", STEP)
-            .input("LearningRate", LEARNING_RATE)
-            .output("StepOut", STEP)
-            .output("LearningRateOut", LEARNING_RATE);
-        push_op(programs.main.block_mut(), op.role(Role::Optimize))?;
-    }
+    add_schedule(&mut programs, learning_rate, schedule)?;
     for g in grads {
         insert_update(&mut programs, g, rule)?;
     }
@@ -57,7 +44,32 @@ pub fn insert_updates(
     Ok((programs, ops))
 }
 
-fn insert_update(programs: &mut Programs, g: &ParamGrad, rule: &Rule) -> Result<(), Error> {
+/// Declares the learning rate and, unless it is constant, appends the op that changes it.
+pub(crate) fn add_schedule(
+    programs: &mut Programs,
+    learning_rate: f64,
+    schedule: &Schedule,
+) -> Result<(), Error> {
+    if *schedule == Schedule::Constant {
+        return programs.add_state(LEARNING_RATE, VarType::f32([1]), learning_rate);
+    }
+    let first = f64::from(schedule.lr(learning_rate, 0));
+    programs.add_state(LEARNING_RATE, VarType::f32([1]), first)?;
+    programs.add_state(STEP, VarType::dense(DType::I64, [1]), 0.0)?;
+    let op = schedule_op(learning_rate, schedule)
+        .input("Step", STEP)
+        .input("LearningRate", LEARNING_RATE)
+        .output("StepOut", STEP)
+        .output("LearningRateOut", LEARNING_RATE);
+    push_op(programs.main.block_mut(), op.role(Role::Optimize))
+}
+
+/// Appends the update of one parameter and declares its states.
+pub(crate) fn insert_update(
+    programs: &mut Programs,
+    g: &ParamGrad,
+    rule: &Rule,
+) -> Result<(), Error> {
     let param = programs.main.block().var(&g.param, "insert_updates")?.clone();
     let mut states = Vec::new();
     for state in rule.states() {

@@ -3,7 +3,9 @@
 use expect_test::expect;
 use regatta_ir::{Act, Embedding, Programs};
 use regatta_optim::{Adagrad, Rule, Schedule};
-use regatta_passes::{Backward, Optimizer, compute_stage, minimize, split_trainer};
+use regatta_passes::{
+    Backward, Optimizer, ServerPiece, compute_stage, minimize, split_server, split_trainer,
+};
 use regatta_tensor::DType;
 
 fn click_model(optimizer: &Optimizer, padding: Option<i64>) -> Programs {
@@ -127,4 +129,47 @@ fn a_program_without_updates_is_refused() {
     programs.main = regatta_passes::clone_for_test(&programs.main).unwrap();
     let e = split_trainer(&programs).unwrap_err().to_string();
     assert_eq!(e, "split_trainer: the program updates nothing; call minimize first");
+}
+
+#[test]
+fn a_server_holds_pieces_and_tables() {
+    let programs = click_model(&adagrad(), None);
+    let split = split_trainer(&programs).unwrap();
+    let pieces = [ServerPiece {
+        name: "fc_0.w_0.block1".into(),
+        param: "fc_0.w_0".into(),
+        range: 5..8,
+    }];
+    let server = split_server(&split, &programs.startup, &pieces).unwrap();
+    expect![[r#"
+        program pserver
+        block 0
+          persist learning_rate_0: f32[1]
+          param fc_0.w_0.block1: f32[3]
+          data fc_0.w_0.block1@GRAD: f32[3]
+          persist fc_0.w_0.block1_moment_0: f32[3]
+          param table: f32[100, 2]
+          data table@GRAD: rows f32[100, 2]
+          persist table_moment_0: f32[100, 2]
+          ParamOut: fc_0.w_0.block1, StatesOut: fc_0.w_0.block1_moment_0 = adagrad(Param: fc_0.w_0.block1, Grad: fc_0.w_0.block1@GRAD, LearningRate: learning_rate_0, States: fc_0.w_0.block1_moment_0) {epsilon: 1e-6, initial_accumulator: 0.0, lr_scale: 1.0} @optimize
+          ParamOut: table, StatesOut: table_moment_0 = adagrad(Param: table, Grad: table@GRAD, LearningRate: learning_rate_0, States: table_moment_0) {epsilon: 1e-6, initial_accumulator: 0.0, lr_scale: 1.0} @optimize
+    "#]].assert_eq(&server.main.to_string());
+    expect![[r#"
+        program pserver_startup
+        block 0
+          persist learning_rate_0: f32[1]
+          var fc_0.w_0: f32[4, 2]
+          var fc_0.w_0.block1@FLAT: f32[8]
+          param fc_0.w_0.block1: f32[3]
+          persist fc_0.w_0.block1_moment_0: f32[3]
+          param table: f32[100, 2]
+          persist table_moment_0: f32[100, 2]
+          Out: learning_rate_0 = fill_constant() {dtype: "f32", shape: [1], value: 0.1}
+          Out: fc_0.w_0 = uniform_random() {high: 1.0, low: -1.0, seed: 1, shape: [4, 2]}
+          Out: fc_0.w_0.block1@FLAT = reshape(X: fc_0.w_0) {shape: [8]}
+          Out: fc_0.w_0.block1 = slice(X: fc_0.w_0.block1@FLAT) {axis: 0, end: 8, start: 5}
+          Out: fc_0.w_0.block1_moment_0 = fill_constant() {dtype: "f32", shape: [3], value: 0.0}
+          Out: table = uniform_random() {high: 0.24253562503633297, low: -0.24253562503633297, seed: 1, shape: [100, 2]}
+          Out: table_moment_0 = fill_constant() {dtype: "f32", shape: [100, 2], value: 0.0}
+    "#]].assert_eq(&server.startup.to_string());
 }

@@ -55,6 +55,17 @@ impl Ragged {
         }
     }
 
+    /// The unsigned integers of all rows, to change in place.
+    ///
+    /// # Panics
+    /// As [`Ragged::u64`].
+    pub fn u64_mut(&mut self) -> &mut [u64] {
+        match &mut self.values {
+            Data::U64(v) => v,
+            other => panic!("expected u64, this ragged value holds {}", other.dtype()),
+        }
+    }
+
     /// Gives the buffers back, for reuse by the next batch.
     pub fn into_parts(self) -> (Data, Vec<u32>) {
         (self.values, self.offsets)

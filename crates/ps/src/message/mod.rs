@@ -1,0 +1,159 @@
+//! The bytes of every request and reply, both directions, in one place.
+//!
+//! Data travels as fixed heads followed by plain arrays, each starting at a multiple of 8 bytes, so
+//! that neither side copies or converts them: [`Pull`], [`Push`] (and both in one), [`Geo`],
+//! [`SetDense`]. Everything rare is a [`Control`] message in JSON.
+
+mod control;
+mod geo;
+mod pull;
+mod push;
+
+pub use control::{Control, ControlReply, Hello, Inspection, ReduceOp, ServerStats, TableStats};
+pub use geo::{Geo, GeoReply};
+pub use pull::{Pull, PullReply, PullTable};
+pub use push::{Push, PushTable, SetDense};
+
+use crate::Error;
+
+/// What a request is about; the `kind` of its frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Kind {
+    /// A [`Pull`].
+    Pull = 1,
+    /// A [`Push`].
+    Push = 2,
+    /// A [`Push`] followed by a [`Pull`].
+    PushPull = 3,
+    /// A [`Geo`] exchange.
+    Geo = 4,
+    /// A [`SetDense`].
+    SetDense = 5,
+    /// A [`Control`] message.
+    Control = 6,
+}
+
+impl TryFrom<u16> for Kind {
+    type Error = Error;
+    fn try_from(kind: u16) -> Result<Kind, Error> {
+        [Kind::Pull, Kind::Push, Kind::PushPull, Kind::Geo, Kind::SetDense, Kind::Control]
+            .into_iter()
+            .find(|k| *k as u16 == kind)
+            .ok_or_else(|| Error::malformed(format!("unknown request kind {kind}")))
+    }
+}
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("arrays travel as they are in memory, which is little endian");
+
+const PADDING: [u8; 8] = [0; 8];
+
+/// A payload as slices: the heads, then the arrays where they lie.
+pub(crate) struct Slices<'a> {
+    parts: Vec<&'a [u8]>,
+}
+
+impl<'a> Slices<'a> {
+    pub(crate) fn new(head: &'a [u8]) -> Slices<'a> {
+        let mut slices = Slices { parts: Vec::with_capacity(16) };
+        slices.push(head);
+        slices
+    }
+
+    /// Adds an array, padded to a multiple of 8 bytes.
+    pub(crate) fn push(&mut self, bytes: &'a [u8]) {
+        self.parts.push(bytes);
+        let over = bytes.len() % 8;
+        if over > 0 {
+            self.parts.push(&PADDING[over..]);
+        }
+    }
+
+    pub(crate) fn parts(&self) -> &[&'a [u8]] {
+        &self.parts
+    }
+}
+
+/// Writes the fixed heads.
+#[derive(Default)]
+pub(crate) struct Head(Vec<u8>);
+
+impl Head {
+    pub(crate) fn u64(mut self, x: u64) -> Head {
+        self.0.extend_from_slice(&x.to_le_bytes());
+        self
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Reads a payload, never beyond its end.
+pub(crate) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { bytes, at: 0 }
+    }
+
+    pub(crate) fn u64(&mut self, what: &str) -> Result<u64, Error> {
+        let bytes = self.take(8, what)?;
+        Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes were taken")))
+    }
+
+    /// A count that must be below a limit, so that a wrong one cannot ask for much memory.
+    pub(crate) fn count(&mut self, what: &str, limit: u64) -> Result<usize, Error> {
+        let n = self.u64(what)?;
+        if n > limit {
+            return Err(Error::malformed(format!("{what} is {n}, more than {limit}")));
+        }
+        Ok(n as usize)
+    }
+
+    pub(crate) fn u64s(&mut self, n: usize, what: &str) -> Result<&'a [u64], Error> {
+        let bytes = self.take(n.saturating_mul(8), what)?;
+        bytemuck::try_cast_slice(bytes).map_err(|_| misaligned(what))
+    }
+
+    pub(crate) fn f32s(&mut self, n: usize, what: &str) -> Result<&'a [f32], Error> {
+        let bytes = self.take(n.saturating_mul(4), what)?;
+        if n % 2 == 1 {
+            self.take(4, what)?;
+        }
+        bytemuck::try_cast_slice(bytes).map_err(|_| misaligned(what))
+    }
+
+    fn take(&mut self, n: usize, what: &str) -> Result<&'a [u8], Error> {
+        let end = self.at.checked_add(n).filter(|&end| end <= self.bytes.len());
+        let Some(end) = end else {
+            return Err(Error::malformed(format!(
+                "{what}: {n} bytes expected, {} left",
+                self.bytes.len() - self.at
+            )));
+        };
+        let bytes = &self.bytes[self.at..end];
+        self.at = end;
+        Ok(bytes)
+    }
+
+    pub(crate) fn end(&self) -> Result<(), Error> {
+        match self.bytes.len() - self.at {
+            0 => Ok(()),
+            n => Err(Error::malformed(format!("{n} bytes too many"))),
+        }
+    }
+}
+
+fn misaligned(what: &str) -> Error {
+    Error::malformed(format!("{what} does not start at a multiple of its size"))
+}
+
+/// Tables in one message; more is taken for garbage.
+pub(crate) const MAX_TABLES: u64 = 4096;
+/// Keys or floats in one array; more is taken for garbage.
+pub(crate) const MAX_ITEMS: u64 = 1 << 34;

@@ -1,0 +1,123 @@
+//! Sending gradients, and first values of dense parameters.
+
+use super::{Head, MAX_ITEMS, MAX_TABLES, Reader, Slices};
+use crate::Error;
+
+/// Gradients of rows of one table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PushTable<'a> {
+    /// Number of the table.
+    pub table: u64,
+    /// Distinct ids.
+    pub keys: &'a [u64],
+    /// A row of floats per id.
+    pub grads: &'a [f32],
+}
+
+/// Gradients of a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Push<'a> {
+    /// Counts this worker's pushes to this server from 1; each is applied once, however often it
+    /// arrives.
+    pub sequence: u64,
+    /// The worker's step.
+    pub step: u64,
+    /// Examples behind the gradients, the weight of this worker in a synchronous step.
+    pub examples: u64,
+    /// This server's part of the dense gradients; empty if there is none.
+    pub dense: &'a [f32],
+    /// Gradients by table.
+    pub tables: Vec<PushTable<'a>>,
+}
+
+impl<'a> Push<'a> {
+    pub(crate) fn head(&self) -> Head {
+        let head = Head::default()
+            .u64(self.sequence)
+            .u64(self.step)
+            .u64(self.examples)
+            .u64(self.dense.len() as u64)
+            .u64(self.tables.len() as u64);
+        self.tables.iter().fold(head, |h, t| {
+            h.u64(t.table).u64(t.keys.len() as u64).u64(t.grads.len() as u64)
+        })
+    }
+
+    pub(crate) fn arrays(&self, slices: &mut Slices<'a>) {
+        slices.push(bytemuck::cast_slice(self.dense));
+        for table in &self.tables {
+            slices.push(bytemuck::cast_slice(table.keys));
+            slices.push(bytemuck::cast_slice(table.grads));
+        }
+    }
+
+    pub(crate) fn read(r: &mut Reader<'a>) -> Result<Push<'a>, Error> {
+        let sequence = r.u64("sequence")?;
+        let step = r.u64("step")?;
+        let examples = r.u64("examples")?;
+        let n_dense = r.count("dense floats", MAX_ITEMS)?;
+        let n = r.count("number of tables", MAX_TABLES)?;
+        let mut heads = Vec::with_capacity(n);
+        for _ in 0..n {
+            let table = r.u64("table")?;
+            let keys = r.count("number of keys", MAX_ITEMS)?;
+            heads.push((table, keys, r.count("number of floats", MAX_ITEMS)?));
+        }
+        let dense = r.f32s(n_dense, "dense gradients")?;
+        let tables = heads
+            .into_iter()
+            .map(|(table, keys, grads)| {
+                let keys = r.u64s(keys, "keys")?;
+                Ok(PushTable { table, keys, grads: r.f32s(grads, "gradients")? })
+            })
+            .collect::<Result<_, Error>>()?;
+        Ok(Push { sequence, step, examples, dense, tables })
+    }
+
+    /// Reads a whole payload.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub fn decode(bytes: &'a [u8]) -> Result<Push<'a>, Error> {
+        let mut r = Reader::new(bytes);
+        let push = Push::read(&mut r)?;
+        r.end()?;
+        Ok(push)
+    }
+
+    /// Reads a push and the pull that follows it.
+    ///
+    /// # Errors
+    /// If the payload is not both.
+    pub fn decode_with_pull(bytes: &'a [u8]) -> Result<(Push<'a>, super::Pull<'a>), Error> {
+        let mut r = Reader::new(bytes);
+        let both = (Push::read(&mut r)?, super::Pull::read(&mut r)?);
+        r.end()?;
+        Ok(both)
+    }
+}
+
+/// First values of this server's part of the dense parameters, from worker 0.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SetDense<'a> {
+    /// All floats of the part.
+    pub values: &'a [f32],
+}
+
+impl<'a> SetDense<'a> {
+    pub(crate) fn head(&self) -> Head {
+        Head::default().u64(self.values.len() as u64)
+    }
+
+    /// Reads a whole payload.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub fn decode(bytes: &'a [u8]) -> Result<SetDense<'a>, Error> {
+        let mut r = Reader::new(bytes);
+        let n = r.count("dense floats", MAX_ITEMS)?;
+        let values = r.f32s(n, "dense values")?;
+        r.end()?;
+        Ok(SetDense { values })
+    }
+}
