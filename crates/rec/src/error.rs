@@ -1,9 +1,14 @@
 //! What can be wrong with a configuration or a run.
 
-/// A configuration that cannot be used.
+use std::path::PathBuf;
+
+/// A configuration that cannot be used, or a run that failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// What was written makes no sense: every mistake, each with its place.
+    #[error("{}", .0.join("\n"))]
+    Config(Vec<String>),
     /// A key has a value that makes no sense.
     #[error("{key}: {reason}")]
     Key {
@@ -18,11 +23,37 @@ pub enum Error {
     /// The data could not be read.
     #[error(transparent)]
     Data(#[from] regatta_data::Error),
+    /// A step failed.
+    #[error(transparent)]
+    Exec(#[from] regatta_exec::Error),
+    /// A model could not be saved or loaded.
+    #[error(transparent)]
+    Checkpoint(#[from] regatta_checkpoint::Error),
+    /// A report or an event file could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// Test data that the model's evaluation cannot use.
+    #[error("{0}")]
+    Evaluation(String),
 }
 
 impl Error {
     /// A bad value of a key.
     pub fn key(key: impl Into<String>, reason: impl Into<String>) -> Error {
         Error::Key { key: key.into(), reason: reason.into() }
+    }
+
+    /// Whether the user must change what was written, rather than the data or the machine.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Error::Config(_) | Error::Key { .. } => true,
+            Error::Data(regatta_data::Error::Config(_)) => true,
+            _ => false,
+        }
     }
 }

@@ -43,6 +43,10 @@ pub enum HyperValue {
     Str(String),
     /// Integers.
     Ints(Vec<i64>),
+    /// Floats.
+    Floats(Vec<f64>),
+    /// Texts.
+    Strs(Vec<String>),
 }
 
 impl From<HyperDefault> for HyperValue {
@@ -94,6 +98,14 @@ impl Hyper {
     /// Names and values in order of name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &HyperValue)> {
         self.values.iter().map(|(k, v)| (k.as_str(), v))
+    }
+
+    /// An integer, if the model has such a key.
+    pub fn find_int(&self, name: &str) -> Option<i64> {
+        match self.values.get(name)? {
+            HyperValue::Int(x) => Some(*x),
+            _ => None,
+        }
     }
 
     fn get(&self, name: &str) -> &HyperValue {

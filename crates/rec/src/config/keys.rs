@@ -1,0 +1,191 @@
+//! All keys that a configuration file may hold, apart from the hyper-parameters of the models.
+
+use super::value::Kind;
+
+/// A key with everything that is known of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    /// Name with its section.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// Value if nothing is written, as it would be written; `None` if it then has none.
+    pub default: Option<&'static str>,
+    /// What happens to it.
+    pub used: Used,
+    /// What it means, in a line.
+    pub doc: &'static str,
+}
+
+/// What happens to a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Used {
+    /// It does what it says.
+    Honoured,
+    /// It is checked and kept, and matters when several processes train together.
+    Distributed,
+    /// It has no meaning here; the reason is in its documentation.
+    Ignored,
+    /// Only these values can be honoured, and they change nothing; others are errors.
+    Only(&'static [&'static str]),
+}
+
+const fn key(name: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Key {
+    Key { name, kind, default: Some(default), used: Used::Honoured, doc }
+}
+
+const fn unset(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { name, kind, default: None, used: Used::Honoured, doc }
+}
+
+const fn later(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { name, kind, default: None, used: Used::Distributed, doc }
+}
+
+const fn ignored(name: &'static str, doc: &'static str) -> Key {
+    Key { name, kind: Kind::Any, default: None, used: Used::Ignored, doc }
+}
+
+const fn off(name: &'static str, doc: &'static str) -> Key {
+    Key { name, kind: Kind::Bool, default: None, used: Used::Only(&["False"]), doc }
+}
+
+const fn empty(name: &'static str, doc: &'static str) -> Key {
+    Key { name, kind: Kind::Text, default: None, used: Used::Only(&["", "None"]), doc }
+}
+
+/// Kinds of readers by PaddleRec's names.
+pub const READER_TYPES: &[&str] =
+    &["DataLoader", "QueueDataset", "RecDataset", "InmemoryDataset", "CustomizeDataLoader"];
+/// Formats of data files.
+pub const DATA_FORMATS: &[&str] =
+    &["criteo", "multislot", "criteo_raw", "csv", "tsv", "parquet", "word2vec"];
+
+const STREAMING: &str = "streaming training by days and passes is not part of `regatta train`";
+const DUMP: &str = "tensors are not dumped here";
+const EMBEDDING_FILES: &str = "embeddings are saved with the model, not as text";
+const REMOTE: &str = "data files are local";
+
+/// Keys of every model.
+#[rustfmt::skip] // One line each.
+pub const KEYS: &[Key] = &[
+    unset("model", Kind::Text, "name of the model; else the name of the file's folder"),
+    unset("workspace", Kind::Path, "replaces `{workspace}` in other values; else the file's folder"),
+    // Data.
+    unset("runner.train_data_dir", Kind::Data, "training data: a directory (all files in it) or a synthetic source"),
+    unset("runner.test_data_dir", Kind::Data, "data for `infer`"),
+    unset("runner.train_reader_path", Kind::Text, "PaddleRec's reader module, which tells the format of training data"),
+    unset("runner.infer_reader_path", Kind::Text, "the same for test data"),
+    unset("runner.data_format", Kind::Choice(DATA_FORMATS), "format of the data files, whatever the readers are called"),
+    unset("runner.data_columns", Kind::Texts, "csv, tsv, parquet: which column feeds which slot, as `column -> slot: kind`"),
+    unset("runner.data_header", Kind::Bool, "csv, tsv: whether the first line names the columns; else True for csv, False for tsv"),
+    unset("runner.data_delimiter", Kind::Text, "csv, tsv: the one byte between fields"),
+    unset("runner.hash_dim", Kind::Int(1), "criteo_raw: hashes are taken modulo this number; else `sparse_feature_number`"),
+    key("runner.dense_transform", Kind::Choice(&["paddle", "log", "plain"]), "paddle", "criteo_raw: what becomes of the 13 integers"),
+    key("runner.tokens", Kind::Choice(&["ids", "words"]), "ids", "word2vec: whether the corpus holds ids or words"),
+    unset("runner.word_count_dict_path", Kind::Path, "word2vec: words with their frequencies"),
+    unset("runner.word_id_dict_path", Kind::Path, "word2vec: words with their ids"),
+    key("runner.reader_type", Kind::Choice(READER_TYPES), "DataLoader", "how training data are read"),
+    key("runner.infer_reader_type", Kind::Choice(READER_TYPES), "DataLoader", "how test data are read"),
+    unset("runner.pipe_command", Kind::Text, "QueueDataset, InmemoryDataset: shell command that every file goes through"),
+    unset("runner.drop_last", Kind::Bool, "leave out an incomplete last batch in training; else True for DataLoader and RecDataset"),
+    key("runner.shuffle_buffer", Kind::Int(0), "0", "DataLoader: records in the shuffle buffer"),
+    key("runner.local_shuffle", Kind::Bool, "False", "InmemoryDataset: a new order in every epoch"),
+    key("runner.max_bad_lines", Kind::Int(0), "0", "malformed lines per epoch that are skipped"),
+    // Training.
+    unset("runner.train_batch_size", Kind::Int(1), "examples per training step"),
+    key("runner.epochs", Kind::Int(1), "1", "passes over the training data"),
+    key("runner.seed", Kind::Int(0), "12345", "everything random follows from it"),
+    key("runner.thread_num", Kind::Int(1), "1", "threads that share each batch"),
+    unset("runner.reader_threads", Kind::Int(1), "QueueDataset, InmemoryDataset: threads that read files; else `thread_num`"),
+    key("runner.use_auc", Kind::Bool, "False", "begin every epoch with new AUC counters"),
+    key("runner.print_interval", Kind::Int(1), "10", "batches between two lines of progress"),
+    key("runner.dataset_debug", Kind::Bool, "False", "print where the time of every epoch went"),
+    key("runner.check_nan_inf", Kind::Bool, "False", "stop at the first NaN or infinity"),
+    // Saving.
+    key("runner.model_save_path", Kind::Path, "model_output", "saved models, one folder per epoch"),
+    unset("runner.model_init_path", Kind::Path, "saved epoch to begin with"),
+    key("runner.use_inference", Kind::Bool, "False", "also export an inference model every epoch"),
+    unset("runner.save_inference_feed_varnames", Kind::Texts, "inputs of the inference model; else those that its outputs need"),
+    unset("runner.save_inference_fetch_varnames", Kind::Texts, "outputs of the inference model; else the predictions"),
+    // Evaluation.
+    unset("runner.infer_batch_size", Kind::Int(1), "examples per evaluation step; else `train_batch_size`"),
+    unset("runner.infer_load_path", Kind::Path, "saved models to evaluate; else `model_save_path`"),
+    key("runner.infer_start_epoch", Kind::Int(0), "0", "first epoch to evaluate"),
+    unset("runner.infer_end_epoch", Kind::Int(1), "one after the last epoch to evaluate; else `epochs`"),
+    // Several processes.
+    later("runner.sync_mode", Kind::Choice(&["sync", "async", "geo", "heter", "gpubox"]), "how workers and servers keep in step: sync, async or geo"),
+    later("runner.geo_step", Kind::Int(1), "geo: local steps between two exchanges"),
+    later("runner.split_file_list", Kind::Bool, "divide the files between the workers"),
+    later("runner.use_fleet", Kind::Bool, "collective training"),
+    later("runner.warmup_model_path", Kind::Path, "saved model that the servers begin with"),
+    // No meaning here.
+    off("runner.use_gpu", "training runs on the CPU"),
+    off("runner.use_xpu", "training runs on the CPU"),
+    off("runner.use_npu", "training runs on the CPU"),
+    off("runner.with_coordinator", "there is no federated training"),
+    ignored("runner.local_sparse", "belongs to federated training"),
+    ignored("runner.remote_sparse", "belongs to federated training"),
+    ignored("runner.auc_num", "all AUC counters of a model are begun anew together"),
+    ignored("runner.use_visual", "curves are written for TensorBoard with --logdir"),
+    ignored("runner.num_workers", "readers are threads: see reader_threads"),
+    ignored("runner.batch_generator", "readers make whole batches"),
+    ignored("runner.example_count_method", "throughput counts examples"),
+    off("runner.parse_ins_id", "lines have no instance ids"),
+    off("runner.parse_content", "lines have no extra content"),
+    off("runner.need_dump", DUMP),
+    ignored("runner.dump_fields_path", DUMP),
+    ignored("runner.dump_fields", DUMP),
+    ignored("runner.dump_param", DUMP),
+    off("runner.need_train_dump", DUMP),
+    off("runner.need_infer_dump", DUMP),
+    off("runner.use_out_vec", EMBEDDING_FILES),
+    off("runner.use_save_data", EMBEDDING_FILES),
+    ignored("runner.emb_weight_name", EMBEDDING_FILES),
+    ignored("runner.out_vec_path", EMBEDDING_FILES),
+    empty("runner.fs_name", REMOTE),
+    empty("runner.fs_ugi", REMOTE),
+    empty("runner.fs_client.uri", REMOTE),
+    ignored("runner.fs_client.user", REMOTE),
+    ignored("runner.fs_client.passwd", REMOTE),
+    ignored("runner.fs_client.hadoop_bin", REMOTE),
+    empty("runner.start_day", STREAMING),
+    empty("runner.end_day", STREAMING),
+    empty("runner.days", STREAMING),
+    ignored("runner.pass_per_day", STREAMING),
+    ignored("runner.split_interval", STREAMING),
+    ignored("runner.split_per_pass", STREAMING),
+    ignored("runner.checkpoint_per_pass", STREAMING),
+    ignored("runner.save_delta_frequency", STREAMING),
+    ignored("runner.save_first_base", STREAMING),
+    ignored("runner.data_donefile", STREAMING),
+    ignored("runner.data_sleep_second", STREAMING),
+    ignored("runner.prefetch", STREAMING),
+    ignored("runner.train_thread_num", STREAMING),
+    ignored("runner.preload_thread_num", STREAMING),
+    ignored("runner.shuffle_thread_num", STREAMING),
+    ignored("runner.infer_data_dir", STREAMING),
+    ignored("runner.infer_thread_num", STREAMING),
+    // The network's section, apart from what the models list themselves.
+    unset("hyper_parameters.optimizer.class", Kind::Text, "update rule; else that of the model"),
+    unset("hyper_parameters.optimizer.learning_rate", Kind::Float, "base of the learning rate; else that of the model"),
+    key("hyper_parameters.optimizer.adam_lazy_mode", Kind::Bool, "True", "only rows of a batch move; False cannot be honoured with Adam"),
+    unset("hyper_parameters.optimizer.schedule", Kind::Text, "how the learning rate changes; else exponential with decay_steps, constant without"),
+    unset("hyper_parameters.optimizer.clip_by_norm", Kind::Float, "largest norm of each gradient"),
+    unset("hyper_parameters.optimizer.clip_by_global_norm", Kind::Float, "largest norm of all gradients together"),
+    unset("hyper_parameters.optimizer.clip_by_value", Kind::Float, "largest absolute value in a gradient"),
+    unset("hyper_parameters.reg", Kind::Float, "factor of an L2 penalty on all parameters"),
+    ignored("hyper_parameters.optimizer.strategy", "runner.sync_mode says how workers and servers keep in step"),
+    ignored("hyper_parameters.distributed_embedding", "follows from runner.sync_mode"),
+    ignored("hyper_parameters.adam_d2sum", "dense parameters follow optimizer.class"),
+    ignored("hyper_parameters.is_sparse", "gradients of embeddings are always sparse"),
+];
+
+/// Keys of sections that are ignored as a whole.
+pub const IGNORED_SECTIONS: &[(&str, &str)] =
+    &[("table_parameters", "PaddleRec's trainers do not read it either")];
+
+/// The key of that name.
+pub fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|k| k.name == name)
+}

@@ -1,0 +1,143 @@
+//! Configuration in two stages: what was written (`written`: the file and the overrides, each value
+//! with its place), then one resolved and checked [`Config`] (`resolve`).
+//!
+//! [`keys`] lists what a file may hold; the hyper-parameters of a model are listed by the model.
+
+pub mod keys;
+mod optimizer;
+mod reading;
+mod resolve;
+mod show;
+mod value;
+mod written;
+mod yaml;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+pub use optimizer::{RULES, SCHEDULES, optimizer_keys};
+pub use reading::{FormatSpec, Reader, Reading};
+pub use value::Kind;
+pub use written::Source;
+
+use crate::zoo::Model;
+use crate::{Error, Hyper, HyperValue};
+use regatta_passes::Optimizer;
+
+/// A configuration that has been checked as far as that is possible without looking at the data.
+pub struct Config {
+    /// The file, as the user named it.
+    pub path: PathBuf,
+    /// Its folder, which relative paths start from.
+    pub dir: PathBuf,
+    /// The model.
+    pub model: &'static Model,
+    /// Its hyper-parameters.
+    pub hyper: Hyper,
+    /// What updates its parameters.
+    pub optimizer: Optimizer,
+    /// How it is run.
+    pub runner: Runner,
+    /// Every value that is set, in the order of sections.
+    pub settings: Vec<Setting>,
+    /// What was written and has no effect.
+    pub ignored: Vec<Ignored>,
+}
+
+/// One resolved value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setting {
+    /// The key with its section.
+    pub key: String,
+    /// The value; paths are absolute.
+    pub value: HyperValue,
+    /// Who set it.
+    pub source: Source,
+}
+
+/// A key that was written and has no effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ignored {
+    /// The key with its section.
+    pub key: String,
+    /// Where it was written.
+    pub source: Source,
+    /// Why it has no effect.
+    pub reason: String,
+}
+
+/// The `runner` section.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Runner {
+    /// Training data.
+    pub train: Reading,
+    /// Test data.
+    pub test: Reading,
+    /// Passes over the training data.
+    pub epochs: u64,
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// Threads that share each batch.
+    pub thread_num: usize,
+    /// Begin every epoch with new AUC counters.
+    pub use_auc: bool,
+    /// Batches between two lines of progress.
+    pub print_interval: u64,
+    /// Report where the time of every epoch went.
+    pub dataset_debug: bool,
+    /// Stop at the first NaN or infinity.
+    pub check_nan_inf: bool,
+    /// Where epochs are saved.
+    pub model_save_path: PathBuf,
+    /// The saved epoch to begin with.
+    pub model_init_path: Option<PathBuf>,
+    /// Whether and how inference models are exported.
+    pub inference: Option<InferenceExport>,
+    /// Where saved epochs are evaluated from.
+    pub infer_load_path: PathBuf,
+    /// Which of them.
+    pub infer_epochs: Range<u64>,
+    /// What matters when several processes train together.
+    pub distributed: Distributed,
+}
+
+/// What an exported inference model takes and gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InferenceExport {
+    /// Inputs, if the file names them.
+    pub feeds: Option<Vec<String>>,
+    /// Outputs, if the file names them.
+    pub fetches: Option<Vec<String>>,
+}
+
+/// Settings of runs with several processes; kept here and used by those.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Distributed {
+    /// `sync`, `async` or `geo`.
+    pub sync_mode: Option<String>,
+    /// Local steps between two exchanges in `geo` mode.
+    pub geo_step: Option<u64>,
+    /// Whether workers divide the files between them.
+    pub split_file_list: bool,
+    /// Collective training.
+    pub use_fleet: bool,
+    /// Saved model that servers begin with.
+    pub warmup_model_path: Option<PathBuf>,
+}
+
+impl Config {
+    /// Reads a file, puts overrides (`section.key=value`) on top, and resolves the whole.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with every mistake that was found, each with its place.
+    pub fn load(path: impl AsRef<Path>, overrides: &[String]) -> Result<Config, Error> {
+        let path = path.as_ref();
+        let written = written::Written::load(path, overrides)?;
+        resolve::resolve(path, written)
+    }
+
+    /// The value of a key, if it has one.
+    pub fn get(&self, key: &str) -> Option<&HyperValue> {
+        self.settings.iter().find(|s| s.key == key).map(|s| &s.value)
+    }
+}
