@@ -6,7 +6,7 @@ use regatta::quickstart::FitALine;
 use regatta::quickstart::fit_a_line::{GOAL, Housing, Options};
 
 use super::progress::Progress;
-use super::{Outcome, count, learning_rate, threads};
+use super::{Outcome, count, positive, threads};
 
 /// Linear regression on 13 features of houses, until the loss is below 10.
 ///
@@ -15,9 +15,9 @@ use super::{Outcome, count, learning_rate, threads};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
-  0  the test loss fell below 10; or, in all passes, at least the cost of one full training batch
-     did, which is what Paddle's sample asks for
-  1  neither did
+  0  the test loss fell below 10, which ends the training; or it did not, but the cost of some
+     full training batch did, which is what Paddle's sample asks for
+  1  neither fell below 10 within the passes; nothing is saved
   2  wrong flags or data; nothing is written then
 
 Examples:
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "20", value_parser = count)]
     batch_size: usize,
     /// Step length of gradient descent.
-    #[arg(long, value_name = "X", default_value = "0.01", value_parser = learning_rate)]
+    #[arg(long, value_name = "X", default_value = "0.01", value_parser = positive, allow_negative_numbers = true)]
     learning_rate: f64,
     /// Threads that share a batch.
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]

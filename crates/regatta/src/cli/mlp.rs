@@ -9,7 +9,7 @@ use regatta::quickstart::Mlp;
 use regatta::quickstart::mlp::Options;
 
 use super::progress::Progress;
-use super::{Outcome, count, learning_rate, threads};
+use super::{Outcome, count, positive, threads};
 
 /// A 32-128-128-2 classifier on endless built-in data.
 #[derive(Debug, clap::Args)]
@@ -31,8 +31,8 @@ pub(crate) struct Args {
     /// Update rule.
     #[arg(long, value_enum, default_value = "sgd")]
     optimizer: OptimizerName,
-    /// Its learning rate [default: 0.1 for sgd, 0.01 for momentum and adagrad, 0.001 for adam]
-    #[arg(long, value_name = "X", value_parser = learning_rate)]
+    /// Its learning rate [default: 0.01, for adam 0.001]
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
     learning_rate: Option<f64>,
     /// Threads that share a batch.
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
@@ -57,7 +57,7 @@ impl OptimizerName {
     /// The rule with the given learning rate, or with one that suits the built-in data.
     pub(crate) fn with_rate(self, learning_rate: Option<f64>) -> Optimizer {
         let (rule, usual) = match self {
-            OptimizerName::Sgd => (Rule::Sgd(Sgd {}), 0.1),
+            OptimizerName::Sgd => (Rule::Sgd(Sgd {}), 0.01),
             OptimizerName::Momentum => (Rule::Momentum(Momentum::default()), 0.01),
             OptimizerName::Adagrad => (Rule::Adagrad(Adagrad::default()), 0.01),
             OptimizerName::Adam => (Rule::Adam(Adam::default()), 0.001),

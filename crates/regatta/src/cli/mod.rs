@@ -58,10 +58,10 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     io.is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// A learning rate: larger than 0.
-fn learning_rate(text: &str) -> Result<f64, String> {
+/// A number larger than 0 that is one in single precision, too.
+fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(x) if x > 0.0 && x.is_finite() => Ok(x),
+        Ok(x) if x > 0.0 && (x as f32).is_finite() => Ok(x),
         _ => Err("it must be a number larger than 0".into()),
     }
 }

@@ -8,7 +8,7 @@ use regatta::passes::Clip;
 use regatta::quickstart::{fit_a_line, mlp, stages};
 
 use super::mlp::OptimizerName;
-use super::{Outcome, count, learning_rate};
+use super::{Outcome, count, positive};
 
 /// Print a model's program after each pass, from what the builder made to what the executor runs.
 #[derive(Debug, clap::Args)]
@@ -23,10 +23,10 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value = "sgd")]
     optimizer: OptimizerName,
     /// Limit all gradients together to this norm.
-    #[arg(long, value_name = "X", value_parser = learning_rate)]
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
     clip_norm: Option<f64>,
     /// Penalty on the squares of parameters.
-    #[arg(long, value_name = "X", value_parser = learning_rate)]
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
     l2: Option<f64>,
     /// The batch size that bytes are reported for.
     #[arg(long, value_name = "N", default_value = "128", value_parser = count)]
