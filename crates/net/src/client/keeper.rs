@@ -1,0 +1,398 @@
+//! Keeps one client connected: dials, heartbeats, and after a break dials and sends again.
+
+use std::io::IoSlice;
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::{Ended, Outgoing, Reply, Shared};
+use crate::endpoint::Endpoint;
+use crate::error::{Error, Result};
+use crate::frame::{
+    BadFrame, FIRST_RESERVED_KIND, FIRST_RESERVED_STATUS, FrameReader, HEADER_LEN, Header,
+    Patience, ReadError, kind, status,
+};
+use crate::handshake::{DialError, Established, Greeted, Hello, greet, host};
+use crate::observe::Event;
+use crate::stream::{Stream, write_all};
+use crate::sync::{lock, wait_until};
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(10);
+const LAST_BACKOFF: Duration = Duration::from_millis(500);
+/// How long one attempt waits for an answer to the connection request.
+const DIAL_LIMIT: Duration = Duration::from_secs(1);
+/// How long a closing client waits for the server to close its end.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Makes the first connection in the calling thread, then keeps it in another one.
+pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
+    let first = dial_until(shared, Instant::now(), shared.options.connect_timeout, None)?;
+    let server = shared.options.server;
+    let (endpoint, transport) = (shared.endpoint_text(), first.stream.transport());
+    shared.observe(Event::Connected { server, endpoint, transport });
+    let shared = shared.clone();
+    thread::Builder::new()
+        .name(format!("net-keep-{}", server.index))
+        .spawn(move || keep(&shared, first))
+        .map_err(|e| Error::Internal(format!("cannot start a thread: {e}")))
+}
+
+/// One round per connection.
+fn keep(shared: &Arc<Shared>, first: Established) {
+    let incarnation = first.incarnation;
+    let mut next = first;
+    // Since when no connection has been of use, and how long to wait before the next useless one.
+    let mut outage: Option<Instant> = None;
+    let mut backoff = Duration::ZERO;
+    loop {
+        let up_since = Instant::now();
+        let replies_before = shared.traffic.frames_received();
+        let ended = match serve_connection(shared, next, outage) {
+            Ok(ended) => ended,
+            Err(error) => return give_up(shared, error),
+        };
+        let problem = match ended {
+            None => return shared.fail(Error::Closed { peer: shared.options.server }),
+            Some(Ended::ServerStopped) => return give_up(shared, lost(shared, "it shut down")),
+            Some(Ended::Broken(problem)) => problem,
+        };
+        let (server, endpoint) = (shared.options.server, shared.endpoint_text());
+        shared.observe(Event::Broken { server, endpoint, problem: problem.clone() });
+        drop_forgotten(shared);
+
+        let limit = shared.options.reconnect_timeout;
+        if shared.traffic.frames_received() > replies_before || up_since.elapsed() > limit {
+            outage = None;
+            backoff = Duration::ZERO;
+        }
+        let since = *outage.get_or_insert_with(Instant::now);
+        if since.elapsed() > limit {
+            return give_up(shared, lost(shared, problem));
+        }
+        if pause(shared, Instant::now() + backoff) {
+            return shared.fail(Error::Closed { peer: shared.options.server });
+        }
+        backoff = (backoff * 2).clamp(FIRST_BACKOFF, LAST_BACKOFF);
+        next = match dial_until(shared, since, limit, Some(&problem)) {
+            Ok(next) => next,
+            Err(error) => return give_up(shared, error),
+        };
+        if next.incarnation != incarnation {
+            let (server, endpoint) = (shared.options.server, shared.endpoint_text());
+            return give_up(shared, Error::ServerRestarted { server, endpoint });
+        }
+        shared.reconnects.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn give_up(shared: &Shared, error: Error) {
+    if !matches!(error, Error::Closed { .. }) {
+        shared.observe(Event::GaveUp { error: error.clone() });
+    }
+    shared.fail(error);
+}
+
+fn lost(shared: &Shared, problem: impl Into<String>) -> Error {
+    let (peer, endpoint) = (shared.options.server, shared.endpoint_text());
+    Error::PeerLost { peer, endpoint, problem: problem.into() }
+}
+
+/// Tries to connect until it works, cannot work, or `limit` has passed since `since`. `broke` is how
+/// the connection broke that this one replaces.
+fn dial_until(
+    shared: &Shared,
+    since: Instant,
+    limit: Duration,
+    broke: Option<&str>,
+) -> Result<Established> {
+    let deadline = since + limit;
+    let mut backoff = FIRST_BACKOFF;
+    let mut next_report = Instant::now() + shared.options.report_every;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let problem = match dial(shared, left.max(FIRST_BACKOFF)) {
+            Ok(established) => return Ok(established),
+            Err(DialError::Never(error)) => return Err(error),
+            Err(DialError::Later(problem)) => problem,
+        };
+        let now = Instant::now();
+        if now >= next_report {
+            let (server, endpoint) = (shared.options.server, shared.endpoint_text());
+            shared.observe(Event::Waiting {
+                server,
+                endpoint,
+                waited: now - since,
+                problem: problem.clone(),
+            });
+            next_report = now + shared.options.report_every;
+        }
+        if now + backoff >= deadline {
+            return Err(match broke {
+                Some(broke) => lost(shared, format!("{broke}; reconnecting failed: {problem}")),
+                None => Error::Unreachable {
+                    server: shared.options.server,
+                    endpoint: shared.endpoint_text(),
+                    waited: limit,
+                    problem,
+                },
+            });
+        }
+        if pause(shared, now + backoff) {
+            return Err(Error::Closed { peer: shared.options.server });
+        }
+        backoff = (backoff * 2).min(LAST_BACKOFF);
+    }
+}
+
+/// Waits until `deadline`; true when the client is being closed.
+fn pause(shared: &Shared, deadline: Instant) -> bool {
+    let mut link = lock(&shared.link);
+    loop {
+        if link.closing {
+            return true;
+        }
+        let (next, in_time) = wait_until(&shared.link_changed, link, deadline);
+        if !in_time {
+            return false;
+        }
+        link = next;
+    }
+}
+
+/// One attempt, by the shortcut if the server offers one to this machine.
+fn dial(shared: &Shared, left: Duration) -> std::result::Result<Established, DialError> {
+    let token = &shared.options.token;
+    let greeted = dial_and_greet(shared, &shared.endpoint, left)?;
+    if shared.options.shortcut
+        && let Some(name) = &greeted.challenge.shortcut
+        && greeted.challenge.host == host()
+        && greeted.challenge.host != [0; 16]
+    {
+        let near = Endpoint::Abstract(name.clone());
+        let by_shortcut =
+            dial_and_greet(shared, &near, left).and_then(|greeted| greeted.finish(token));
+        // It fails between containers that share a kernel but no network; TCP remains.
+        if let Ok(established) = by_shortcut {
+            greeted.leave();
+            return Ok(established);
+        }
+    }
+    greeted.finish(token)
+}
+
+fn dial_and_greet(
+    shared: &Shared,
+    endpoint: &Endpoint,
+    left: Duration,
+) -> std::result::Result<Greeted, DialError> {
+    let options = &shared.options;
+    let stream =
+        endpoint.dial(left.min(DIAL_LIMIT)).map_err(|e| DialError::Later(e.to_string()))?;
+    let stream = match &options.wrap {
+        Some(wrap) => wrap(stream),
+        None => stream,
+    };
+    let hello = Hello {
+        session: shared.session,
+        me: options.me,
+        wanted: options.server,
+        max_payload: options.max_payload,
+    };
+    greet(stream, &hello, endpoint.to_string(), left.min(options.handshake_timeout))
+}
+
+/// Uses one connection until it ends. `None` when the client is closed.
+fn serve_connection(
+    shared: &Arc<Shared>,
+    established: Established,
+    outage: Option<Instant>,
+) -> Result<Option<Ended>> {
+    let Established { stream, reader, max_payload, .. } = established;
+    let stream: Arc<dyn Stream> = stream.into();
+    let beat_every = shared.options.peer_timeout / 4;
+    // A blocked writer looks at its deadline this often.
+    if let Err(e) = stream
+        .set_read_timeout(Some(shared.options.peer_timeout))
+        .and_then(|()| stream.set_write_timeout(Some(beat_every)))
+    {
+        return Ok(Some(Ended::Broken(e.to_string())));
+    }
+    shared.max_request.store(max_payload, Ordering::Relaxed);
+    {
+        let mut link = lock(&shared.link);
+        link.ended = None;
+        link.write_problem = None;
+        link.transport = stream.transport();
+    }
+    let reading = {
+        let (shared, stream) = (shared.clone(), stream.clone());
+        thread::Builder::new()
+            .name(format!("net-read-{}", shared.options.server.index))
+            .spawn(move || read_replies(&shared, &*stream, reader))
+            .map_err(|e| Error::Internal(format!("cannot start a thread: {e}")))?
+    };
+    let resent = open_writer(shared, &stream);
+    if let Some(since) = outage {
+        let (server, endpoint) = (shared.options.server, shared.endpoint_text());
+        let outage = since.elapsed();
+        shared.observe(Event::Reconnected { server, endpoint, outage, resent });
+    }
+    let closing = watch(shared, beat_every);
+    if closing {
+        say_goodbye(shared, &*stream);
+    }
+    lock(&shared.writer).stream = None;
+    stream.shutdown(Shutdown::Both);
+    // The reader ends with the stream, and does not panic.
+    let _ = reading.join();
+
+    let mut link = lock(&shared.link);
+    if closing {
+        return Ok(None);
+    }
+    let mut ended = link.ended.take();
+    if let (Some(Ended::Broken(problem)), Some(better)) = (&mut ended, link.write_problem.take()) {
+        *problem = better;
+    }
+    if let Some(Ended::Broken(problem)) = &ended {
+        link.last_problem = Some(problem.clone());
+    }
+    Ok(ended)
+}
+
+/// Sends what has no reply yet, in order, and lets callers write to the new connection.
+fn open_writer(shared: &Shared, stream: &Arc<dyn Stream>) -> usize {
+    let mut writer = lock(&shared.writer);
+    let mut again: Vec<(u64, Arc<Outgoing>)> = lock(&shared.window)
+        .requests
+        .iter()
+        .map(|(&request, in_flight)| (request, in_flight.outgoing.clone()))
+        .collect();
+    again.sort_unstable_by_key(|(request, _)| *request);
+    for (_, outgoing) in &again {
+        let deadline = Instant::now() + shared.options.send_timeout;
+        if let Err(problem) = shared.write(&**stream, outgoing, deadline) {
+            shared.give_up_stream(&**stream, &problem);
+            return again.len();
+        }
+        shared.resent.fetch_add(1, Ordering::Relaxed);
+    }
+    writer.stream = Some(stream.clone());
+    again.len()
+}
+
+/// Heartbeats until the connection ends or the client is closed; true for the latter.
+fn watch(shared: &Shared, beat_every: Duration) -> bool {
+    let mut sent_before = shared.traffic.frames_sent();
+    let mut next_beat = Instant::now() + beat_every;
+    let mut link = lock(&shared.link);
+    loop {
+        if link.closing {
+            return true;
+        }
+        if link.ended.is_some() {
+            return false;
+        }
+        let (next, in_time) = wait_until(&shared.link_changed, link, next_beat);
+        link = next;
+        if !in_time {
+            drop(link);
+            let sent = shared.traffic.frames_sent();
+            if sent == sent_before {
+                send_own(shared, kind::HEARTBEAT);
+            }
+            sent_before = sent;
+            next_beat = Instant::now() + beat_every;
+            link = lock(&shared.link);
+        }
+    }
+}
+
+/// Writes a frame without payload, unless a caller is writing: then the server hears from us anyway.
+fn send_own(shared: &Shared, kind: u16) {
+    let Ok(mut writer) = shared.writer.try_lock() else { return };
+    let Some(stream) = &writer.stream else { return };
+    let header = Header { kind, sender: shared.options.me.index, ..Header::default() }.encode();
+    let deadline = Instant::now() + shared.options.peer_timeout;
+    let written = write_all(&**stream, &mut [IoSlice::new(&header)], || {
+        if Instant::now() < deadline { Ok(()) } else { Err(std::io::ErrorKind::TimedOut.into()) }
+    });
+    if let Err(problem) = written {
+        shared.give_up_stream(&**stream, &problem);
+        writer.stream = None;
+    }
+}
+
+/// Tells the server that this end is done, and waits for it to close: a socket that is closed with
+/// unread replies would reset the connection, which may overtake the goodbye.
+fn say_goodbye(shared: &Shared, stream: &dyn Stream) {
+    send_own(shared, kind::GOODBYE);
+    stream.shutdown(Shutdown::Write);
+    let deadline = Instant::now() + FAREWELL;
+    let mut link = lock(&shared.link);
+    while link.ended.is_none() {
+        let (next, in_time) = wait_until(&shared.link_changed, link, deadline);
+        link = next;
+        if !in_time {
+            return;
+        }
+    }
+}
+
+/// Requests whose caller is gone do not survive the connection.
+fn drop_forgotten(shared: &Shared) {
+    let mut window = lock(&shared.window);
+    let before = window.requests.len();
+    window.requests.retain(|_, in_flight| !in_flight.forgotten);
+    window.taken -= before - window.requests.len();
+    drop(window);
+    shared.room.notify_all();
+}
+
+/// The reader thread: delivers replies until the connection ends.
+fn read_replies(shared: &Shared, stream: &dyn Stream, mut reader: FrameReader) {
+    let ended = match replies(shared, stream, &mut reader) {
+        Ok(ended) => ended,
+        Err(error) => Ended::Broken(error.to_string()),
+    };
+    // Wakes a caller that is blocked in a write.
+    stream.shutdown(Shutdown::Both);
+    lock(&shared.link).ended = Some(ended);
+    shared.link_changed.notify_all();
+}
+
+fn replies(
+    shared: &Shared,
+    stream: &dyn Stream,
+    reader: &mut FrameReader,
+) -> std::result::Result<Ended, ReadError> {
+    let patience = Patience::Silence(shared.options.peer_timeout);
+    loop {
+        let Some(header) = reader.header(stream, shared.options.max_payload, patience)? else {
+            return Ok(Ended::Broken("the server closed the connection".to_owned()));
+        };
+        let len = header.payload_len as usize;
+        match header.kind {
+            kind::HEARTBEAT if len == 0 => continue,
+            kind::GOODBYE if len == 0 => return Ok(Ended::ServerStopped),
+            kind if kind >= FIRST_RESERVED_KIND => return Err(BadFrame::Unexpected { kind }.into()),
+            _ => {}
+        }
+        let mut payload = shared.options.pool.take(len);
+        reader.payload(stream, payload.grow(len), patience)?;
+        shared.traffic.received(HEADER_LEN + len);
+        let outcome = if header.status >= FIRST_RESERVED_STATUS {
+            Err(Error::Remote {
+                server: shared.options.server,
+                endpoint: shared.endpoint_text(),
+                kind: header.kind,
+                problem: status::describe(header.status),
+            })
+        } else {
+            Ok(Reply { status: header.status, payload })
+        };
+        shared.deliver(header.request, outcome);
+    }
+}

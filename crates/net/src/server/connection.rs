@@ -1,0 +1,347 @@
+//! One client of a server: its handshake, its requests in order, its replies.
+
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::net::Shutdown;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use super::outbox::{Caller, Outbox};
+use super::{Disconnect, Hub, Request, panic_message};
+use crate::error::{Error, Result};
+use crate::frame::{
+    BadFrame, FIRST_RESERVED_KIND, FIRST_RESERVED_STATUS, FrameReader, HEADER_LEN, Header,
+    Patience, ReadError, kind, status,
+};
+use crate::handshake::{self, Turned};
+use crate::identity::Peer;
+use crate::observe::Event;
+use crate::pool::Buf;
+use crate::stream::Stream;
+use crate::sync::{lock, wait_until};
+
+pub(super) struct Connection {
+    pub(super) peer: Arc<Peer>,
+    stream: Arc<dyn Stream>,
+    outbox: Arc<Outbox>,
+    own_thread: ThreadId,
+    me: u32,
+    /// Largest reply that the client accepts.
+    max_reply: u64,
+    /// A newer connection of the same client took over.
+    replaced: AtomicBool,
+    /// Replies written, to know when a heartbeat is superfluous.
+    replies: AtomicU64,
+    beat: Mutex<(u64, Instant)>,
+    owed: Owed,
+}
+
+/// How many responders are still out.
+#[derive(Default)]
+struct Owed {
+    count: Mutex<usize>,
+    none: Condvar,
+}
+
+/// The thread of a connection, from the first byte to the last.
+pub(super) fn run(hub: &Arc<Hub>, number: u64, stream: Arc<dyn Stream>) {
+    let mut reader = FrameReader::new();
+    let options = &hub.options;
+    let greeted = handshake::accept(
+        &*stream,
+        &mut reader,
+        &hub.challenge,
+        &options.token,
+        options.handshake_timeout,
+    );
+    let accepted = match greeted {
+        Ok(accepted) => accepted,
+        Err(turned) => {
+            if let Turned::Down(problem) = turned {
+                hub.refused.fetch_add(1, Ordering::Relaxed);
+                hub.observe(Event::Refused { address: stream.peer(), problem });
+            }
+            return stream.shutdown(Shutdown::Both);
+        }
+    };
+    let limit = Some(options.peer_timeout);
+    if stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)).is_err() {
+        return;
+    }
+    let peer = Arc::new(Peer {
+        identity: accepted.identity,
+        session: accepted.session,
+        connection: number,
+        address: stream.peer(),
+    });
+    let outbox = Outbox::new(stream.clone(), options.pool.clone(), options.max_queued_bytes);
+    let connection = Arc::new(Connection {
+        peer,
+        stream,
+        outbox: Arc::new(outbox),
+        own_thread: thread::current().id(),
+        me: options.me.index,
+        max_reply: accepted.max_payload,
+        replaced: AtomicBool::new(false),
+        replies: AtomicU64::new(0),
+        beat: Mutex::new((0, Instant::now())),
+        owed: Owed::default(),
+    });
+    hub.accepted.fetch_add(1, Ordering::Relaxed);
+    replace_older(hub, &connection);
+    call(hub, &connection, || hub.handler.connected(&connection.peer));
+    let how = connection.read_requests(hub, &mut reader);
+    if how == Disconnect::ServerStopped {
+        connection.settle(hub);
+    }
+    connection.stream.shutdown(Shutdown::Both);
+    call(hub, &connection, || hub.handler.disconnected(&connection.peer, &how));
+    lock(&hub.state).connections.remove(&number);
+    hub.changed.notify_all();
+}
+
+/// Ends older connections of the same client and waits until their last request is handled, so that
+/// the handler never sees two requests of one client at a time.
+fn replace_older(hub: &Hub, connection: &Arc<Connection>) {
+    let number = connection.peer.connection;
+    let mut state = lock(&hub.state);
+    state.connections.insert(number, connection.clone());
+    loop {
+        let older = older_of(&state.connections, &connection.peer);
+        if older.is_empty() || hub.is_stopping() {
+            return;
+        }
+        for old in older {
+            old.replaced.store(true, Ordering::SeqCst);
+            old.stream.shutdown(Shutdown::Both);
+        }
+        // As long as a handler takes; it notifies when it is done.
+        const LOOK_AGAIN: Duration = Duration::from_secs(1);
+        state = wait_until(&hub.changed, state, Instant::now() + LOOK_AGAIN).0;
+    }
+}
+
+fn older_of(all: &HashMap<u64, Arc<Connection>>, peer: &Peer) -> Vec<Arc<Connection>> {
+    let same = |other: &Peer| {
+        other.identity == peer.identity
+            && other.session == peer.session
+            && other.connection < peer.connection
+    };
+    all.values().filter(|other| same(&other.peer)).cloned().collect()
+}
+
+/// Calls into the layer above; a panic there does not end the connection.
+fn call(hub: &Hub, connection: &Connection, body: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+        note_panic(hub, connection, 0, &*panic);
+    }
+}
+
+fn note_panic(hub: &Hub, connection: &Connection, kind: u16, panic: &(dyn std::any::Any + Send)) {
+    hub.panics.fetch_add(1, Ordering::Relaxed);
+    let (peer, message) = (Peer::clone(&connection.peer), panic_message(panic));
+    hub.observe(Event::HandlerPanicked { peer, kind, message });
+}
+
+impl Connection {
+    fn read_requests(self: &Arc<Self>, hub: &Arc<Hub>, reader: &mut FrameReader) -> Disconnect {
+        let outcome = self.requests(hub, reader);
+        if self.replaced.load(Ordering::SeqCst) {
+            return Disconnect::Replaced;
+        }
+        match outcome {
+            Ok(Disconnect::Lost(_)) if hub.is_stopping() => Disconnect::ServerStopped,
+            Ok(how) => how,
+            Err(ReadError::Bad(bad)) => {
+                let (peer, problem) = (Peer::clone(&self.peer), bad.to_string());
+                hub.observe(Event::Misbehaved { peer, problem: problem.clone() });
+                Disconnect::Lost(problem)
+            }
+            Err(error) => Disconnect::Lost(error.to_string()),
+        }
+    }
+
+    fn requests(
+        self: &Arc<Self>,
+        hub: &Arc<Hub>,
+        reader: &mut FrameReader,
+    ) -> std::result::Result<Disconnect, ReadError> {
+        let patience = Patience::Silence(hub.options.peer_timeout);
+        loop {
+            let Some(header) = reader.header(&*self.stream, hub.options.max_payload, patience)?
+            else {
+                return Ok(Disconnect::Lost("the client closed the connection".to_owned()));
+            };
+            let len = header.payload_len as usize;
+            match header.kind {
+                kind::HEARTBEAT if len == 0 => continue,
+                kind::GOODBYE if len == 0 => return Ok(Disconnect::Goodbye),
+                kind if kind >= FIRST_RESERVED_KIND => {
+                    return Err(BadFrame::Unexpected { kind }.into());
+                }
+                _ if header.sender != self.peer.identity.index => {
+                    return Err(BadFrame::Malformed("sender").into());
+                }
+                _ => {}
+            }
+            let mut payload = hub.options.pool.take(len);
+            reader.payload(&*self.stream, payload.grow(len), patience)?;
+            hub.traffic.received(HEADER_LEN + len);
+            let (peer, kind, flags, id) =
+                (self.peer.clone(), header.kind, header.flags, header.request);
+            let responder = Responder::new(hub.clone(), self.clone(), kind, id);
+            let request = Request { kind, flags, id, peer, payload };
+            let handled =
+                catch_unwind(AssertUnwindSafe(|| hub.handler.request(request, responder)));
+            if let Err(panic) = handled {
+                note_panic(hub, self, kind, &*panic);
+            }
+        }
+    }
+
+    fn caller(&self) -> Caller {
+        if thread::current().id() == self.own_thread { Caller::Own } else { Caller::Other }
+    }
+
+    fn send(&self, hub: &Hub, header: &Header, parts: &[&[u8]]) -> std::io::Result<()> {
+        let head = header.encode();
+        let mut bufs = Vec::with_capacity(parts.len() + 1);
+        bufs.push(IoSlice::new(&head));
+        bufs.extend(parts.iter().map(|part| IoSlice::new(part)));
+        self.outbox.send(&mut bufs, self.caller())?;
+        self.replies.fetch_add(1, Ordering::Relaxed);
+        hub.traffic.sent(HEADER_LEN + header.payload_len as usize);
+        Ok(())
+    }
+
+    /// A heartbeat, unless a reply went out since the last look.
+    pub(super) fn beat_if_silent_for(self: &Arc<Self>, interval: Duration) {
+        let replies = self.replies.load(Ordering::Relaxed);
+        let mut beat = lock(&self.beat);
+        if beat.0 != replies {
+            *beat = (replies, Instant::now());
+            return;
+        }
+        if beat.1.elapsed() < interval {
+            return;
+        }
+        beat.1 = Instant::now();
+        drop(beat);
+        let header = Header { kind: kind::HEARTBEAT, sender: self.me, ..Header::default() };
+        // A broken stream is noticed by its reader.
+        let _ = self.outbox.send_if_idle(&header.encode());
+    }
+
+    /// Before a stopping server closes: the replies that are still owed, then a goodbye.
+    fn settle(&self, hub: &Hub) {
+        let deadline = lock(&hub.state).grace_until.unwrap_or_else(Instant::now);
+        let mut owed = lock(&self.owed.count);
+        while *owed > 0 {
+            let (next, in_time) = wait_until(&self.owed.none, owed, deadline);
+            owed = next;
+            if !in_time {
+                break;
+            }
+        }
+        drop(owed);
+        if self.outbox.wait_idle(deadline.saturating_duration_since(Instant::now())) {
+            let header = Header { kind: kind::GOODBYE, sender: self.me, ..Header::default() };
+            let _ = self.outbox.send_if_idle(&header.encode());
+        }
+    }
+}
+
+/// The right to answer one request, once, from any thread and at any later time.
+///
+/// Dropping it without an answer sends an error reply, so that the client does not wait in vain.
+pub struct Responder {
+    hub: Arc<Hub>,
+    connection: Arc<Connection>,
+    kind: u16,
+    request: u64,
+    answered: bool,
+}
+
+impl Responder {
+    fn new(hub: Arc<Hub>, connection: Arc<Connection>, kind: u16, request: u64) -> Responder {
+        *lock(&connection.owed.count) += 1;
+        Responder { hub, connection, kind, request, answered: false }
+    }
+
+    /// Answers with `parts`, one after the other.
+    ///
+    /// In the handler's thread this waits for a slow client, at most `peer_timeout`. In any other
+    /// thread it does not wait: what the socket does not take at once is copied and sent later.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`] when the connection is gone: the client will send the request again on
+    /// another one. [`Error::PayloadTooLarge`] when the client does not accept that much; it gets
+    /// an error reply instead. [`Error::Config`] for a reserved status, likewise.
+    pub fn reply(mut self, status: u32, parts: &[&[u8]]) -> Result<()> {
+        let peer = &self.connection.peer;
+        if status >= FIRST_RESERVED_STATUS {
+            return Err(Error::Config(format!("reply status {status:#x} is reserved")));
+        }
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        let limit = self.connection.max_reply;
+        if len > limit {
+            let error = Error::PayloadTooLarge { peer: peer.identity, len, limit };
+            self.send(status::REPLY_TOO_LARGE, &[])?;
+            return Err(error);
+        }
+        self.send(status, parts)
+    }
+
+    /// An empty buffer from the server's pool, to encode the reply into.
+    pub fn buffer(&self, capacity: usize) -> Buf {
+        self.hub.options.pool.take(capacity)
+    }
+
+    /// Whom this answers.
+    pub fn peer(&self) -> &Peer {
+        &self.connection.peer
+    }
+
+    fn send(&mut self, status: u32, parts: &[&[u8]]) -> Result<()> {
+        self.answered = true;
+        let header = Header {
+            kind: self.kind,
+            flags: 0,
+            status,
+            request: self.request,
+            sender: self.connection.me,
+            payload_len: parts.iter().map(|part| part.len() as u64).sum(),
+        };
+        self.connection.send(&self.hub, &header, parts).map_err(|e| {
+            self.connection.stream.shutdown(Shutdown::Both);
+            let peer = &self.connection.peer;
+            let (endpoint, problem) = (peer.address.clone(), e.to_string());
+            Error::PeerLost { peer: peer.identity, endpoint, problem }
+        })
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if !self.answered {
+            let status =
+                if thread::panicking() { status::HANDLER_PANICKED } else { status::NO_REPLY };
+            // The client is gone: then it does not wait either.
+            let _ = self.send(status, &[]);
+        }
+        let mut owed = lock(&self.connection.owed.count);
+        *owed -= 1;
+        if *owed == 0 {
+            self.connection.owed.none.notify_all();
+        }
+    }
+}
+
+impl std::fmt::Debug for Responder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Responder(request {} of {})", self.request, self.connection.peer)
+    }
+}

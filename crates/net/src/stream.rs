@@ -1,0 +1,177 @@
+//! A connected byte stream, whatever carries it: one trait, with TCP and Unix sockets behind it.
+
+use std::fmt;
+use std::io::{self, IoSlice, Read};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+
+/// A connected, ordered, reliable byte stream that one thread reads while others write.
+///
+/// Implementations need no buffering and no framing of their own. A write may take fewer bytes than
+/// it was given.
+pub trait Stream: Send + Sync + fmt::Debug {
+    /// Reads what is there, at least one byte; 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// `WouldBlock` or `TimedOut` when the read timeout passed with nothing to read.
+    fn read(&self, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes some of `bufs`, in order.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing can be taken at once ([`Wait::No`]) or within the write timeout.
+    fn write(&self, bufs: &[IoSlice<'_>], wait: Wait) -> io::Result<usize>;
+
+    /// Longest that a read waits.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()>;
+
+    /// Longest that a write with [`Wait::Yes`] waits for the first byte to be taken.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()>;
+
+    /// Ends one or both directions and wakes threads that are blocked in it.
+    fn shutdown(&self, how: Shutdown);
+
+    /// What the far end is called in logs.
+    fn peer(&self) -> String;
+
+    /// `"tcp"`, `"unix"` or `"memory"`.
+    fn transport(&self) -> &'static str;
+}
+
+/// Whether a write may block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Until some bytes are taken or the write timeout passes.
+    Yes,
+    /// Not at all.
+    No,
+}
+
+impl Stream for TcpStream {
+    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        (&mut &*self).read(buf)
+    }
+
+    fn write(&self, bufs: &[IoSlice<'_>], wait: Wait) -> io::Result<usize> {
+        send(self, bufs, wait)
+    }
+
+    fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        TcpStream::set_read_timeout(self, limit)
+    }
+
+    fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        TcpStream::set_write_timeout(self, limit)
+    }
+
+    fn shutdown(&self, how: Shutdown) {
+        // Fails only when the connection is gone already.
+        let _ = TcpStream::shutdown(self, how);
+    }
+
+    fn peer(&self) -> String {
+        self.peer_addr().map_or_else(|_| "tcp peer".to_owned(), |address| address.to_string())
+    }
+
+    fn transport(&self) -> &'static str {
+        "tcp"
+    }
+}
+
+impl Stream for UnixStream {
+    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        (&mut &*self).read(buf)
+    }
+
+    fn write(&self, bufs: &[IoSlice<'_>], wait: Wait) -> io::Result<usize> {
+        send(self, bufs, wait)
+    }
+
+    fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        UnixStream::set_read_timeout(self, limit)
+    }
+
+    fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        UnixStream::set_write_timeout(self, limit)
+    }
+
+    fn shutdown(&self, how: Shutdown) {
+        let _ = UnixStream::shutdown(self, how);
+    }
+
+    fn peer(&self) -> String {
+        "same host".to_owned()
+    }
+
+    fn transport(&self) -> &'static str {
+        "unix"
+    }
+}
+
+/// `sendmsg` rather than `writev`: it takes flags, so that one call need not block and none raises
+/// SIGPIPE in a host program that did not ask for that.
+fn send(socket: impl AsFd, bufs: &[IoSlice<'_>], wait: Wait) -> io::Result<usize> {
+    /// The system takes 1,024 pieces a call.
+    const MAX_PIECES: usize = 1024;
+    let mut flags = SendFlags::empty();
+    #[cfg(target_os = "linux")]
+    {
+        flags |= SendFlags::NOSIGNAL;
+    }
+    if wait == Wait::No {
+        flags |= SendFlags::DONTWAIT;
+    }
+    let bufs = &bufs[..bufs.len().min(MAX_PIECES)];
+    Ok(sendmsg(socket, bufs, &mut SendAncillaryBuffer::default(), flags)?)
+}
+
+/// Writes all of `bufs`. When the write timeout passes without progress, `stalled` decides whether
+/// to go on.
+///
+/// After an error some bytes may have been sent: nothing else may be written to the stream.
+pub(crate) fn write_all(
+    stream: &dyn Stream,
+    mut bufs: &mut [IoSlice<'_>],
+    mut stalled: impl FnMut() -> io::Result<()>,
+) -> io::Result<()> {
+    IoSlice::advance_slices(&mut bufs, 0);
+    while !bufs.is_empty() {
+        match stream.write(bufs, Wait::Yes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => IoSlice::advance_slices(&mut bufs, n),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if is_timeout(&e) => stalled()?,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Writes as much of `bufs` as the stream takes without blocking, and leaves the rest in `bufs`.
+pub(crate) fn write_some(stream: &dyn Stream, bufs: &mut &mut [IoSlice<'_>]) -> io::Result<()> {
+    IoSlice::advance_slices(bufs, 0);
+    while !bufs.is_empty() {
+        match stream.write(bufs, Wait::No) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => IoSlice::advance_slices(bufs, n),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if is_timeout(&e) => return Ok(()),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}

@@ -1,0 +1,32 @@
+//! Locks and waits that survive a panicking holder: all state here is consistent between statements.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until notified or until `deadline`; false when the deadline has passed.
+///
+/// May return early without a reason, so callers loop on their condition.
+pub(crate) fn wait_until<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    deadline: Instant,
+) -> (MutexGuard<'a, T>, bool) {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return (guard, false);
+    }
+    let (guard, _) = condvar.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner);
+    (guard, true)
+}
+
+pub(crate) fn wait_for<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    limit: Duration,
+) -> MutexGuard<'a, T> {
+    wait_until(condvar, guard, Instant::now() + limit).0
+}
