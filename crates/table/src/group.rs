@@ -1,0 +1,260 @@
+//! Keys of one request, arranged: keys go in, one run of items per shard comes out.
+
+use regatta_tensor::RowIndex;
+
+use crate::hash::{hash_of, shard_of};
+use crate::index::Place;
+
+/// One key of a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Item {
+    /// The hash of the key.
+    pub(crate) hash: u64,
+    /// Its position in the request.
+    pub(crate) pos: u32,
+}
+
+/// The keys of a request by shard, within a shard in the order of the request.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    hashes: Vec<u64>,
+    items: Vec<Item>,
+    /// `ends[s]` is where the items of shard `s` end.
+    ends: Vec<u32>,
+}
+
+impl Groups {
+    /// Arranges `keys`, leaving out `padding`.
+    ///
+    /// # Panics
+    /// If there are 2^32 keys or more.
+    pub(crate) fn arrange(&mut self, keys: &[u64], n_shards: usize, padding: Option<u64>) {
+        assert!(u32::try_from(keys.len()).is_ok(), "keys of one request are numbered in 32 bits");
+        self.ends.clear();
+        self.ends.resize(n_shards + 1, 0);
+        self.hashes.clear();
+        // First the number of items per shard, one place further on.
+        self.hashes.extend(keys.iter().map(|key| {
+            let hash = hash_of(*key);
+            self.ends[shard_of(hash, n_shards) + 1] += 1;
+            hash
+        }));
+        if let Some(padding) = padding.map(hash_of) {
+            let n = self.hashes.iter().filter(|hash| **hash == padding).count() as u32;
+            self.ends[shard_of(padding, n_shards) + 1] -= n;
+        }
+        // Then where each shard starts; placing its items moves that to where it ends.
+        let mut sum = 0;
+        for end in &mut self.ends {
+            sum += *end;
+            *end = sum;
+        }
+        if self.items.len() < keys.len() {
+            self.items.resize(keys.len(), Item::default());
+        }
+        let padding = padding.map(hash_of);
+        for (pos, &hash) in self.hashes.iter().enumerate() {
+            if Some(hash) != padding {
+                let at = &mut self.ends[shard_of(hash, n_shards)];
+                self.items[*at as usize] = Item { hash, pos: pos as u32 };
+                *at += 1;
+            }
+        }
+    }
+
+    /// The items of one shard.
+    pub(crate) fn shard(&self, shard: usize) -> &[Item] {
+        let start = if shard == 0 { 0 } else { self.ends[shard - 1] };
+        &self.items[start as usize..self.ends[shard] as usize]
+    }
+
+    /// Shards in the order to visit them. Requests begin at the shard of their first key, so that
+    /// threads do not follow each other from lock to lock.
+    pub(crate) fn visit_order(&self, n_shards: usize) -> impl Iterator<Item = usize> + use<> {
+        let first = self.hashes.first().map_or(0, |hash| shard_of(*hash, n_shards));
+        (first..n_shards).chain(0..first)
+    }
+}
+
+/// Sums the values of equal keys in order of appearance.
+#[derive(Debug, Default)]
+pub(crate) struct Merge {
+    index: RowIndex,
+    pub(crate) keys: Vec<u64>,
+    pub(crate) values: Vec<f32>,
+}
+
+impl Merge {
+    /// Begins a sum over up to `expected` keys.
+    pub(crate) fn start(&mut self, expected: usize) {
+        self.index.clear(expected);
+        self.keys.clear();
+        self.values.clear();
+    }
+
+    /// Adds `weight` times the values, of which the first `n_label` are the same for all values of
+    /// a key (the first ones stay) and the next `n_plain` are added without the weight.
+    pub(crate) fn add(
+        &mut self,
+        keys: &[u64],
+        values: &[f32],
+        columns: Columns,
+        weight: f32,
+    ) {
+        let width = columns.width;
+        for (&key, values) in keys.iter().zip(values.chunks_exact(width)) {
+            let (at, new) = self.index.insert(key);
+            if new {
+                self.keys.push(key);
+                self.values.extend_from_slice(values);
+                if weight != 1.0 {
+                    let weighted = &mut self.values[at * width + columns.unweighted..];
+                    weighted.iter_mut().for_each(|value| *value *= weight);
+                }
+                continue;
+            }
+            let sums = &mut self.values[at * width..(at + 1) * width];
+            for (i, (sum, value)) in sums.iter_mut().zip(values).enumerate().skip(columns.labels) {
+                *sum += if i < columns.unweighted { *value } else { *value * weight };
+            }
+        }
+    }
+}
+
+/// What the values of a push mean, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Columns {
+    /// How many there are in all.
+    pub(crate) width: usize,
+    /// How many of them are labels: of equal keys, the first value stays.
+    pub(crate) labels: usize,
+    /// How many are not gradients: labels, and statistics that are added without a weight.
+    pub(crate) unweighted: usize,
+}
+
+/// Working memory of requests. Keep one per thread: after the first requests of a size, pulls and
+/// pushes allocate nothing.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    pub(crate) pull: Groups,
+    pub(crate) push: Groups,
+    pub(crate) merge: Merge,
+    pub(crate) work: Work,
+}
+
+/// Working memory of one shard's part of a request.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// What the index said of each item.
+    pub(crate) places: Vec<Place>,
+    /// Items that are not rows yet.
+    pub(crate) missing: Vec<u32>,
+}
+
+impl Work {
+    pub(crate) fn start(&mut self, n: usize) {
+        self.places.clear();
+        self.places.resize(n, Place::EMPTY);
+        self.missing.clear();
+    }
+}
+
+/// How far ahead memory is asked for, in items.
+const BLOCK: usize = 16;
+
+/// The three things done to every item, each a block of items after the one before, so that memory
+/// asked for in one has arrived in the next.
+pub(crate) trait Stages {
+    /// Asks for the line of the index.
+    fn fetch_index(&mut self, i: usize);
+    /// Reads the index and asks for the row.
+    fn fetch_row(&mut self, i: usize);
+    /// Works on the row.
+    fn visit(&mut self, i: usize);
+}
+
+/// Takes `n` items through the stages.
+#[inline(always)]
+pub(crate) fn pipeline(n: usize, stages: &mut impl Stages) {
+    let mut at = 0;
+    while at < n + 2 * BLOCK {
+        for i in at.min(n)..(at + BLOCK).min(n) {
+            stages.fetch_index(i);
+        }
+        for i in at.saturating_sub(BLOCK).min(n)..at.min(n) {
+            stages.fetch_row(i);
+        }
+        for i in at.saturating_sub(2 * BLOCK).min(n)..at.saturating_sub(BLOCK).min(n) {
+            stages.visit(i);
+        }
+        at += BLOCK;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::key_of;
+
+    #[test]
+    fn every_key_is_in_the_group_of_its_shard_once() {
+        let keys: Vec<u64> = (0..1000).map(|i| i * i % 97).collect();
+        let mut groups = Groups::default();
+        for n_shards in [1, 2, 16] {
+            for padding in [None, Some(1), Some(12345)] {
+                groups.arrange(&keys, n_shards, padding);
+                let mut seen = vec![false; keys.len()];
+                for shard in 0..n_shards {
+                    let mut last = None;
+                    for item in groups.shard(shard) {
+                        let pos = item.pos as usize;
+                        assert!(Some(pos) > last && !seen[pos]);
+                        assert_eq!(key_of(item.hash), keys[pos]);
+                        assert_eq!(shard_of(item.hash, n_shards), shard);
+                        (seen[pos], last) = (true, Some(pos));
+                    }
+                }
+                assert!((0..1000).all(|i| seen[i] != (Some(keys[i]) == padding)));
+            }
+        }
+        assert_eq!(groups.visit_order(16).count(), 16);
+    }
+
+    #[test]
+    fn equal_keys_are_summed_in_order() {
+        let mut merge = Merge::default();
+        merge.start(5);
+        let columns = Columns { width: 3, labels: 1, unweighted: 2 };
+        merge.add(&[7, 3, 7], &[1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 9.0, 1.0, 10.0], columns, 0.5);
+        merge.add(&[3], &[9.0, 1.0, 100.0], columns, 0.25);
+        assert_eq!(merge.keys, [7, 3]);
+        assert_eq!(merge.values, [1.0, 2.0, 5.5, 2.0, 2.0, 25.5]);
+    }
+
+    #[test]
+    fn stages_follow_each_other_for_every_item() {
+        struct Trace(Vec<u8>);
+        impl Trace {
+            fn step(&mut self, i: usize, from: u8) {
+                assert_eq!(self.0[i], from);
+                self.0[i] += 1;
+            }
+        }
+        impl Stages for Trace {
+            fn fetch_index(&mut self, i: usize) {
+                self.step(i, 0);
+            }
+            fn fetch_row(&mut self, i: usize) {
+                self.step(i, 1);
+            }
+            fn visit(&mut self, i: usize) {
+                self.step(i, 2);
+            }
+        }
+        for n in 0..100 {
+            let mut trace = Trace(vec![0; n]);
+            pipeline(n, &mut trace);
+            assert!(trace.0.iter().all(|count| *count == 3));
+        }
+    }
+}

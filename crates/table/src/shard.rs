@@ -1,0 +1,157 @@
+//! One independently locked part of a sparse table: its index and its rows.
+
+use crate::Error;
+use crate::admission::Admitter;
+use crate::hash::key_of;
+use crate::index::{Index, Place};
+use crate::row::Kind;
+use crate::slab::Slab;
+
+/// Rows and candidates of the keys whose hashes fall into this shard.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) index: Index,
+    /// Rows, or the short form of rows with two stages.
+    pub(crate) base: Slab,
+    /// Rows that have reached their second stage.
+    pub(crate) extended: Slab,
+    /// How many entries of the index are rows.
+    pub(crate) n_rows: usize,
+    /// How many of the rows are extended.
+    pub(crate) n_extended: usize,
+}
+
+/// What became of a key that was not a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admitted {
+    /// Another thread made it a row in the meantime.
+    Before,
+    /// It is a row now, and was unknown.
+    New,
+    /// It is a row now, and was a candidate.
+    Candidate,
+    /// It is a candidate.
+    Not,
+}
+
+impl Shard {
+    pub(crate) fn new(kind: &Kind, n_shards: usize, huge: bool) -> Result<Self, Error> {
+        Ok(Shard {
+            index: Index::new(n_shards, huge)?,
+            base: Slab::new(kind.base_len(), huge),
+            extended: Slab::new(kind.extended_len(), huge),
+            n_rows: 0,
+            n_extended: 0,
+        })
+    }
+
+    /// How many ids wait for admission.
+    pub(crate) fn n_candidates(&self) -> usize {
+        self.index.len() - self.n_rows
+    }
+
+    /// Bytes of memory taken.
+    pub(crate) fn bytes(&self) -> usize {
+        self.index.bytes() + self.base.bytes() + self.extended.bytes()
+    }
+
+    /// The floats of a row; none for what is no row.
+    #[inline(always)]
+    pub(crate) fn row(&self, place: Place) -> Option<&[f32]> {
+        let slot = place.slot()?;
+        Some(self.slab(place).row(slot))
+    }
+
+    /// The floats of a row, to be changed; none for what is no row.
+    #[inline(always)]
+    pub(crate) fn row_mut(&mut self, place: Place) -> Option<&mut [f32]> {
+        let slot = place.slot()?;
+        let slab =
+            if place.has(Place::EXTENDED) { &mut self.extended } else { &mut self.base };
+        Some(slab.row_mut(slot))
+    }
+
+    #[inline(always)]
+    pub(crate) fn slab(&self, place: Place) -> &Slab {
+        if place.has(Place::EXTENDED) { &self.extended } else { &self.base }
+    }
+
+    /// Counts appearances of a key that is not a row, and makes it one if that suffices.
+    pub(crate) fn admit(
+        &mut self,
+        kind: &Kind,
+        admitter: &Admitter,
+        hash: u64,
+        appearances: u32,
+        day: u32,
+    ) -> Result<Admitted, Error> {
+        let place = self.index.find(hash);
+        if place.slot().is_some() {
+            return Ok(Admitted::Before);
+        }
+        let before = place.appearances().unwrap_or(0);
+        let key = key_of(hash);
+        if !admitter.admits(key, before, appearances) {
+            let place = Place::candidate(before.saturating_add(appearances), day);
+            self.index.set(hash, place)?;
+            return Ok(Admitted::Not);
+        }
+        let slot = self.base.alloc()?;
+        kind.init_base(key, self.base.row_mut(slot));
+        self.index.set(hash, Place::row(slot, day, Place::CHANGED))?;
+        self.n_rows += 1;
+        Ok(if place == Place::EMPTY { Admitted::New } else { Admitted::Candidate })
+    }
+
+    /// Moves a row to its second stage.
+    pub(crate) fn extend(&mut self, kind: &Kind, hash: u64, place: Place) -> Result<(), Error> {
+        let Some(old) = place.slot() else { return Ok(()) };
+        let new = self.extended.alloc()?;
+        let row = self.extended.row_mut(new);
+        let (base, rest) = row.split_at_mut(self.base.stride());
+        base.copy_from_slice(self.base.row(old));
+        kind.init_extension(key_of(hash), rest);
+        self.base.free(old);
+        self.n_extended += 1;
+        self.index.set(hash, place.moved(new, Place::EXTENDED))
+    }
+
+    /// Writes a row or a candidate as it was exported, over whatever is there.
+    pub(crate) fn restore(
+        &mut self,
+        hash: u64,
+        place: Place,
+        words: Option<(bool, &[f32])>,
+    ) -> Result<(), Error> {
+        self.release(self.index.find(hash));
+        let Some((extended, words)) = words else { return self.index.set(hash, place) };
+        let (slab, flag) =
+            if extended { (&mut self.extended, Place::EXTENDED) } else { (&mut self.base, 0) };
+        let slot = slab.alloc()?;
+        slab.row_mut(slot).copy_from_slice(words);
+        self.n_rows += 1;
+        self.n_extended += usize::from(extended);
+        self.index.set(hash, place.moved(slot, flag))
+    }
+
+    /// Gives the slot of a row back; the index is the caller's business.
+    pub(crate) fn release(&mut self, place: Place) {
+        let Some(slot) = place.slot() else { return };
+        self.n_rows -= 1;
+        if place.has(Place::EXTENDED) {
+            self.n_extended -= 1;
+            self.extended.free(slot);
+        } else {
+            self.base.free(slot);
+        }
+    }
+
+    /// Forgets everything and gives the memory back.
+    pub(crate) fn clear(&mut self) -> Result<(), Error> {
+        self.index.clear()?;
+        self.base.clear();
+        self.extended.clear();
+        (self.n_rows, self.n_extended) = (0, 0);
+        Ok(())
+    }
+}

@@ -1,0 +1,394 @@
+//! The sparse table: keys go in and rows come out ([`SparseTable::pull`]), keys and gradients go in
+//! and rows change ([`SparseTable::push`]).
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::admission::Admitter;
+use crate::config::{Create, SparseConfig};
+use crate::error::check_len;
+use crate::group::{Columns, Groups, Item, Merge, Scratch, Work};
+use crate::index::DAY_MASK;
+use crate::row::Kind;
+use crate::shard::{Admitted, Shard};
+use crate::stats::Counters;
+use crate::{Error, TableId};
+
+/// Rows by id, in shards that several threads use at the same time.
+///
+/// Each method locks a shard once and for its own part of the request only: two requests never see
+/// half of each other's change of a row, but may interleave between shards.
+#[derive(Debug)]
+pub struct SparseTable {
+    pub(crate) config: SparseConfig,
+    pub(crate) kind: Kind,
+    pub(crate) admitter: Admitter,
+    pub(crate) day: AtomicU32,
+    pub(crate) shards: Vec<Cell>,
+}
+
+/// A shard, its lock, and counters that need no lock. Cells do not share cache lines.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Cell {
+    pub(crate) lock: RwLock<Shard>,
+    pub(crate) counters: Counters,
+}
+
+/// Why rows are pulled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PullMode<'a> {
+    /// To train on them: absent ids are created, or counted towards admission once per appearance.
+    Train,
+    /// As [`Train`](PullMode::Train) for keys without duplicates, with how often each one appeared.
+    TrainCounted(&'a [u32]),
+    /// To look at them: nothing is created or counted, absent ids give zeros.
+    Test,
+}
+
+/// What a pull found, in keys.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PullCounts {
+    /// Rows that were there.
+    pub hits: usize,
+    /// Rows that were created.
+    pub created: usize,
+    /// Keys that got zeros: padding, absent or not admitted. The second and later appearances of a
+    /// key that was created count as hits.
+    pub zeros: usize,
+}
+
+/// What a push did, in distinct keys.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PushCounts {
+    /// Rows that were updated, those created included.
+    pub updated: usize,
+    /// Rows that were created.
+    pub created: usize,
+    /// Keys that changed nothing: padding, absent or not admitted.
+    pub ignored: usize,
+}
+
+impl SparseTable {
+    /// An empty table.
+    ///
+    /// # Errors
+    /// [`Error::Config`] and [`Error::Rule`] for what cannot be honoured, [`Error::Memory`].
+    pub fn new(config: SparseConfig) -> Result<Self, Error> {
+        config.validate()?;
+        let kind = Kind::new(&config);
+        let cell = |_| {
+            let shard = Shard::new(&kind, config.n_shards, config.huge_pages)?;
+            Ok(Cell { lock: RwLock::new(shard), counters: Counters::default() })
+        };
+        let shards = (0..config.n_shards).map(cell).collect::<Result<_, Error>>()?;
+        let admitter = Admitter::new(config.admission.clone(), config.seed, config.table);
+        Ok(SparseTable { admitter, day: AtomicU32::new(0), shards, kind, config })
+    }
+
+    /// What the table was made from.
+    pub fn config(&self) -> &SparseConfig {
+        &self.config
+    }
+
+    /// Values per key in a pull.
+    pub fn pull_width(&self) -> usize {
+        self.kind.pull_width()
+    }
+
+    /// Values per key in a push.
+    pub fn push_width(&self) -> usize {
+        self.kind.push_columns().width
+    }
+
+    /// Reads the rows of `keys`, duplicates allowed, into `out`: [`pull_width`](Self::pull_width)
+    /// values per key.
+    ///
+    /// All appearances of an id in one request are counted before any of them is answered.
+    ///
+    /// # Errors
+    /// [`Error::Length`]; [`Error::Memory`] and [`Error::ShardFull`] when a row cannot be created
+    /// (rows of shards already visited stay created); [`Error::Poisoned`].
+    pub fn pull(
+        &self,
+        keys: &[u64],
+        out: &mut [f32],
+        mode: PullMode<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<PullCounts, Error> {
+        self.check_pull(keys, out, mode)?;
+        let Scratch { pull, work, .. } = scratch;
+        self.arrange_pull(keys, out, pull);
+        let mut counts = PullCounts::default();
+        for shard_idx in pull.visit_order(self.shards.len()) {
+            let items = pull.shard(shard_idx);
+            if items.is_empty() {
+                continue;
+            }
+            self.pull_rows(&*self.read(shard_idx)?, items, out, work);
+            let cell = &self.shards[shard_idx];
+            let mut created = 0;
+            if self.creates(mode) && !work.missing.is_empty() {
+                let shard = &mut *self.write(shard_idx)?;
+                created = self.create_missing(shard, cell, items, mode, work)?;
+                self.pull_missing(shard, items, out, work);
+            }
+            counts.note(&cell.counters, items.len(), created, work);
+        }
+        counts.zeros = keys.len() - counts.hits - counts.created;
+        Ok(counts)
+    }
+
+    /// Applies one step of the update rule to the row of each distinct key, with the sum of the
+    /// `values` of that key in order of appearance: [`push_width`](Self::push_width) values per key.
+    ///
+    /// `lr` is the learning rate of plain rows, and a factor of the configured learning rates of CTR
+    /// rows. Keys in rising order are known to be distinct; for others that is found out first.
+    ///
+    /// # Errors
+    /// As [`pull`](Self::pull).
+    pub fn push(
+        &self,
+        keys: &[u64],
+        values: &[f32],
+        lr: f32,
+        scratch: &mut Scratch,
+    ) -> Result<PushCounts, Error> {
+        let columns = self.check_push(keys, values)?;
+        let Scratch { push, merge, work, .. } = scratch;
+        let (keys, values) = distinct(keys, values, columns, merge);
+        self.push_arranged(keys, values, lr, push, work)
+    }
+
+    /// As [`push`](Self::push) for keys known to be distinct. Should they not be, each appearance
+    /// is a step of its own.
+    ///
+    /// # Errors
+    /// As [`pull`](Self::pull).
+    pub fn push_unique(
+        &self,
+        keys: &[u64],
+        values: &[f32],
+        lr: f32,
+        scratch: &mut Scratch,
+    ) -> Result<PushCounts, Error> {
+        self.check_push(keys, values)?;
+        self.push_arranged(keys, values, lr, &mut scratch.push, &mut scratch.work)
+    }
+
+    /// A [`push`](Self::push) and then a [`pull`](Self::pull) of the same or other keys, locking
+    /// each shard once for both.
+    ///
+    /// # Errors
+    /// As [`pull`](Self::pull).
+    pub fn push_pull(
+        &self,
+        push: (&[u64], &[f32]),
+        lr: f32,
+        pull: (&[u64], &mut [f32]),
+        mode: PullMode<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(PushCounts, PullCounts), Error> {
+        let ((push_keys, values), (pull_keys, out)) = (push, pull);
+        let columns = self.check_push(push_keys, values)?;
+        self.check_pull(pull_keys, out, mode)?;
+        let Scratch { push, pull, merge, work } = scratch;
+        let (push_keys, values) = distinct(push_keys, values, columns, merge);
+        push.arrange(push_keys, self.shards.len(), self.config.padding_idx);
+        self.arrange_pull(pull_keys, out, pull);
+        let (mut pushed, mut pulled) = (PushCounts::default(), PullCounts::default());
+        for shard_idx in push.visit_order(self.shards.len()) {
+            let (push, pull) = (push.shard(shard_idx), pull.shard(shard_idx));
+            if push.is_empty() && pull.is_empty() {
+                continue;
+            }
+            let cell = &self.shards[shard_idx];
+            let shard = &mut *self.write(shard_idx)?;
+            self.push_rows(shard, cell, push, values, lr, work, &mut pushed)?;
+            self.pull_rows(shard, pull, out, work);
+            let mut created = 0;
+            if self.creates(mode) && !work.missing.is_empty() {
+                created = self.create_missing(shard, cell, pull, mode, work)?;
+                self.pull_missing(shard, pull, out, work);
+            }
+            pulled.note(&cell.counters, pull.len(), created, work);
+        }
+        pushed.ignored = push_keys.len() - pushed.updated;
+        pulled.zeros = pull_keys.len() - pulled.hits - pulled.created;
+        Ok((pushed, pulled))
+    }
+
+    fn push_arranged(
+        &self,
+        keys: &[u64],
+        values: &[f32],
+        lr: f32,
+        groups: &mut Groups,
+        work: &mut Work,
+    ) -> Result<PushCounts, Error> {
+        groups.arrange(keys, self.shards.len(), self.config.padding_idx);
+        let mut counts = PushCounts::default();
+        for shard_idx in groups.visit_order(self.shards.len()) {
+            let items = groups.shard(shard_idx);
+            if !items.is_empty() {
+                let shard = &mut *self.write(shard_idx)?;
+                let cell = &self.shards[shard_idx];
+                self.push_rows(shard, cell, items, values, lr, work, &mut counts)?;
+            }
+        }
+        counts.ignored = keys.len() - counts.updated;
+        Ok(counts)
+    }
+
+    /// The part of a push that concerns one shard.
+    fn push_rows(
+        &self,
+        shard: &mut Shard,
+        cell: &Cell,
+        items: &[Item],
+        values: &[f32],
+        lr: f32,
+        work: &mut Work,
+        counts: &mut PushCounts,
+    ) -> Result<(), Error> {
+        let day = self.day();
+        if self.config.create == Create::OnPush {
+            work.start(items.len());
+            let absent = |i: &u32| shard.index.find(items[*i as usize].hash).slot().is_none();
+            work.missing.extend((0..items.len() as u32).filter(absent));
+            counts.created += self.create_missing(shard, cell, items, PullMode::Train, work)?;
+        }
+        let updated = match &self.kind {
+            Kind::Plain(plain) => plain.push(shard, items, values, lr, day, work),
+            Kind::Ctr(ctr) => ctr.push(&self.kind, shard, items, values, lr, day, work)?,
+        };
+        cell.counters.pushed(items.len(), updated);
+        counts.updated += updated;
+        Ok(())
+    }
+
+    /// The part of a pull that concerns one shard and existing rows.
+    fn pull_rows(&self, shard: &Shard, items: &[Item], out: &mut [f32], work: &mut Work) {
+        match &self.kind {
+            Kind::Plain(plain) => plain.pull(shard, items, out, work),
+            Kind::Ctr(ctr) => ctr.pull(shard, items, out, work),
+        }
+    }
+
+    /// Creates or counts the missing items of one shard. Gives how many rows were created.
+    fn create_missing(
+        &self,
+        shard: &mut Shard,
+        cell: &Cell,
+        items: &[Item],
+        mode: PullMode<'_>,
+        work: &Work,
+    ) -> Result<usize, Error> {
+        let (mut created, mut admitted) = (0, 0);
+        for &i in &work.missing {
+            let Item { hash, pos } = items[i as usize];
+            let appearances = match mode {
+                PullMode::TrainCounted(counts) => counts[pos as usize],
+                _ => 1,
+            };
+            match shard.admit(&self.kind, &self.admitter, hash, appearances, self.day())? {
+                Admitted::New => created += 1,
+                Admitted::Candidate => (created, admitted) = (created + 1, admitted + 1),
+                Admitted::Before | Admitted::Not => {}
+            }
+        }
+        cell.counters.created(created, admitted);
+        Ok(created)
+    }
+
+    /// Reads items that were missing before, and notes those that still are.
+    fn pull_missing(&self, shard: &Shard, items: &[Item], out: &mut [f32], work: &mut Work) {
+        let width = self.pull_width();
+        let mut one = Work::default();
+        work.missing.retain(|&i| {
+            let item = items[i as usize];
+            let at = item.pos as usize * width;
+            let alone = Item { pos: 0, ..item };
+            self.pull_rows(shard, &[alone], &mut out[at..at + width], &mut one);
+            !one.missing.is_empty()
+        });
+    }
+
+    /// Arranges the keys of a pull. Padding is in no group and gets its zeros here.
+    fn arrange_pull(&self, keys: &[u64], out: &mut [f32], groups: &mut Groups) {
+        groups.arrange(keys, self.shards.len(), self.config.padding_idx);
+        if let Some(padding) = self.config.padding_idx {
+            for (key, out) in keys.iter().zip(out.chunks_exact_mut(self.pull_width())) {
+                if *key == padding {
+                    out.fill(0.0);
+                }
+            }
+        }
+    }
+
+    fn creates(&self, mode: PullMode<'_>) -> bool {
+        mode != PullMode::Test && self.config.create == Create::OnPull
+    }
+
+    fn check_pull(&self, keys: &[u64], out: &[f32], mode: PullMode<'_>) -> Result<(), Error> {
+        let table = self.config.table;
+        if let PullMode::TrainCounted(counts) = mode {
+            check_len(table, "counts of a pull", counts.len(), keys.len())?;
+        }
+        check_len(table, "output of a pull", out.len(), keys.len() * self.pull_width())
+    }
+
+    pub(crate) fn check_push(&self, keys: &[u64], values: &[f32]) -> Result<Columns, Error> {
+        let columns = self.kind.push_columns();
+        let expected = keys.len() * columns.width;
+        check_len(self.config.table, "values of a push", values.len(), expected)?;
+        Ok(columns)
+    }
+
+    /// The current day; see [`end_day`](Self::end_day).
+    pub fn day(&self) -> u32 {
+        self.day.load(Ordering::Relaxed)
+    }
+
+    /// Sets the current day, which counts modulo 2^24. Rows remember the day of their last push.
+    pub fn set_day(&self, day: u32) {
+        self.day.store(day & DAY_MASK, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self, shard: usize) -> Result<RwLockReadGuard<'_, Shard>, Error> {
+        self.shards[shard].lock.read().map_err(|_| poisoned(self.config.table, shard))
+    }
+
+    pub(crate) fn write(&self, shard: usize) -> Result<RwLockWriteGuard<'_, Shard>, Error> {
+        self.shards[shard].lock.write().map_err(|_| poisoned(self.config.table, shard))
+    }
+}
+
+pub(crate) fn poisoned(table: TableId, shard: usize) -> Error {
+    Error::Poisoned { table, shard }
+}
+
+impl PullCounts {
+    fn note(&mut self, counters: &Counters, n: usize, created: usize, work: &Work) {
+        // What is missing still got zeros; of the rest, `created` keys were new.
+        let hits = n - work.missing.len() - created;
+        self.hits += hits;
+        self.created += created;
+        counters.pulled(n, hits);
+    }
+}
+
+/// The same push with every key once.
+fn distinct<'a>(
+    keys: &'a [u64],
+    values: &'a [f32],
+    columns: Columns,
+    merge: &'a mut Merge,
+) -> (&'a [u64], &'a [f32]) {
+    if keys.is_sorted_by(|a, b| a < b) {
+        return (keys, values);
+    }
+    merge.start(keys.len());
+    merge.add(keys, values, columns, 1.0);
+    if merge.keys.len() == keys.len() { (keys, values) } else { (&merge.keys, &merge.values) }
+}
