@@ -4,7 +4,7 @@
 use regatta_ir::{Act, Builder, Initializer, Op, ParamAttr};
 
 use super::layers::{
-    auc_head, check_repeated, click_inputs, click_keys, click_schema, click_table, join, key,
+    auc_head, check_repeated, class_loss, click_inputs, click_keys, click_schema, click_table, join, key,
     relu_layers, scaled_fc,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
@@ -67,7 +67,6 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let joined = b.concat(&[&bottom, &pairs], 1)?;
     let hidden = relu_layers(b, &joined, top_sizes)?;
     let logits = scaled_fc(b, &hidden, 2, Act::None)?;
-    let (cost, predict) = b.softmax_with_cross_entropy(&logits, &inputs.label)?;
-    let loss = b.mean(&cost)?;
+    let (loss, predict) = class_loss(b, &logits, &inputs.label)?;
     Ok(Net::new(loss, vec![auc_head("auc", predict, inputs.label)]))
 }

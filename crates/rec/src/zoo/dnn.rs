@@ -3,7 +3,7 @@
 use regatta_ir::{Act, Builder, Initializer, ParamAttr};
 
 use super::layers::{
-    CLICK_KEYS, auc_head, click_inputs, click_schema, click_table, flat_embedding, join, key,
+    CLICK_KEYS, auc_head, class_loss, click_inputs, click_schema, click_table, flat_embedding, join, key,
     relu_layers, scaled_fc,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
@@ -36,7 +36,6 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let joined = b.concat(&[&flat, &inputs.dense], 1)?;
     let hidden = relu_layers(b, &joined, h.ints("fc_sizes"))?;
     let logits = scaled_fc(b, &hidden, 2, Act::None)?;
-    let (cost, predict) = b.softmax_with_cross_entropy(&logits, &inputs.label)?;
-    let loss = b.mean(&cost)?;
+    let (loss, predict) = class_loss(b, &logits, &inputs.label)?;
     Ok(Net::new(loss, vec![auc_head("auc", predict, inputs.label)]))
 }

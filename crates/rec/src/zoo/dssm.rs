@@ -8,7 +8,7 @@ use regatta_data::{Schema, Slot};
 use regatta_ir::{Act, Builder, Embedding, ParamAttr, Var};
 use regatta_tensor::DType;
 
-use super::layers::{act, key};
+use super::layers::{act, class_loss, key};
 use super::{Evaluation, Head, Metric, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
@@ -56,8 +56,7 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     // The right document is always the first.
     let first = b.scale(&cosines[0], 0.0, 0.0)?;
     let first = b.cast(&first, DType::I64)?;
-    let (cost, predict) = b.softmax_with_cross_entropy(&scores, &first)?;
-    let loss = b.mean(&cost)?;
+    let (loss, predict) = class_loss(b, &scores, &first)?;
     let head = Head { metric: "acc", kind: Metric::Accuracy, predict, label: first };
     Ok(Net::new(loss, vec![head]))
 }

@@ -7,7 +7,7 @@ use regatta_ir::{Act, Builder, Initializer, ParamAttr, Var};
 use regatta_tensor::DType;
 
 use super::layers::{
-    CLICK_KEYS, auc_head, click_table, flat_embedding, id_inputs, key, scaled_fc,
+    CLICK_KEYS, auc_head, class_loss, click_table, flat_embedding, id_inputs, key, scaled_fc,
 };
 use super::{Evaluation, Head, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -70,8 +70,8 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
         let mixed = b.reduce_sum(&weighted, &[1], false)?;
         let tower = scaled_fc(b, &mixed, h.size("tower_size")?, Act::Relu)?;
         let logits = scaled_fc(b, &tower, 2, Act::None)?;
-        let (cost, predict) = b.softmax_with_cross_entropy(&logits, &label)?;
-        losses.push(b.mean(&cost)?);
+        let (loss, predict) = class_loss(b, &logits, &label)?;
+        losses.push(loss);
         heads.push(auc_head(metric, predict, label));
     }
     let loss = b.sum(&losses.iter().collect::<Vec<_>>())?;

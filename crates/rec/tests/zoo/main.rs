@@ -1,0 +1,8 @@
+//! Every model of the zoo: its programs are sound, it learns on synthetic data, and the document
+//! tells of it.
+
+mod cases;
+mod evaluate;
+mod learning;
+mod programs;
+mod train;

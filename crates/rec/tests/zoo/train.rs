@@ -1,0 +1,72 @@
+//! The shortest way from a model and a source to losses.
+
+use regatta_data::{Batch, DataLoader, Dataset, LoaderOptions, Source};
+use regatta_exec::{Executor, Options, Scope, run_startup};
+use regatta_ir::Programs;
+use regatta_passes::{Backward, Clip, Optimizer, minimize};
+use regatta_rec::Hyper;
+use regatta_rec::zoo::Net;
+use regatta_tensor::Value;
+
+use crate::cases::Case;
+
+/// A model with the programs that train it.
+pub(crate) struct Trainer {
+    pub(crate) net: Net,
+    /// Before gradients and updates.
+    pub(crate) forward: Programs,
+    /// With them.
+    pub(crate) programs: Programs,
+    pub(crate) scope: Scope,
+    executor: Executor,
+}
+
+impl Trainer {
+    pub(crate) fn new(case: &Case, threads: usize) -> Trainer {
+        Trainer::with_hyper(case, &case.hyper(), threads)
+    }
+
+    pub(crate) fn with_hyper(case: &Case, hyper: &Hyper, threads: usize) -> Trainer {
+        let mut b = regatta_ops::builder(7);
+        let net = (case.zoo_model().build)(hyper, &mut b).unwrap();
+        let forward = b.finish();
+        let mut optimizer = Optimizer::new(case.rule, case.learning_rate);
+        optimizer.clip = net.clip_norm.map(Clip::Norm);
+        let all = Backward::default();
+        let programs = minimize(&forward, net.loss.name(), &optimizer, &all).unwrap().programs;
+        let mut scope = Scope::new();
+        run_startup(&programs.startup, &mut scope).unwrap();
+        let options = Options { threads, ..Options::default() };
+        let executor = Executor::new(programs.main.clone(), options).unwrap();
+        Trainer { net, forward, programs, scope, executor }
+    }
+
+    /// One step; the loss before it.
+    pub(crate) fn step(&mut self, batch: &Batch) -> f32 {
+        let feeds: Vec<(&str, &Value)> = batch.iter().collect();
+        self.executor.run(&mut self.scope, &feeds, &[self.net.loss.name()]).unwrap()[0].f32()[0]
+    }
+
+    /// Passes over the training data; the loss of every step.
+    pub(crate) fn train(&mut self, case: &Case) -> Vec<f32> {
+        let mut losses = Vec::new();
+        for epoch in 0..case.epochs {
+            for_each_batch(&case.train_url(), case.batch, epoch, |batch| {
+                losses.push(self.step(batch));
+            });
+        }
+        losses
+    }
+}
+
+/// Reads a synthetic source once, in a shuffled order except for tests.
+pub(crate) fn for_each_batch(url: &str, size: usize, pass: u64, mut f: impl FnMut(&Batch)) {
+    let mut options = LoaderOptions::new(size);
+    options.shuffle_buffer = if url.contains("first=") { 0 } else { 4096 };
+    let loader = DataLoader::new(Source::synthetic(url).unwrap(), options).unwrap();
+    let mut batches = loader.pass(pass).unwrap();
+    while let Some(batch) = batches.next().unwrap() {
+        f(&batch);
+        batches.recycle(batch);
+    }
+}
