@@ -7,7 +7,7 @@ use regatta_passes::Parts;
 use regatta_tensor::{DType, RowIndex, RowSparse, Tensor, Value};
 
 use crate::plan::{Import, Part, Plan, loc_dtype, type_of};
-use crate::segment::{Range, ScopePtr, Segment};
+use crate::segment::{Range, RoleTimes, ScopePtr, Segment};
 use crate::{Error, Scope};
 
 /// How a program is run.
@@ -44,6 +44,8 @@ pub struct Executor {
     pool: Option<rayon::ThreadPool>,
     index: RowIndex,
     step: u64,
+    /// Of plans that were given up.
+    past_times: RoleTimes,
     last_plan: Option<usize>,
 }
 
@@ -82,7 +84,8 @@ impl Executor {
             None
         };
         let (plans, index) = (Vec::new(), RowIndex::default());
-        Ok(Executor { program, options, plans, pool, index, step: 0, last_plan: None })
+        let past_times = RoleTimes::default();
+        Ok(Executor { program, options, plans, pool, index, step: 0, last_plan: None, past_times })
     }
 
     /// The program.
@@ -151,6 +154,12 @@ impl Executor {
         plan.rest.rows_at(*plan.fetch_locs.get(i)?)
     }
 
+    /// Time that the steps of this executor have taken so far. Where threads share a batch, the time
+    /// of one of them counts.
+    pub fn times(&self) -> RoleTimes {
+        self.plans.iter().fold(self.past_times, |sum, plan| sum + plan_times(plan))
+    }
+
     /// Bytes of temporaries of the last plan made.
     pub fn memory(&self) -> Option<MemoryUse> {
         self.plans.last().map(|plan| MemoryUse {
@@ -167,11 +176,18 @@ impl Executor {
         // Batches of ever new sizes must not fill the memory with plans.
         const MAX_PLANS: usize = 16;
         if self.plans.len() == MAX_PLANS {
-            self.plans.remove(0);
+            let old = self.plans.remove(0);
+            self.past_times = self.past_times + plan_times(&old);
         }
         self.plans.push(plan);
         Ok(self.plans.len() - 1)
     }
+}
+
+/// Time of the steps that a plan has run.
+fn plan_times(plan: &Plan) -> RoleTimes {
+    let parts = plan.parts.first().map(|part| part.segment.times).unwrap_or_default();
+    parts + plan.rest.times
 }
 
 /// Whether a plan was made for these inputs and fetches. Allocates nothing.

@@ -33,3 +33,4 @@ mod segment;
 pub use error::Error;
 pub use executor::{Executor, MemoryUse, Options, run_startup};
 pub use scope::Scope;
+pub use segment::RoleTimes;

@@ -529,6 +529,7 @@ fn plan_op(
         .collect();
     Ok(PlannedOp {
         kind: op.kind.clone(),
+        role: op.role,
         kernel,
         in_locs,
         out_locs: op.output_vars().map(|v| locs[v]).collect(),

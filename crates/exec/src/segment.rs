@@ -1,7 +1,9 @@
 //! Kernels in order over placed memory: the loop that every step goes through.
 #![expect(unsafe_code, reason = "turns placed memory into the slices that kernels see")]
 
-use regatta_ir::{Layout, VarType};
+use std::time::{Duration, Instant};
+
+use regatta_ir::{Layout, Role, VarType};
 use regatta_ops::{Buf, Io, Kernel, StepCtx};
 use regatta_tensor::{DType, Data, RowSparse, Tensor, Value};
 
@@ -26,6 +28,7 @@ pub(crate) enum Loc {
 /// An op ready to run.
 pub(crate) struct PlannedOp {
     pub(crate) kind: String,
+    pub(crate) role: Role,
     pub(crate) kernel: Kernel,
     pub(crate) in_locs: Vec<Loc>,
     pub(crate) out_locs: Vec<Loc>,
@@ -46,6 +49,41 @@ pub(crate) struct Segment {
     persist_at: Vec<usize>,
     scope_version: u64,
     ctx: StepCtx,
+    /// Time of all runs so far, by role.
+    pub(crate) times: RoleTimes,
+}
+
+/// Time that steps have taken, by the role of their ops.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RoleTimes {
+    /// Prediction and loss.
+    pub forward: Duration,
+    /// Gradients.
+    pub backward: Duration,
+    /// Clipping, penalties, schedules and updates.
+    pub optimize: Duration,
+}
+
+impl std::ops::Add for RoleTimes {
+    type Output = RoleTimes;
+
+    fn add(self, other: RoleTimes) -> RoleTimes {
+        RoleTimes {
+            forward: self.forward + other.forward,
+            backward: self.backward + other.backward,
+            optimize: self.optimize + other.optimize,
+        }
+    }
+}
+
+impl RoleTimes {
+    fn count(&mut self, role: Role, time: Duration) {
+        *match role {
+            Role::Forward => &mut self.forward,
+            Role::Backward => &mut self.backward,
+            Role::Optimize => &mut self.optimize,
+        } += time;
+    }
 }
 
 // SAFETY: the raw pointers in `ops` are written at the start of each run from memory that outlives
@@ -94,6 +132,7 @@ impl Segment {
             persist_at: Vec::new(),
             scope_version: 0,
             ctx: StepCtx::default(),
+            times: RoleTimes::default(),
         }
     }
 
@@ -138,7 +177,14 @@ impl Segment {
         self.ctx.rows = range.rows;
         self.ctx.total_rows = range.total;
         self.bind(persist, feeds, range);
+        // Ops of one role follow each other, so the clock is read a few times per run, not per op.
+        let mut timed = (Role::Forward, Instant::now());
         for op in &mut self.ops {
+            if op.role != timed.0 {
+                let now = Instant::now();
+                self.times.count(timed.0, now - timed.1);
+                timed = (op.role, now);
+            }
             // SAFETY: `bind` has just pointed every buffer at live memory of the right type and
             // length. The plan gives variables that live at the same time separate memory, and an
             // input that is also an output is `Absent` among the inputs.
@@ -153,6 +199,7 @@ impl Segment {
                 check_finite(op, step)?;
             }
         }
+        self.times.count(timed.0, timed.1.elapsed());
         Ok(())
     }
 
