@@ -83,10 +83,8 @@ fn init_piece(
 ) -> Result<(), Error> {
     let ops = &from.block().ops;
     let init = ops.iter().find(|op| op.output_vars().any(|v| v == piece.param));
-    let init = init.ok_or_else(|| Error::UnknownVar {
-        op: "split_server".into(),
-        var: piece.param.clone(),
-    })?;
+    let init = init
+        .ok_or_else(|| Error::UnknownVar { op: "split_server".into(), var: piece.param.clone() })?;
     let block = to.block_mut();
     let n = shape.iter().product::<usize>() as i64;
     if !block.vars.contains_key(&piece.param) {

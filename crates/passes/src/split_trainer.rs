@@ -5,7 +5,7 @@ use regatta_ops::{schedule_of, update_rule};
 use regatta_optim::{Rule, Schedule};
 
 use crate::updates::LEARNING_RATE;
-use crate::{checked, refused, refuse_buffers};
+use crate::{checked, refuse_buffers, refused};
 
 /// A parameter that servers hold whole rows of, by id.
 #[derive(Debug, Clone, PartialEq)]
@@ -176,7 +176,8 @@ fn pull_table(block: &mut regatta_ir::Block, table: &TableSpec) -> Result<(), Er
             op.rename_input(var, &local_name(var, name));
         }
     }
-    let mut local = VarDef::new(&pulled, block.var(name, "split_trainer")?.ty.clone(), Origin::Temp);
+    let mut local =
+        VarDef::new(&pulled, block.var(name, "split_trainer")?.ty.clone(), Origin::Temp);
     local.ty.shape[0] = -2;
     block.declare(local)?;
     for var in &ids {

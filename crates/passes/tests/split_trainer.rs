@@ -135,11 +135,8 @@ fn a_program_without_updates_is_refused() {
 fn a_server_holds_pieces_and_tables() {
     let programs = click_model(&adagrad(), None);
     let split = split_trainer(&programs).unwrap();
-    let pieces = [ServerPiece {
-        name: "fc_0.w_0.block1".into(),
-        param: "fc_0.w_0".into(),
-        range: 5..8,
-    }];
+    let pieces =
+        [ServerPiece { name: "fc_0.w_0.block1".into(), param: "fc_0.w_0".into(), range: 5..8 }];
     let server = split_server(&split, &programs.startup, &pieces).unwrap();
     expect![[r#"
         program pserver
