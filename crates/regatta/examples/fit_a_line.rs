@@ -1,6 +1,6 @@
 //! Linear regression: build a program, train it, save it, load it, predict.
 //!
-//! Type `cargo run --example fit_a_line`. You will see the cost fall from about 670 to below 10, the
+//! Type `cargo run --example fit_a_line`. You will see the cost fall from about 1100 to below 10, the
 //! weights that were found beside the true ones, and two predictions of the saved model.
 
 use regatta::prelude::*;

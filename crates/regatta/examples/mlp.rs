@@ -1,7 +1,7 @@
 //! A classifier with two hidden layers, as in Paddle's Fleet guide.
 //!
 //! Type `cargo run --release --example mlp`. You will see the cost of every hundredth of 1001 steps
-//! fall from 0.7 to about 0.1, and the share of right answers on examples that no step has seen.
+//! fall from 0.7 to below 0.1, and the share of right answers on examples that no step has seen.
 
 use regatta::prelude::*;
 

@@ -103,7 +103,8 @@ fn bad_tables_are_named_and_leave_nothing() {
     assert!(code == 2 && err.contains("bad.data:1: expected 14 numbers"), "{err}");
     let (code, _, err) = regatta(dir.path(), &["fit-a-line", "--data", "none.data"]);
     assert_eq!(code, 2);
-    assert!(err.starts_with("error: cannot read none.data: No such file"), "{err}");
+    let expected = "error: cannot read none.data: No such file or directory (os error 2)\n";
+    assert_eq!(err, expected, "the reason is said once");
     let (code, _, err) = regatta(dir.path(), &["fit-a-line", "--data", "."]);
     assert!(code == 2 && err.starts_with("error: cannot read .: "), "{err}");
 }

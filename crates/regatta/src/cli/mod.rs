@@ -47,7 +47,7 @@ pub(crate) fn main() -> ExitCode {
         // Whoever read our lines has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {error}");
             ExitCode::from(2)
         }
     }
