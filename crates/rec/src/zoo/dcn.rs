@@ -1,6 +1,6 @@
 //! `dcn`: layers that multiply the features with themselves ("cross"), beside a deep network.
 
-use regatta_ir::{Act, Builder, Embedding, Fc, Initializer, ParamAttr, Regularizer, Var};
+use regatta_ir::{Act, Builder, Fc, Initializer, ParamAttr, Regularizer, Var};
 
 use super::layers::{
     CLICK_KEYS, click_inputs, click_net, click_schema, click_table, flat_embedding, join, key,
@@ -10,7 +10,7 @@ use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
 
-const KEYS: [HyperKey; 11] = join(
+const KEYS: [HyperKey; 10] = join(
     CLICK_KEYS,
     [
         key("fc_sizes", HyperDefault::Ints(&[512, 256, 128]), "widths of the deep part"),
@@ -18,7 +18,6 @@ const KEYS: [HyperKey; 11] = join(
         key("l2_reg_cross", HyperDefault::Float(5e-5), "L2 penalty on weights of cross layers"),
         key("dnn_use_bn", HyperDefault::Bool(false), "normalise the deep part over the batch"),
         key("clip_by_norm", HyperDefault::Float(100.0), "largest norm of a gradient; 0 for any"),
-        key("is_sparse", HyperDefault::Bool(true), "update only the rows of a batch"),
     ],
 );
 
@@ -27,7 +26,7 @@ pub(super) static MODEL: Model = Model {
     group: "rank",
     summary: "cross layers (products of features) beside a deep network",
     keys: &KEYS,
-    ignored_keys: &["distributed_embedding"],
+    ignored_keys: &[],
     optimizer: OptimizerDefault::adam(0.0001),
     schema: click_schema,
     build,
@@ -39,7 +38,6 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let init = Initializer::Uniform { low: -1.0, high: 1.0 };
     let attr = ParamAttr::with_init(init).named("SparseFeatFactors");
     let table = click_table(h, h.size("sparse_feature_dim")?, attr)?;
-    let table = Embedding { sparse: h.bool("is_sparse"), ..table };
     let flat = flat_embedding(b, &inputs.sparse, &table)?;
     let features = b.concat(&[&flat, &inputs.dense], 1)?;
 

@@ -31,7 +31,7 @@ pub(super) static MODEL: Model = Model {
     group: "rank",
     summary: "cross layers with a matrix or a mixture of low-rank experts, and a deep network",
     keys: &KEYS,
-    ignored_keys: &["distributed_embedding"],
+    ignored_keys: &[],
     optimizer: OptimizerDefault::adam(0.001),
     schema: click_schema,
     build,

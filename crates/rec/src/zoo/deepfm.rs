@@ -20,7 +20,7 @@ pub(super) static MODEL: Model = Model {
     group: "rank",
     summary: "a factorization machine and a deep network over the same embeddings",
     keys: &KEYS,
-    ignored_keys: &["distributed_embedding"],
+    ignored_keys: &[],
     optimizer: OptimizerDefault::adam(0.001),
     schema: click_schema,
     build,

@@ -12,12 +12,11 @@ use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
 
-const KEYS: [HyperKey; 7] = [
+const KEYS: [HyperKey; 6] = [
     key("item_emb_size", HyperDefault::Int(64), "floats per item"),
     key("cat_emb_size", HyperDefault::Int(64), "floats per category"),
     key("item_count", HyperDefault::Int(63_001), "rows of the table of items"),
     key("cat_count", HyperDefault::Int(801), "rows of the table of categories"),
-    key("is_sparse", HyperDefault::Bool(true), "update only the rows of a batch"),
     key("act", HyperDefault::Str("sigmoid"), "activation of the hidden layers"),
     key("max_len", HyperDefault::Int(100), "items of a history that are kept, the last ones"),
 ];
@@ -33,7 +32,7 @@ pub(super) static MODEL: Model = Model {
     group: "rank",
     summary: "attention of the target item over the user's history",
     keys: &KEYS,
-    ignored_keys: &["use_DataLoader", "distributed_embedding"],
+    ignored_keys: &["use_DataLoader"],
     optimizer: OptimizerDefault::sgd(0.85),
     schema,
     build,
@@ -62,8 +61,7 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
 
     let table = |name: &str, rows: &str, dim: i64| -> Result<Embedding, Error> {
         let table = ParamAttr::with_init(Initializer::Xavier { uniform: true }).named(name);
-        let (sparse, padding_idx) = (h.bool("is_sparse"), Some(0));
-        Ok(Embedding { table, sparse, padding_idx, ..Embedding::new(h.size(rows)?, dim) })
+        Ok(Embedding { table, padding_idx: Some(0), ..Embedding::new(h.size(rows)?, dim) })
     };
     // Both tables for history and target at once: `[batch, max_len + 1, dim]`, the target last.
     let item_table = table("item_emb", "item_count", h.size("item_emb_size")?)?;

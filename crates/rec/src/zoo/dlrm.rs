@@ -33,7 +33,7 @@ pub(super) static MODEL: Model = Model {
     group: "rank",
     summary: "products of embeddings in pairs between a bottom and a top network",
     keys: &KEYS,
-    ignored_keys: &["distributed_embedding"],
+    ignored_keys: &[],
     optimizer: OptimizerDefault::sgd(0.1),
     schema: click_schema,
     build,

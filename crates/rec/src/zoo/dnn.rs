@@ -20,7 +20,7 @@ pub(super) static MODEL: Model = Model {
     group: "rank",
     summary: "embeddings and dense features through fully connected layers",
     keys: &KEYS,
-    ignored_keys: &["distributed_embedding"],
+    ignored_keys: &[],
     optimizer: OptimizerDefault::adam(0.001),
     schema: click_schema,
     build,

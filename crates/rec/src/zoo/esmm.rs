@@ -28,7 +28,7 @@ pub(super) static MODEL: Model = Model {
     group: "multitask",
     summary: "clicks, and conversions as click times conversion after a click",
     keys: &KEYS,
-    ignored_keys: &["max_len", "distributed_embedding"],
+    ignored_keys: &["max_len"],
     optimizer: OptimizerDefault::adam(0.001),
     schema,
     build,

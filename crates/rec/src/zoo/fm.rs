@@ -12,7 +12,7 @@ pub(super) static MODEL: Model = Model {
     group: "rank",
     summary: "factorization machine: weights of features and products of their vectors",
     keys: &CLICK_KEYS,
-    ignored_keys: &["distributed_embedding"],
+    ignored_keys: &[],
     optimizer: OptimizerDefault::adam(0.001),
     schema: click_schema,
     build,

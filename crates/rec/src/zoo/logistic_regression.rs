@@ -1,6 +1,6 @@
 //! `logistic_regression`: one weight for every id and every dense feature.
 
-use regatta_ir::{Builder, Embedding, Fc, Initializer, ParamAttr, Regularizer};
+use regatta_ir::{Builder, Embedding, Fc, Initializer, ParamAttr};
 
 use super::layers::{
     check_repeated, click_inputs, click_keys, click_net, click_schema, click_table, join, key,
@@ -11,13 +11,10 @@ use crate::{Error, Hyper, HyperKey};
 
 const CLICK: [HyperKey; 5] = click_keys(1_086_460, 1);
 
-const KEYS: [HyperKey; 6] = join(
+const KEYS: [HyperKey; 5] = join(
     // Without `sparse_feature_dim`: it is 1.
     [CLICK[0], CLICK[1], CLICK[3], CLICK[4]],
-    [
-        key("num_field", HyperDefault::Int(0), "features in all; follows from the other keys"),
-        key("reg", HyperDefault::Float(0.001), "L2 penalty on all weights"),
-    ],
+    [key("num_field", HyperDefault::Int(0), "features in all; follows from the other keys")],
 );
 
 pub(super) static MODEL: Model = Model {
@@ -25,7 +22,7 @@ pub(super) static MODEL: Model = Model {
     group: "rank",
     summary: "one weight per feature",
     keys: &KEYS,
-    ignored_keys: &["sparse_feature_dim", "distributed_embedding"],
+    ignored_keys: &["sparse_feature_dim"],
     optimizer: OptimizerDefault::adam(0.001),
     schema: click_schema,
     build,
@@ -36,8 +33,7 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let inputs = click_inputs(h, b)?;
     let width = h.size("dense_input_dim")?;
     check_repeated(h, "num_field", inputs.sparse.len() as i64 + width)?;
-    let mut attr = ParamAttr::with_init(Initializer::TruncatedNormal { mean: 0.0, std: 0.1 });
-    attr.info.regularizer = Some(Regularizer::L2(h.float("reg")));
+    let attr = ParamAttr::with_init(Initializer::TruncatedNormal { mean: 0.0, std: 0.1 });
 
     let table = click_table(h, 1, attr.clone().named("SparseFeatWeights"))?;
     let table = Embedding { padding_idx: Some(0), ..table };

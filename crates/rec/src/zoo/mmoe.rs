@@ -33,7 +33,7 @@ pub(super) static MODEL: Model = Model {
     group: "multitask",
     summary: "two tasks over shared experts, mixed by a gate of each task",
     keys: &KEYS,
-    ignored_keys: &["distributed_embedding"],
+    ignored_keys: &[],
     optimizer: OptimizerDefault::adam(0.001),
     schema,
     build,

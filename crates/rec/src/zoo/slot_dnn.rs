@@ -26,7 +26,7 @@ pub(super) static MODEL: Model = Model {
     group: "rank",
     summary: "many multi-valued slots, summed per slot, through fully connected layers",
     keys: &KEYS,
-    ignored_keys: &["distributed_embedding"],
+    ignored_keys: &[],
     optimizer: OptimizerDefault::adam(0.001),
     schema,
     build,

@@ -20,7 +20,7 @@ pub(super) static MODEL: Model = Model {
     group: "rank",
     summary: "a linear part over dense features beside a deep part over all features",
     keys: &KEYS,
-    ignored_keys: &["distributed_embedding"],
+    ignored_keys: &[],
     optimizer: OptimizerDefault::adam(0.001),
     schema: click_schema,
     build,

@@ -23,7 +23,7 @@ pub(super) static MODEL: Model = Model {
     group: "recall",
     summary: "skip-gram word vectors with negative sampling",
     keys: &KEYS,
-    ignored_keys: &["distributed_embedding"],
+    ignored_keys: &[],
     optimizer: OptimizerDefault::sgd(1.0),
     schema,
     build,

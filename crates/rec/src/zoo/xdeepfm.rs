@@ -24,7 +24,7 @@ pub(super) static MODEL: Model = Model {
     group: "rank",
     summary: "linear part, compressed interaction network and deep network",
     keys: &KEYS,
-    ignored_keys: &["fc_sizes", "distributed_embedding"],
+    ignored_keys: &["fc_sizes"],
     optimizer: OptimizerDefault::adam(0.001),
     schema: click_schema,
     build,

@@ -5,26 +5,25 @@ use regatta_exec::{Executor, Options};
 use regatta_ir::Origin;
 use regatta_ops::metrics::{accuracy, exact_auc, rmse};
 use regatta_passes::prune;
-use regatta_rec::zoo::{Evaluation, Head, Metric};
+use regatta_rec::zoo::{Evaluation, Head, Metric, Model};
 use regatta_tensor::{Tensor, Value};
 
-use crate::cases::Case;
 use crate::train::{Trainer, for_each_batch};
 
 /// Names and values of all metrics.
-pub(crate) fn evaluate(case: &Case, trainer: &mut Trainer) -> Vec<(&'static str, f64)> {
-    match case.zoo_model().evaluation {
+pub(crate) fn evaluate(model: &Model, url: &str, t: &mut Trainer) -> Vec<(&'static str, f64)> {
+    match model.evaluation {
         Evaluation::Heads => {
-            let heads = 0..trainer.net.heads.len();
-            heads.map(|i| (trainer.net.heads[i].metric, head_metric(case, trainer, i))).collect()
+            let heads = 0..t.net.heads.len();
+            heads.map(|i| (t.net.heads[i].metric, head_metric(url, t, i))).collect()
         }
-        Evaluation::Ranking { k } => vec![("hit rate", hit_rate(case, trainer, k))],
-        Evaluation::Analogy => vec![("analogies", analogies(case, trainer))],
+        Evaluation::Ranking { k } => vec![("hit rate", hit_rate(url, t, k))],
+        Evaluation::Analogy => vec![("analogies", analogies(url, t))],
     }
 }
 
 /// Predictions and labels of all test examples, by the pruned program.
-fn predictions(case: &Case, trainer: &mut Trainer, head: usize) -> (Vec<f32>, usize, Labels) {
+fn predictions(url: &str, trainer: &mut Trainer, head: usize) -> (Vec<f32>, usize, Labels) {
     let Head { predict, label, .. } = &trainer.net.heads[head];
     let program = prune(&trainer.programs.main, &[predict.name(), label.name()]).unwrap();
     let vars = program.block().vars.values();
@@ -33,7 +32,7 @@ fn predictions(case: &Case, trainer: &mut Trainer, head: usize) -> (Vec<f32>, us
     let fetch = [predict.name(), label.name()];
     let mut executor = Executor::new(program, Options::default()).unwrap();
     let (mut scores, mut width, mut labels) = (Vec::new(), 0, Labels::default());
-    for_each_batch(&case.test_url(), 500, 0, |batch| {
+    for_each_batch(url, 500, 0, |batch| {
         let feeds: Vec<(&str, &Value)> =
             batch.iter().filter(|(name, _)| wanted.iter().any(|w| w == name)).collect();
         let fetched = executor.run(&mut trainer.scope, &feeds, &fetch).unwrap();
@@ -59,9 +58,9 @@ impl Labels {
     }
 }
 
-fn head_metric(case: &Case, trainer: &mut Trainer, head: usize) -> f64 {
+fn head_metric(url: &str, trainer: &mut Trainer, head: usize) -> f64 {
     let kind = trainer.net.heads[head].kind;
-    let (scores, width, labels) = predictions(case, trainer, head);
+    let (scores, width, labels) = predictions(url, trainer, head);
     match kind {
         Metric::Auc => exact_auc(&last_column(&scores, width), &labels.ints),
         Metric::Accuracy => accuracy(&scores, width, &labels.ints),
@@ -74,8 +73,8 @@ fn last_column(scores: &[f32], width: usize) -> Vec<f32> {
 }
 
 /// Share of groups of 100 whose first item is among the `k` best.
-fn hit_rate(case: &Case, trainer: &mut Trainer, k: usize) -> f64 {
-    let (scores, width, _) = predictions(case, trainer, 0);
+fn hit_rate(url: &str, trainer: &mut Trainer, k: usize) -> f64 {
+    let (scores, width, _) = predictions(url, trainer, 0);
     let scores = last_column(&scores, width);
     let hit = |group: &&[f32]| group.iter().filter(|s| **s >= group[0]).count() <= k;
     let groups = scores.chunks_exact(100);
@@ -84,8 +83,8 @@ fn hit_rate(case: &Case, trainer: &mut Trainer, k: usize) -> f64 {
 }
 
 /// Share of questions `a : b = c : d` with d among the four words nearest to `b - a + c`.
-fn analogies(case: &Case, trainer: &mut Trainer) -> f64 {
-    let source = Synthetic::parse(&case.train_url()).unwrap();
+fn analogies(url: &str, trainer: &Trainer) -> f64 {
+    let source = Synthetic::parse(url).unwrap();
     let words = source.dictionary().unwrap().len();
     let table = trainer.scope.get("emb").unwrap();
     let dim = table.shape()[1];

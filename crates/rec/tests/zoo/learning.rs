@@ -14,7 +14,7 @@ fn learns(model: &str) {
     let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
     let tenth = losses.len().div_ceil(10);
     let (first, last) = (mean(&losses[..tenth]), mean(&losses[losses.len() - tenth..]));
-    let metrics = evaluate(case, &mut trainer);
+    let metrics = evaluate(case.zoo_model(), &case.test_url(), &mut trainer);
     let seconds = begin.elapsed().as_secs_f64();
     println!("{model}: loss {first:.4} -> {last:.4}, {metrics:.4?}, {seconds:.1} s");
     assert!(last < 0.97 * first, "the loss went from {first} to {last}");

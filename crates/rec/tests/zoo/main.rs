@@ -2,6 +2,8 @@
 //! tells of it.
 
 mod cases;
+mod configs;
+mod documents;
 mod evaluate;
 mod learning;
 mod programs;

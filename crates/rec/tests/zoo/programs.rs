@@ -114,9 +114,9 @@ fn sizes_that_do_not_fit_are_explained() {
 /// Options that the cases leave at their defaults.
 #[test]
 fn other_forms_of_models_build_and_take_a_step() {
-    use HyperValue::{Bool, Int, Str};
+    use HyperValue::{Bool, Float, Int, Str};
     for (model, changes) in [
-        ("dcn", vec![("dnn_use_bn", Bool(true)), ("is_sparse", Bool(false))]),
+        ("dcn", vec![("dnn_use_bn", Bool(true)), ("clip_by_norm", Float(0.0))]),
         ("dcn_v2", vec![("use_low_rank_mixture", Bool(false)), ("is_Stacked", Bool(false))]),
         ("din", vec![("act", Str("relu".into())), ("max_len", Int(3))]),
         ("dssm", vec![("fc_acts", Str("relu, linear".into()))]),

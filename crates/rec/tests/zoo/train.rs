@@ -5,7 +5,7 @@ use regatta_exec::{Executor, Options, Scope, run_startup};
 use regatta_ir::Programs;
 use regatta_passes::{Backward, Clip, Optimizer, minimize};
 use regatta_rec::Hyper;
-use regatta_rec::zoo::Net;
+use regatta_rec::zoo::{Model, Net};
 use regatta_tensor::Value;
 
 use crate::cases::Case;
@@ -27,11 +27,20 @@ impl Trainer {
     }
 
     pub(crate) fn with_hyper(case: &Case, hyper: &Hyper, threads: usize) -> Trainer {
+        let optimizer = Optimizer::new(case.rule, case.learning_rate);
+        Trainer::of_model(case.zoo_model(), hyper, optimizer, threads)
+    }
+
+    pub(crate) fn of_model(
+        model: &Model,
+        hyper: &Hyper,
+        mut optimizer: Optimizer,
+        threads: usize,
+    ) -> Trainer {
         let mut b = regatta_ops::builder(7);
-        let net = (case.zoo_model().build)(hyper, &mut b).unwrap();
+        let net = (model.build)(hyper, &mut b).unwrap();
         let forward = b.finish();
-        let mut optimizer = Optimizer::new(case.rule, case.learning_rate);
-        optimizer.clip = net.clip_norm.map(Clip::Norm);
+        optimizer.clip = optimizer.clip.or(net.clip_norm.map(Clip::Norm));
         let all = Backward::default();
         let programs = minimize(&forward, net.loss.name(), &optimizer, &all).unwrap().programs;
         let mut scope = Scope::new();
@@ -59,11 +68,10 @@ impl Trainer {
     }
 }
 
-/// Reads a synthetic source once, in a shuffled order except for tests.
+/// Reads a synthetic source once.
 pub(crate) fn for_each_batch(url: &str, size: usize, pass: u64, mut f: impl FnMut(&Batch)) {
-    let mut options = LoaderOptions::new(size);
-    options.shuffle_buffer = if url.contains("first=") { 0 } else { 4096 };
-    let loader = DataLoader::new(Source::synthetic(url).unwrap(), options).unwrap();
+    let source = Source::synthetic(url).unwrap();
+    let loader = DataLoader::new(source, LoaderOptions::new(size)).unwrap();
     let mut batches = loader.pass(pass).unwrap();
     while let Some(batch) = batches.next().unwrap() {
         f(&batch);
