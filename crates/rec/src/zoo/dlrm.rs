@@ -55,7 +55,9 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
         return Err(Error::key("hyper_parameters.top_layer_sizes", reason));
     };
     let bottom = relu_layers(b, &inputs.dense, bottom_sizes)?;
-    let attr = ParamAttr::with_init(Initializer::Uniform { low: -1.0, high: 1.0 });
+    // Products of two such vectors stay below one.
+    let limit = 1.0 / (dim as f64).sqrt();
+    let attr = ParamAttr::with_init(Initializer::Uniform { low: -limit, high: limit });
     let table = click_table(h, dim, attr.named("SparseFeatFactors"))?;
     let embedded = b.embedding(&inputs.sparse.iter().collect::<Vec<_>>(), &table)?;
 

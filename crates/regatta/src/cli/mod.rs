@@ -1,11 +1,16 @@
 //! Flags in, lines out; one file per subcommand.
 //!
-//! Exit codes: 0 done, 1 the training did not reach its goal, 2 wrong flags or input.
+//! Exit codes: 0 done, 1 the training did not reach its goal or failed on the way, 2 wrong flags or
+//! input.
 
+mod data;
 mod fit_a_line;
+mod infer;
 mod mlp;
+mod models;
 mod programs;
 mod progress;
+mod train;
 
 use std::io;
 use std::process::ExitCode;
@@ -25,6 +30,10 @@ enum Command {
     FitALine(fit_a_line::Args),
     Mlp(mlp::Args),
     Programs(programs::Args),
+    Train(train::Args),
+    Infer(infer::Args),
+    Models(models::Args),
+    Data(data::Args),
 }
 
 /// How a command that found no mistake ended.
@@ -40,6 +49,10 @@ pub(crate) fn main() -> ExitCode {
         Command::FitALine(args) => fit_a_line::run(&args),
         Command::Mlp(args) => mlp::run(&args),
         Command::Programs(args) => programs::run(&args),
+        Command::Train(args) => train::run(&args),
+        Command::Infer(args) => infer::run(&args),
+        Command::Models(args) => models::run(&args),
+        Command::Data(args) => data::run(&args),
     };
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,

@@ -1,0 +1,222 @@
+//! Where examples come from: the reading part of a configuration becomes a dataset.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use regatta_data::{
+    Batches, Criteo, DataLoader, Dataset, Dictionary, Format, InMemoryDataset, LoaderOptions,
+    MemoryOptions, QueueDataset, QueueOptions, Schema, SkipGram, Slot, Source, Stages, Synthetic,
+    list_files,
+};
+
+use crate::config::{FormatSpec, Reader, Reading};
+use crate::{Config, Error};
+
+/// A dataset that can be read again and again.
+pub struct Data {
+    kind: Kind,
+    /// Examples of a pass, as far as that can be told.
+    pub examples: Option<u64>,
+}
+
+enum Kind {
+    Loader(DataLoader),
+    Queue(QueueDataset),
+    Memory { dataset: InMemoryDataset, shuffle: bool, seed: u64 },
+}
+
+impl Data {
+    /// Finds the files (or the synthetic source) and checks that they can fill the slots. Nothing
+    /// is read yet, but for data that are held in memory.
+    ///
+    /// # Errors
+    /// If a key is not set, or there are no data.
+    pub fn open(config: &Config, reading: &Reading, schema: &Schema) -> Result<Data, Error> {
+        let (source, examples) = source(config, reading, schema)?;
+        let batch_size = required(reading.batch_size, reading.batch_key)?;
+        let (drop_last, seed) = (reading.drop_last, reading.seed);
+        let kind = match reading.reader {
+            Reader::Loader { shuffle_buffer } => {
+                let base = LoaderOptions::new(batch_size);
+                let options = LoaderOptions { drop_last, shuffle_buffer, seed, ..base };
+                Kind::Loader(DataLoader::new(source, options)?)
+            }
+            Reader::Queue { threads } => {
+                let base = QueueOptions::new(batch_size);
+                let options = QueueOptions { drop_last, thread_num: threads, ..base };
+                Kind::Queue(QueueDataset::new(source, options)?)
+            }
+            Reader::Memory { threads, shuffle } => {
+                let base = MemoryOptions::new(batch_size);
+                let options = MemoryOptions { drop_last, thread_num: threads, ..base };
+                let dataset = InMemoryDataset::new(source, options)?;
+                Kind::Memory { dataset, shuffle, seed }
+            }
+        };
+        Ok(Data { kind, examples })
+    }
+
+    /// Starts a pass. The first one of data that are held in memory loads them, and the stages of
+    /// loading come back with it.
+    ///
+    /// # Errors
+    /// Whatever loading meets.
+    pub fn pass(&mut self, epoch: u64) -> Result<(Batches, Stages), Error> {
+        let mut loading = Stages::default();
+        let batches = match &mut self.kind {
+            Kind::Loader(dataset) => dataset.pass(epoch)?,
+            Kind::Queue(dataset) => dataset.pass(epoch)?,
+            Kind::Memory { dataset, shuffle, seed } => {
+                if dataset.memory_data_size() == 0 {
+                    dataset.load_into_memory()?;
+                    self.examples = Some(dataset.memory_data_size() as u64);
+                    loading = dataset.load_stages();
+                }
+                if *shuffle {
+                    // Seeds of different epochs must not meet those of other runs.
+                    let mixed = seed.wrapping_add(epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                    dataset.local_shuffle(mixed)?;
+                }
+                dataset.pass(epoch)?
+            }
+        };
+        Ok((batches, loading))
+    }
+}
+
+/// The questions of word analogies.
+pub(crate) fn analogies(config: &Config) -> Result<Vec<[u64; 4]>, Error> {
+    let reading = &config.runner.test;
+    let data = required(reading.data.as_deref(), reading.data_key)?;
+    if Synthetic::is_url(data) {
+        let synthetic = Synthetic::parse(data)?;
+        return synthetic.analogies().ok_or_else(|| {
+            Error::Evaluation(format!("{data}: only synthetic://corpus has analogy questions"))
+        });
+    }
+    let slots = ["a", "b", "c", "d"].map(|name| Slot::fixed_ids(name, 1)).to_vec();
+    let schema = Schema::new(slots)?;
+    let mut questions = Vec::new();
+    let (mut batches, _) = Data::open(config, reading, &schema)?.pass(0)?;
+    while let Some(batch) = batches.next()? {
+        let column = |i: usize| batch.values()[i].as_dense().expect("ids of a fixed number").u64();
+        questions.extend((0..batch.examples()).map(|row| [0, 1, 2, 3].map(|i| column(i)[row])));
+        batches.recycle(batch);
+    }
+    Ok(questions)
+}
+
+fn required<T>(value: Option<T>, key: &str) -> Result<T, Error> {
+    value.ok_or_else(|| Error::Config(vec![format!("{key}: must be set")]))
+}
+
+fn source(
+    config: &Config,
+    reading: &Reading,
+    schema: &Schema,
+) -> Result<(Source, Option<u64>), Error> {
+    let data = required(reading.data.as_deref(), reading.data_key)?;
+    if Synthetic::is_url(data) {
+        return synthetic(config, reading, data, schema);
+    }
+    let files = list_files(data)?;
+    let spec = reading.format.as_ref().expect("files have a format");
+    let examples = match spec {
+        // One line gives many samples.
+        FormatSpec::Word2vec { .. } => None,
+        _ => estimate(&files),
+    };
+    let format = format(spec, schema, reading.seed)?;
+    let mut source = Source::files(schema.clone(), format, files)?;
+    if let Some(command) = &reading.pipe_command {
+        source = source.with_pipe_command(&in_folder(config, command))?;
+    }
+    Ok((source.with_max_bad_lines(reading.max_bad_lines), examples))
+}
+
+fn synthetic(
+    config: &Config,
+    reading: &Reading,
+    url: &str,
+    schema: &Schema,
+) -> Result<(Source, Option<u64>), Error> {
+    let synthetic = Synthetic::parse(url)?;
+    let own = synthetic.schema();
+    for slot in schema.slots() {
+        let found = own.slots().iter().find(|s| s.name == slot.name);
+        if found.is_none_or(|s| s.kind != slot.kind) {
+            let found = found.map_or("no such slot".to_string(), |s| format!("{:?}", s.kind));
+            let reason = format!(
+                "model {} reads slot '{}' as {:?}, but {url} has {found}; make the parameters of \
+                 the source and the hyper-parameters of the model the same",
+                config.model.name, slot.name, slot.kind
+            );
+            return Err(Error::Config(vec![format!("{}: {reason}", reading.data_key)]));
+        }
+    }
+    let corpus = synthetic.dictionary().is_some();
+    let examples = (!corpus).then(|| synthetic.examples());
+    Ok((Source::from(synthetic), examples))
+}
+
+fn format(spec: &FormatSpec, schema: &Schema, seed: u64) -> Result<Format, Error> {
+    Ok(match spec {
+        FormatSpec::MultiSlot => Format::MultiSlot,
+        FormatSpec::Criteo => Format::Criteo(criteo_keys(schema)),
+        FormatSpec::CriteoRaw(raw) => Format::CriteoRaw(raw.clone()),
+        FormatSpec::Table(table) => Format::Table(table.clone()),
+        FormatSpec::Parquet(columns) => parquet(columns)?,
+        FormatSpec::Word2vec { counts, ids, tokens, window_size, negatives } => {
+            let dictionary = Arc::new(Dictionary::load(counts, ids)?);
+            let skip_gram = SkipGram::new(dictionary, *window_size, *negatives, *tokens, seed)?;
+            Format::SkipGram(skip_gram)
+        }
+        FormatSpec::Analogy { counts, ids } => {
+            Format::Analogy(Arc::new(Dictionary::load(counts, ids)?))
+        }
+    })
+}
+
+/// The keys of PaddleRec's sample for a schema: `click` and `dense_feature` beside the numbered slots.
+pub fn criteo_keys(schema: &Schema) -> Criteo {
+    let key = |slot: &Slot| match slot.name.as_str() {
+        "label" => "click".to_string(),
+        "dense_input" => "dense_feature".to_string(),
+        name => name.to_string(),
+    };
+    Criteo { keys: schema.slots().iter().map(key).collect() }
+}
+
+#[cfg(feature = "parquet")]
+fn parquet(columns: &[regatta_data::Column]) -> Result<Format, Error> {
+    Ok(Format::Parquet(columns.to_vec()))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet(_columns: &[regatta_data::Column]) -> Result<Format, Error> {
+    let reason = "this program was built without the feature 'parquet'";
+    Err(Error::key("runner.data_format", reason))
+}
+
+/// The command as run in the folder of the configuration file, `{config}` being that file.
+fn in_folder(config: &Config, command: &str) -> String {
+    let quoted = |path: &Path| format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"));
+    let file = config.dir.join(config.path.file_name().unwrap_or_default());
+    let command = command.replace("{config}", &quoted(&file));
+    format!("cd {} && {command}", quoted(&config.dir))
+}
+
+/// About how many lines there are, by the length of the first ones.
+fn estimate(files: &[std::path::PathBuf]) -> Option<u64> {
+    const SAMPLE: usize = 1 << 18;
+    let packed = |p: &Path| p.extension().is_some_and(|e| e == "gz" || e == "zst" || e == "zstd");
+    if files.iter().any(|f| packed(f)) {
+        return None;
+    }
+    let bytes: u64 = files.iter().filter_map(|f| Some(f.metadata().ok()?.len())).sum();
+    let mut sample = Vec::new();
+    std::fs::File::open(files.first()?).ok()?.take(SAMPLE as u64).read_to_end(&mut sample).ok()?;
+    let lines = sample.iter().filter(|b| **b == b'\n').count() as u64;
+    (lines > 0).then(|| bytes * lines / sample.len() as u64)
+}

@@ -1,0 +1,160 @@
+//! Evaluation of saved epochs by the measure that belongs to the model.
+
+use std::path::Path;
+use std::time::Instant;
+
+use regatta_exec::{Executor, Options, Scope, run_startup};
+use regatta_ir::Program;
+use regatta_passes::clone_for_test;
+
+use crate::data::{Data, analogies};
+use crate::metrics::{Measure, Meter, analogy_accuracy, rank_groups};
+use crate::network::{Network, feeds, inputs};
+use crate::observe::{Event, Observer};
+use crate::report::{EpochReport, Report, StageSeconds, peak_rss_mb};
+use crate::save::{epoch_folder, load_epoch};
+use crate::train::{IntervalClock, epoch_report, stages};
+use crate::zoo::Evaluation;
+use crate::{Config, Error};
+
+/// Evaluates the saved epochs `infer_start_epoch..infer_end_epoch` on the test data.
+///
+/// # Errors
+/// If an epoch has not been saved, the data cannot be read, or they are not what the model's
+/// evaluation needs.
+pub fn infer(config: &Config, observer: &mut dyn Observer) -> Result<Report, Error> {
+    let network = Network::build(config)?;
+    let mut judge = Judge::new(config, &network)?;
+    let wanted = config.runner.infer_epochs.clone();
+    observer.event(&Event::Begin {
+        model: config.model.name,
+        parameters: network.parameters(),
+        epochs: wanted.end - wanted.start,
+        examples: judge.data.as_ref().and_then(|d| d.examples),
+    });
+    let mut epochs = Vec::new();
+    for epoch in wanted {
+        let folder = epoch_folder(&config.runner.infer_load_path, epoch);
+        judge.load(&network, &folder)?;
+        let report = judge.evaluate(config, &network, epoch, observer)?;
+        observer.event(&Event::Epoch(&report));
+        epochs.push(report);
+    }
+    Ok(Report { config: config.to_json(), epochs, peak_rss_mb: peak_rss_mb() })
+}
+
+/// A model under evaluation.
+struct Judge {
+    executor: Executor,
+    scope: Scope,
+    inputs: Vec<String>,
+    /// None where questions are answered without examples.
+    data: Option<Data>,
+    questions: Vec<[u64; 4]>,
+}
+
+impl Judge {
+    fn new(config: &Config, network: &Network) -> Result<Judge, Error> {
+        let program = clone_for_test(&network.forward.main)?;
+        let inputs = inputs(&program);
+        let mut scope = Scope::new();
+        run_startup(&network.forward.startup, &mut scope)?;
+        let options = Options { threads: config.runner.thread_num, ..Options::default() };
+        let executor = Executor::new(program, options)?;
+        let (mut data, mut questions) = (None, Vec::new());
+        match config.model.evaluation {
+            Evaluation::Analogy => questions = analogies(config)?,
+            Evaluation::Heads | Evaluation::Ranking { .. } => {
+                data = Some(Data::open(config, &config.runner.test, &network.schema)?);
+            }
+        }
+        Ok(Judge { executor, scope, inputs, data, questions })
+    }
+
+    fn load(&mut self, network: &Network, folder: &Path) -> Result<(), Error> {
+        load_epoch(&network.forward.main, &mut self.scope, folder).map(|_| ())
+    }
+
+    fn evaluate(
+        &mut self,
+        config: &Config,
+        network: &Network,
+        epoch: u64,
+        observer: &mut dyn Observer,
+    ) -> Result<EpochReport, Error> {
+        let Some(data) = &mut self.data else {
+            return self.answer(config, network, epoch);
+        };
+        let (start, times) = (Instant::now(), self.executor.times());
+        let mut meters = network.meters(Meter::exact);
+        let fetch = network.fetches();
+        let (mut batches, loading) = data.pass(0)?;
+        let mut clock = IntervalClock::new();
+        let (mut examples, mut batch_id, mut loss_sum) = (0_u64, 0_u64, 0.0_f64);
+        while let Some(batch) = batches.next()? {
+            let feeds = feeds(&batch, &self.inputs);
+            let fetched = self.executor.run(&mut self.scope, &feeds, &fetch)?;
+            for (meter, head) in meters.iter_mut().zip(fetched[1..].chunks_exact(2)) {
+                meter.add(&head[0], &head[1]);
+            }
+            let (loss, n) = (fetched[0].f32()[0], batch.examples() as u64);
+            examples += n;
+            loss_sum += f64::from(loss) * n as f64;
+            batches.recycle(batch);
+            clock.count(n);
+            if batch_id.is_multiple_of(config.runner.print_interval) {
+                let place = (epoch, batch_id, self.executor.step());
+                let interval = clock.interval(place, Some(loss), Vec::new(), &batches);
+                observer.event(&Event::Interval(&interval));
+            }
+            batch_id += 1;
+        }
+        let bad = batches.bad_lines();
+        if bad.count > 0 {
+            observer.event(&Event::BadLines(&bad));
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let stages = stages(&[loading, batches.stages()], times, self.executor.times());
+        let measures = measures(config, &meters)?;
+        let loss = Some(loss_sum / examples.max(1) as f64);
+        Ok(epoch_report(epoch, loss, examples, seconds, stages, &meters, measures))
+    }
+
+    /// Judges word vectors by analogy questions.
+    fn answer(&self, config: &Config, network: &Network, epoch: u64) -> Result<EpochReport, Error> {
+        let start = Instant::now();
+        let first = &network.schema.slots()[0].name;
+        let table = table_of(&network.forward.main, first).ok_or_else(|| {
+            Error::Evaluation(format!("model {} embeds no '{first}'", config.model.name))
+        })?;
+        let vectors = self.scope.get(&table).expect("a parameter of the program");
+        let dim = vectors.shape().last().copied().unwrap_or(1);
+        let found = analogy_accuracy(vectors.f32(), dim, &self.questions)
+            .map_err(|e| Error::Evaluation(format!("{}: {e}", config.runner.test.data_key)))?;
+        let measures = vec![("acc".to_string(), found.accuracy)];
+        let seconds = start.elapsed().as_secs_f64();
+        let stages = StageSeconds { forward: seconds, ..Default::default() };
+        Ok(epoch_report(epoch, None, found.questions as u64, seconds, stages, &[], measures))
+    }
+}
+
+fn measures(config: &Config, meters: &[Meter]) -> Result<Vec<Measure>, Error> {
+    let mut all: Vec<Measure> = meters.iter().flat_map(|m| m.all(meters.len() == 1)).collect();
+    if let Evaluation::Ranking { k } = config.model.evaluation {
+        let scores = meters.first().map(Meter::scores).unwrap_or_default();
+        let ranking = rank_groups(scores, k)
+            .map_err(|e| Error::Evaluation(format!("{}: {e}", config.runner.test.data_key)))?;
+        all.push((format!("hr@{k}"), ranking.hit_rate));
+        all.push((format!("ndcg@{k}"), ranking.ndcg));
+    }
+    Ok(all)
+}
+
+/// The parameter whose rows stand for the ids of an input.
+fn table_of(program: &Program, input: &str) -> Option<String> {
+    let block = program.block();
+    let reads = |op: &&regatta_ir::Op| op.input_vars().any(|v| v == input);
+    let is_param =
+        |v: &&str| block.vars.get(*v).is_some_and(|v| v.origin == regatta_ir::Origin::Param);
+    block.ops.iter().filter(reads).find_map(|op| op.input_vars().find(is_param).map(str::to_string))
+}

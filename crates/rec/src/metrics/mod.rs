@@ -1,0 +1,193 @@
+//! How good predictions are.
+
+mod analogy;
+mod auc;
+mod ranking;
+
+use regatta_tensor::{Data, Tensor};
+
+pub use analogy::{Analogies, analogy_accuracy};
+pub use auc::{BucketAuc, exact_auc};
+pub use ranking::{Ranking, rank_groups};
+
+use crate::zoo::Metric;
+
+/// A measure with its name.
+pub type Measure = (String, f64);
+
+/// Measures one head over many batches.
+#[derive(Debug, Clone)]
+pub struct Meter {
+    name: &'static str,
+    kind: Metric,
+    examples: u64,
+    auc: BucketAuc,
+    /// Scores with labels, where evaluation wants them all.
+    scores: Option<Vec<(f32, bool)>>,
+    log_loss: f64,
+    right: u64,
+    squared: f64,
+    absolute: f64,
+}
+
+impl Meter {
+    /// For training: constant memory.
+    pub fn new(name: &'static str, kind: Metric) -> Meter {
+        Meter {
+            name,
+            kind,
+            examples: 0,
+            auc: BucketAuc::default(),
+            scores: None,
+            log_loss: 0.0,
+            right: 0,
+            squared: 0.0,
+            absolute: 0.0,
+        }
+    }
+
+    /// For evaluation: keeps all scores, so that the area is exact.
+    pub fn exact(name: &'static str, kind: Metric) -> Meter {
+        Meter { scores: Some(Vec::new()), ..Meter::new(name, kind) }
+    }
+
+    /// Forgets all examples.
+    pub fn reset(&mut self) {
+        let scores = self.scores.is_some().then(Vec::new);
+        *self = Meter { scores, ..Meter::new(self.name, self.kind) };
+    }
+
+    /// Counts a batch: predictions `[batch, columns]` and labels `[batch, 1]`.
+    pub fn add(&mut self, predict: &Tensor, label: &Tensor) {
+        let rows = label.numel();
+        if rows == 0 {
+            return;
+        }
+        let predict = predict.f32().chunks_exact(predict.numel() / rows);
+        self.examples += rows as u64;
+        for (row, scores) in predict.enumerate() {
+            let label = number(label, row);
+            match self.kind {
+                Metric::Auc => self.add_probability(scores[scores.len() - 1], label > 0.5),
+                Metric::Accuracy => self.right += u64::from(class(scores) as f64 == label),
+                Metric::Rmse => {
+                    let error = f64::from(scores[0]) - label;
+                    self.squared += error * error;
+                    self.absolute += error.abs();
+                }
+            }
+        }
+    }
+
+    fn add_probability(&mut self, p: f32, positive: bool) {
+        self.auc.add(p, positive);
+        self.right += u64::from((p >= 0.5) == positive);
+        // Probabilities of 0 and 1 in f32 would cost infinitely much when wrong.
+        let p64 = f64::from(p).clamp(1e-7, 1.0 - 1e-7);
+        self.log_loss -= if positive { p64.ln() } else { (1.0 - p64).ln() };
+        if let Some(scores) = &mut self.scores {
+            scores.push((p, positive));
+        }
+    }
+
+    /// The measure that the head is named after.
+    pub fn main(&self) -> Option<f64> {
+        let n = self.examples as f64;
+        match self.kind {
+            _ if self.examples == 0 => None,
+            Metric::Auc => self.scores.as_deref().map_or_else(|| self.auc.value(), exact_auc),
+            Metric::Accuracy => Some(self.right as f64 / n),
+            Metric::Rmse => Some((self.squared / n).sqrt()),
+        }
+    }
+
+    /// The name of [`Meter::main`].
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What the head is judged by.
+    pub fn kind(&self) -> Metric {
+        self.kind
+    }
+
+    /// The scores with their labels, if they are kept.
+    pub fn scores(&self) -> &[(f32, bool)] {
+        self.scores.as_deref().unwrap_or_default()
+    }
+
+    /// All measures; `alone` if the model has no other head, so that names need no prefix.
+    pub fn all(&self, alone: bool) -> Vec<Measure> {
+        let Some(main) = self.main() else { return Vec::new() };
+        let n = self.examples as f64;
+        let named = |what: &str| match alone {
+            true => what.to_string(),
+            false => format!("{}.{what}", self.name),
+        };
+        let mut all = vec![(self.name.to_string(), main)];
+        match self.kind {
+            Metric::Auc => {
+                all.extend(self.auc.value().map(|auc| (named("auc_bucketed"), auc)));
+                all.push((named("log_loss"), self.log_loss / n));
+                all.push((named("accuracy"), self.right as f64 / n));
+            }
+            Metric::Rmse => all.push((named("mae"), self.absolute / n)),
+            Metric::Accuracy => {}
+        }
+        all
+    }
+}
+
+/// The class with the highest score; a single column is the probability of class 1.
+fn class(scores: &[f32]) -> usize {
+    match scores {
+        [p] => usize::from(*p >= 0.5),
+        _ => (0..scores.len()).max_by(|&a, &b| scores[a].total_cmp(&scores[b])).unwrap_or(0),
+    }
+}
+
+fn number(label: &Tensor, row: usize) -> f64 {
+    match label.data() {
+        Data::F32(v) => f64::from(v[row]),
+        Data::I64(v) => v[row] as f64,
+        Data::U64(v) => v[row] as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(kind: Metric, columns: usize, predict: &[f32], label: &[i64]) -> Vec<Measure> {
+        let mut meter = Meter::exact("m", kind);
+        let rows = label.len();
+        let predict = Tensor::from_f32(&[rows, columns], predict.to_vec()).unwrap();
+        let label = Tensor::from_i64(&[rows, 1], label.to_vec()).unwrap();
+        meter.add(&predict, &label);
+        meter.all(true)
+    }
+
+    fn get(measures: &[Measure], name: &str) -> f64 {
+        measures.iter().find(|(n, _)| n == name).unwrap().1
+    }
+
+    #[test]
+    fn probabilities() {
+        let m = measured(Metric::Auc, 2, &[0.2, 0.8, 0.6, 0.4, 0.3, 0.7], &[1, 0, 0]);
+        assert_eq!(get(&m, "m"), 1.0);
+        assert_eq!(get(&m, "auc_bucketed"), 1.0);
+        assert!((get(&m, "accuracy") - 2.0 / 3.0).abs() < 1e-12);
+        let expected = -(0.8_f64.ln() + 0.6_f64.ln() + 0.3_f64.ln()) / 3.0;
+        assert!((get(&m, "log_loss") - expected).abs() < 1e-6);
+    }
+
+    #[test]
+    fn values_and_classes() {
+        let m = measured(Metric::Rmse, 1, &[1.0, 4.0], &[0, 2]);
+        assert!((get(&m, "m") - 2.5_f64.sqrt()).abs() < 1e-12);
+        assert_eq!(get(&m, "mae"), 1.5);
+        let m = measured(Metric::Accuracy, 3, &[0.1, 0.2, 0.7, 0.5, 0.4, 0.1], &[2, 1]);
+        assert_eq!(get(&m, "m"), 0.5);
+        assert!(measured(Metric::Auc, 1, &[], &[]).is_empty());
+    }
+}

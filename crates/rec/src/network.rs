@@ -1,0 +1,94 @@
+//! A configuration becomes programs: forward, backward and updates, with the names of what is
+//! fetched.
+
+use regatta_data::{Batch, Schema};
+use regatta_ir::{Origin, Program, Programs};
+use regatta_passes::{Backward, Clip, minimize};
+use regatta_tensor::Value;
+
+use crate::metrics::Meter;
+use crate::zoo::Metric;
+use crate::{Config, Error};
+
+/// The programs of a model and what is read and fetched.
+pub struct Network {
+    /// Prediction and loss only.
+    pub forward: Programs,
+    /// With backward and updates.
+    pub train: Programs,
+    /// Name of the loss.
+    pub loss: String,
+    /// The predictions.
+    pub heads: Vec<Prediction>,
+    /// What an example looks like.
+    pub schema: Schema,
+}
+
+/// A head by the names of its variables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prediction {
+    /// Name of its metric.
+    pub metric: &'static str,
+    /// How it is judged.
+    pub kind: Metric,
+    /// The variable with predictions.
+    pub predict: String,
+    /// The variable with labels.
+    pub label: String,
+}
+
+impl Network {
+    /// Builds the model of a configuration.
+    ///
+    /// # Errors
+    /// If its hyper-parameters do not fit together.
+    pub fn build(config: &Config) -> Result<Network, Error> {
+        let schema = (config.model.schema)(&config.hyper)?;
+        let mut builder = regatta_ops::builder(config.runner.seed);
+        let net = (config.model.build)(&config.hyper, &mut builder)?;
+        let forward = builder.finish();
+        let mut optimizer = config.optimizer.clone();
+        optimizer.clip = optimizer.clip.or(net.clip_norm.map(Clip::Norm));
+        let loss = net.loss.name().to_string();
+        let train = minimize(&forward, &loss, &optimizer, &Backward::default())?.programs;
+        let heads = net
+            .heads
+            .iter()
+            .map(|head| Prediction {
+                metric: head.metric,
+                kind: head.kind,
+                predict: head.predict.name().to_string(),
+                label: head.label.name().to_string(),
+            })
+            .collect();
+        Ok(Network { forward, train, loss, heads, schema })
+    }
+
+    /// Numbers that are learned.
+    pub fn parameters(&self) -> u64 {
+        let params = self.forward.main.block().params();
+        params.map(|p| p.ty.numel().unwrap_or(0) as u64).sum()
+    }
+
+    /// What a step fetches: the loss, then prediction and label of each head.
+    pub fn fetches(&self) -> Vec<&str> {
+        let heads = self.heads.iter().flat_map(|h| [h.predict.as_str(), h.label.as_str()]);
+        std::iter::once(self.loss.as_str()).chain(heads).collect()
+    }
+
+    /// One meter for each head.
+    pub fn meters(&self, make: fn(&'static str, Metric) -> Meter) -> Vec<Meter> {
+        self.heads.iter().map(|h| make(h.metric, h.kind)).collect()
+    }
+}
+
+/// Names of the inputs that a program reads.
+pub(crate) fn inputs(program: &Program) -> Vec<String> {
+    let vars = program.block().vars.values();
+    vars.filter(|v| v.origin == Origin::Data).map(|v| v.name.clone()).collect()
+}
+
+/// The values of a batch that a program reads.
+pub(crate) fn feeds<'b>(batch: &'b Batch, inputs: &[String]) -> Vec<(&'b str, &'b Value)> {
+    batch.iter().filter(|(name, _)| inputs.iter().any(|i| i == name)).collect()
+}

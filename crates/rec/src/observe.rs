@@ -1,0 +1,134 @@
+//! What a run tells while it goes on.
+
+use std::fmt;
+use std::path::Path;
+
+use regatta_data::BadLines;
+
+use crate::metrics::Measure;
+use crate::report::EpochReport;
+
+/// Hears of everything that happens in a run. A closure will do.
+pub trait Observer {
+    /// Something happened. Called on the training thread, so it should return soon.
+    fn event(&mut self, event: &Event<'_>);
+}
+
+impl<F: FnMut(&Event<'_>)> Observer for F {
+    fn event(&mut self, event: &Event<'_>) {
+        self(event);
+    }
+}
+
+/// Something that happened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// The model is built and the data are found.
+    Begin {
+        /// Name of the model.
+        model: &'a str,
+        /// Numbers that are learned.
+        parameters: u64,
+        /// Passes to come.
+        epochs: u64,
+        /// Examples of a pass, as far as that can be told beforehand.
+        examples: Option<u64>,
+    },
+    /// A batch is done.
+    Batch(&'a Batch),
+    /// `print_interval` batches are done.
+    Interval(&'a Interval),
+    /// A pass is done.
+    Epoch(&'a EpochReport),
+    /// Lines were skipped in a pass.
+    BadLines(&'a BadLines),
+    /// A model was saved.
+    Saved(&'a Path),
+    /// Something that the user should know.
+    Note(&'a str),
+}
+
+/// Where training stands after a batch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Batch {
+    /// The pass.
+    pub epoch: u64,
+    /// The batch in it, from 0.
+    pub batch_id: u64,
+    /// Examples of the pass so far.
+    pub examples: u64,
+    /// Loss of the batch.
+    pub loss: f32,
+}
+
+/// Some batches together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Interval {
+    /// The pass.
+    pub epoch: u64,
+    /// The last batch, from 0.
+    pub batch_id: u64,
+    /// Steps since training began.
+    pub step: u64,
+    /// Loss of the last batch.
+    pub loss: Option<f32>,
+    /// Measures of the model since their counters began.
+    pub metrics: Vec<Measure>,
+    /// Mean time that a batch was waited for.
+    pub reader_seconds: f64,
+    /// Mean time of a batch.
+    pub batch_seconds: f64,
+    /// Mean number of examples in a batch.
+    pub samples: f64,
+}
+
+impl Interval {
+    /// Examples in a second.
+    pub fn examples_per_sec(&self) -> f64 {
+        if self.batch_seconds > 0.0 { self.samples / self.batch_seconds } else { 0.0 }
+    }
+}
+
+impl fmt::Display for Interval {
+    /// The line that PaddleRec's trainers print.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "epoch: {}, batch_id: {}, ", self.epoch, self.batch_id)?;
+        for (name, value) in &self.metrics {
+            write!(f, "{name}: {value:.6}, ")?;
+        }
+        if let Some(loss) = self.loss {
+            write!(f, "cost: {loss:.6}, ")?;
+        }
+        write!(
+            f,
+            "avg_reader_cost: {:.5} sec, avg_batch_cost: {:.5} sec, avg_samples: {:.5}, \
+             ips: {:.5} ins/s",
+            self.reader_seconds,
+            self.batch_seconds,
+            self.samples,
+            self.examples_per_sec()
+        )
+    }
+}
+
+impl fmt::Display for EpochReport {
+    /// The line that PaddleRec's trainers print after a pass.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "epoch: {} done, ", self.epoch)?;
+        if let Some(auc) = self.auc {
+            write!(f, "auc: {auc:.6}, ")?;
+        }
+        for (name, value) in &self.metrics {
+            write!(f, "{name}: {value:.6}, ")?;
+        }
+        if let Some(loss) = self.loss {
+            write!(f, "cost: {loss:.6}, ")?;
+        }
+        write!(
+            f,
+            "examples: {}, ips: {:.2} ins/s, epoch time: {:.3} s",
+            self.examples, self.examples_per_sec, self.seconds
+        )
+    }
+}

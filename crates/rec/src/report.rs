@@ -1,0 +1,123 @@
+//! What a run comes to: numbers by epoch, written as JSON.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::Error;
+
+/// The outcome of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The configuration as resolved.
+    pub config: serde_json::Value,
+    /// One entry for each epoch, in order.
+    pub epochs: Vec<EpochReport>,
+    /// Most memory that the process has held, in megabytes (2^20 bytes).
+    pub peak_rss_mb: f64,
+}
+
+/// One pass over the data.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EpochReport {
+    /// Its number, from 0.
+    pub epoch: u64,
+    /// Mean over the examples; none where evaluation has no loss.
+    pub loss: Option<f64>,
+    /// Area under the ROC curve of the first prediction that has one.
+    pub auc: Option<f64>,
+    /// Examples that were used.
+    pub examples: u64,
+    /// Examples in a second.
+    pub examples_per_sec: f64,
+    /// Time of the pass.
+    pub seconds: f64,
+    /// Where the time went.
+    pub stages: StageSeconds,
+    /// Measures other than those above, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// Seconds by stage. Stages of readers run beside those of training and are summed over threads, so
+/// the whole may be more than the time of the pass.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct StageSeconds {
+    /// Reading and unpacking files, and waiting for pipe commands.
+    pub read: f64,
+    /// Turning text into records.
+    pub parse: f64,
+    /// Shuffling and assembling batches.
+    pub batch: f64,
+    /// Training waiting for a batch.
+    pub wait: f64,
+    /// Fetching parameters from servers.
+    pub pull: f64,
+    /// Predictions and loss.
+    pub forward: f64,
+    /// Gradients.
+    pub backward: f64,
+    /// Updates of parameters.
+    pub update: f64,
+    /// Sending gradients to servers.
+    pub push: f64,
+    /// Saving the model.
+    pub save: f64,
+}
+
+impl StageSeconds {
+    /// Names and values in the order of a batch's way.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        [
+            ("read", self.read),
+            ("parse", self.parse),
+            ("batch", self.batch),
+            ("wait", self.wait),
+            ("pull", self.pull),
+            ("forward", self.forward),
+            ("backward", self.backward),
+            ("update", self.update),
+            ("push", self.push),
+            ("save", self.save),
+        ]
+        .into_iter()
+    }
+}
+
+impl Report {
+    /// Writes the report as JSON. The file appears complete or not at all.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        let text = serde_json::to_string_pretty(self).expect("a report is plain data") + "\n";
+        write_whole(path, text.as_bytes())
+    }
+}
+
+/// Writes a file under a hidden name and renames it.
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let fail = |source| Error::Write { path: path.to_path_buf(), source };
+    let name = path.file_name().ok_or_else(|| fail(std::io::ErrorKind::InvalidInput.into()))?;
+    let hidden = path.with_file_name(format!(".{}.tmp", name.to_string_lossy()));
+    let run = || {
+        let mut file = std::fs::File::create(&hidden)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&hidden, path)
+    };
+    run().map_err(|e| {
+        let _ = std::fs::remove_file(&hidden);
+        fail(e)
+    })
+}
+
+/// Most memory that this process has held, in megabytes; 0 where the system does not say.
+pub(crate) fn peak_rss_mb() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|l| l.split_whitespace().next()?.parse::<f64>().ok());
+    kilobytes.unwrap_or(0.0) / 1024.0
+}

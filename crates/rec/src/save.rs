@@ -1,0 +1,135 @@
+//! Epochs on disk: `<model_save_path>/<epoch>/`, and what a run begins with.
+
+use std::path::{Path, PathBuf};
+
+use regatta_checkpoint::{
+    Difference, Error as CheckpointError, PERSISTABLES_FILE, load_tensors, save_inference_model,
+    save_persistables,
+};
+use regatta_exec::Scope;
+use regatta_ir::{Program, VarDef};
+use regatta_passes::prune;
+
+use crate::config::InferenceExport;
+use crate::network::{Network, inputs};
+use crate::Error;
+
+/// Name of the exported inference model within the folder of its epoch.
+pub const INFERENCE_FOLDER: &str = "inference_model";
+
+/// The folder of an epoch.
+pub fn epoch_folder(path: &Path, epoch: u64) -> PathBuf {
+    path.join(epoch.to_string())
+}
+
+/// Saves everything that the training program keeps.
+pub(crate) fn save_epoch(
+    network: &Network,
+    scope: &Scope,
+    export: Option<&Export>,
+    folder: &Path,
+) -> Result<(), Error> {
+    save_persistables(&network.train.main, |name| scope.get(name), folder)?;
+    if let Some(Export { program, feeds, fetches }) = export {
+        let (feeds, fetches): (Vec<&str>, Vec<&str>) = (
+            feeds.iter().map(String::as_str).collect(),
+            fetches.iter().map(String::as_str).collect(),
+        );
+        let lookup = |name: &str| scope.get(name);
+        save_inference_model(folder.join(INFERENCE_FOLDER), program, &feeds, &fetches, lookup)?;
+    }
+    Ok(())
+}
+
+/// An inference model that is exported again and again.
+pub(crate) struct Export {
+    program: Program,
+    feeds: Vec<String>,
+    fetches: Vec<String>,
+}
+
+impl Export {
+    /// Prunes the model to the outputs that the configuration names, or to its predictions. PaddleRec
+    /// files name outputs by Paddle's own numbering (`sigmoid_0.tmp_0`), which is not ours: such a
+    /// name stands for the predictions, and a note says so.
+    pub(crate) fn new(
+        network: &Network,
+        wanted: &InferenceExport,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<Export, Error> {
+        let predictions = || network.heads.iter().map(|h| h.predict.clone()).collect::<Vec<_>>();
+        let vars = &network.forward.main.block().vars;
+        let mut fetches = wanted.fetches.clone().unwrap_or_else(predictions);
+        let key = "runner.save_inference_fetch_varnames";
+        if let Some(name) = fetches.iter().find(|name| !vars.contains_key(*name)) {
+            if !name.contains(".tmp_") {
+                let near = regatta_ir::nearest(name, vars.keys().map(String::as_str));
+                let hint = near.map(|n| format!("; did you mean '{n}'?")).unwrap_or_default();
+                return Err(Error::key(key, format!("the model has no variable '{name}'{hint}")));
+            }
+            let instead = predictions();
+            note(&format!(
+                "{key}: '{name}' is a name of Paddle's; exporting the predictions {} instead",
+                instead.join(", ")
+            ));
+            fetches = instead;
+        }
+        if fetches.is_empty() {
+            return Err(Error::key("runner.use_inference", "the model makes no predictions"));
+        }
+        let targets: Vec<&str> = fetches.iter().map(String::as_str).collect();
+        let program = prune(&network.forward.main, &targets)?;
+        let needed = inputs(&program);
+        let key = "runner.save_inference_feed_varnames";
+        let feeds = match &wanted.feeds {
+            None => needed,
+            Some(feeds) => {
+                if let Some(name) = feeds.iter().find(|f| !needed.contains(f)) {
+                    let reason = format!("'{name}' is no input of the outputs ({needed:?})");
+                    return Err(Error::key(key, reason));
+                }
+                if let Some(name) = needed.iter().find(|n| !feeds.contains(n)) {
+                    return Err(Error::key(key, format!("the outputs need '{name}' too")));
+                }
+                feeds.clone()
+            }
+        };
+        Ok(Export { program, feeds, fetches })
+    }
+}
+
+/// Loads what a program keeps from a saved epoch into a scope. With `parameters_only`, state that
+/// the file lacks or that has another shape, such as that of another optimizer, stays as it is; its
+/// names are returned.
+pub(crate) fn load_epoch(
+    program: &Program,
+    scope: &mut Scope,
+    folder: &Path,
+) -> Result<Vec<String>, Error> {
+    let path = folder.join(PERSISTABLES_FILE);
+    let mut file = load_tensors(&path)?;
+    let (mut differences, mut fresh) = (Vec::new(), Vec::new());
+    for var in program.persistables() {
+        let expected = var.ty.to_string();
+        let name = var.name.clone();
+        match file.tensors.remove(&var.name) {
+            Some(tensor) if fits(var, &tensor) => scope.set(&name, tensor),
+            _ if var.origin != regatta_ir::Origin::Param => fresh.push(name),
+            None => differences.push(Difference::Missing { name, expected }),
+            Some(tensor) => {
+                let actual = format!("{:?}{:?}", tensor.dtype(), tensor.shape());
+                differences.push(Difference::Type { name, expected, actual });
+            }
+        }
+    }
+    if differences.is_empty() {
+        return Ok(fresh);
+    }
+    let program = program.name.clone();
+    Err(CheckpointError::Mismatch { path, program, differences }.into())
+}
+
+fn fits(var: &VarDef, tensor: &regatta_tensor::Tensor) -> bool {
+    let shape = tensor.shape().iter().map(|&d| d as i64);
+    tensor.dtype() == var.ty.dtype && shape.eq(var.ty.shape.iter().copied())
+}

@@ -1,0 +1,226 @@
+//! `regatta train`: trains the model of a PaddleRec configuration file.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use regatta_rec::events::EventWriter;
+use regatta_rec::observe::{Event, Interval, Observer};
+use regatta_rec::report::EpochReport;
+use regatta_rec::{Config, Error, Report};
+
+use super::Outcome;
+
+/// Trains a model as a PaddleRec configuration file says.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// What training and evaluation have in common.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// The YAML file; paths in it are relative to its folder.
+    #[arg(short = 'm', long = "config", alias = "config_yaml", value_name = "CONFIG")]
+    config: PathBuf,
+    /// Values that override the file.
+    #[arg(short = 'o', long = "opt", value_name = "section.key=value", num_args = 1..)]
+    overrides: Vec<String>,
+    /// Write a JSON report.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Write curves for TensorBoard.
+    #[arg(long, value_name = "DIR")]
+    logdir: Option<PathBuf>,
+    /// Print the resolved configuration as YAML and stop.
+    #[arg(long)]
+    print_config: bool,
+    /// Threads that share each batch; the same as -o runner.thread_num=N.
+    #[arg(long, value_name = "N", value_parser = super::threads)]
+    threads: Option<usize>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    run_with(&args.run, regatta_rec::train)
+}
+
+/// Loads the configuration, runs, and writes what was asked for.
+pub(crate) fn run_with(
+    args: &RunArgs,
+    work: fn(&Config, &mut dyn Observer) -> Result<Report, Error>,
+) -> anyhow::Result<Outcome> {
+    let mut overrides = args.overrides.clone();
+    overrides.extend(args.threads.map(|n| format!("runner.thread_num={n}")));
+    let config = Config::load(&args.config, &overrides)?;
+    if args.print_config {
+        write!(io::stdout(), "{}", config.to_yaml())?;
+        return Ok(Outcome::Done);
+    }
+    match run_config(&config, args, work) {
+        Ok(()) => Ok(Outcome::Done),
+        Err(error) if error.is_usage() => Err(error.into()),
+        Err(error) => {
+            eprintln!("error: {error}");
+            Ok(Outcome::GoalMissed)
+        }
+    }
+}
+
+fn run_config(
+    config: &Config,
+    args: &RunArgs,
+    work: fn(&Config, &mut dyn Observer) -> Result<Report, Error>,
+) -> Result<(), Error> {
+    let events = args.logdir.as_deref().map(EventWriter::create).transpose()?;
+    let mut console = Console::new(events, config.runner.dataset_debug);
+    console.line(config.to_string().trim_end());
+    let report = work(config, &mut console)?;
+    if let Some(error) = console.failed.take() {
+        return Err(error);
+    }
+    if let Some(path) = &args.report {
+        report.write(path)?;
+    }
+    Ok(())
+}
+
+/// Lines on standard output; on a terminal a bar on standard error in the place of most of them.
+struct Console {
+    bar: Option<ProgressBar>,
+    drawn: Instant,
+    epochs: u64,
+    epoch: u64,
+    /// Examples of a pass, as far as known.
+    total: Option<u64>,
+    events: Option<EventWriter>,
+    steps: u64,
+    stages: bool,
+    failed: Option<Error>,
+}
+
+impl Console {
+    fn new(events: Option<EventWriter>, stages: bool) -> Console {
+        let bar = io::stderr().is_terminal().then(ProgressBar::no_length);
+        let (drawn, failed) = (Instant::now(), None);
+        Console { bar, drawn, epochs: 0, epoch: 0, total: None, events, steps: 0, stages, failed }
+    }
+
+    fn line(&self, text: &str) {
+        // Training goes on when nobody reads its lines any more.
+        let write = || {
+            let _ = writeln!(io::stdout(), "{text}");
+        };
+        match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    fn set_total(&mut self) {
+        if let (Some(bar), Some(total)) = (&self.bar, self.total) {
+            bar.set_length(total);
+            let template = "{prefix} {bar:30} {percent}%  {msg}, {eta} left";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+        } else if let Some(bar) = &self.bar
+            && let Ok(style) = ProgressStyle::with_template("{prefix} {pos} examples  {msg}")
+        {
+            bar.set_style(style);
+        }
+    }
+
+    fn interval(&mut self, interval: &Interval) {
+        self.steps = interval.step;
+        let Some(bar) = &self.bar else {
+            self.line(&interval.to_string());
+            return self.curves(interval);
+        };
+        let loss = interval.loss.map(|x| format!(", loss {x:.4}")).unwrap_or_default();
+        let metrics: String = interval.metrics.iter().map(|(n, v)| format!(", {n} {v:.4}")).collect();
+        bar.set_message(format!("{:.0} examples/s{loss}{metrics}", interval.examples_per_sec()));
+        self.curves(interval);
+    }
+
+    fn curves(&mut self, interval: &Interval) {
+        let named: Vec<(String, f64)> = interval
+            .loss
+            .map(|x| ("loss".to_string(), f64::from(x)))
+            .into_iter()
+            .chain(interval.metrics.iter().cloned())
+            .chain([("examples_per_sec".to_string(), interval.examples_per_sec())])
+            .map(|(name, value)| (format!("batch/{name}"), value))
+            .collect();
+        self.write_curves(interval.step, &named);
+    }
+
+    fn epoch(&mut self, report: &EpochReport) {
+        self.line(&report.to_string());
+        if self.stages {
+            let stages: Vec<String> =
+                report.stages.iter().map(|(name, s)| format!("{name} {s:.4} s")).collect();
+            self.line(&format!("epoch: {} stages: {}", report.epoch, stages.join(", ")));
+        }
+        let named: Vec<(String, f64)> = [("loss", report.loss), ("auc", report.auc)]
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_string(), value?)))
+            .chain(report.metrics.iter().map(|(n, v)| (n.clone(), *v)))
+            .chain([("examples_per_sec".to_string(), report.examples_per_sec)])
+            .map(|(name, value)| (format!("epoch/{name}"), value))
+            .collect();
+        self.write_curves(report.epoch, &named);
+        self.total = Some(report.examples);
+        self.epoch = report.epoch + 1;
+        self.set_total();
+    }
+
+    fn write_curves(&mut self, step: u64, values: &[(String, f64)]) {
+        let Some(events) = &mut self.events else { return };
+        let values: Vec<(&str, f64)> = values.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+        let written = events.scalars(step, &values).and_then(|()| events.flush());
+        if let Err(error) = written {
+            self.failed.get_or_insert(error);
+            self.events = None;
+        }
+    }
+}
+
+impl Observer for Console {
+    fn event(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Begin { model, parameters, epochs, examples } => {
+                self.line(&format!("model {model}, {parameters} parameters"));
+                (self.epochs, self.total) = (*epochs, *examples);
+                self.set_total();
+            }
+            Event::Batch(batch) => {
+                if let Some(bar) = &self.bar
+                    && self.drawn.elapsed() > Duration::from_millis(100)
+                {
+                    bar.set_prefix(format!("epoch {}/{}", batch.epoch + 1, self.epochs));
+                    bar.set_position(batch.examples);
+                    self.drawn = Instant::now();
+                }
+            }
+            Event::Interval(interval) => self.interval(interval),
+            Event::Epoch(report) => self.epoch(report),
+            Event::BadLines(bad) => {
+                self.line(&format!("skipped {} malformed lines, among them:", bad.count));
+                bad.first.iter().for_each(|line| self.line(&format!("  {line}")));
+            }
+            Event::Saved(path) => self.line(&format!("saved {}", path.display())),
+            Event::Note(text) => self.line(&format!("note: {text}")),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
