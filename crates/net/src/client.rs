@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -325,7 +325,8 @@ impl Shared {
         writer.next_request += 1;
         let sender = self.options.me.index;
         let header = Header { kind, flags, status: 0, request, sender, payload_len };
-        let outgoing = Arc::new(Outgoing { header: header.encode(), parts });
+        let outgoing =
+            Arc::new(Outgoing { header: header.encode(), parts, tried: AtomicBool::new(false) });
         let slot = Arc::new(Slot::default());
         {
             let mut window = lock(&self.window);
@@ -373,12 +374,14 @@ impl Shared {
         let mut bufs = Vec::with_capacity(outgoing.parts.len() + 1);
         bufs.push(IoSlice::new(&outgoing.header));
         bufs.extend(outgoing.parts.iter().map(|part| IoSlice::new(part)));
+        self.traffic.sent(outgoing.len());
+        if outgoing.tried.swap(true, Ordering::Relaxed) {
+            self.resent.fetch_add(1, Ordering::Relaxed);
+        }
         // Whether the server is alive is the reader's business; this only bounds the wait.
         write_all(stream, &mut bufs, || {
             if Instant::now() < deadline { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
-        })?;
-        self.traffic.sent(outgoing.len());
-        Ok(())
+        })
     }
 
     /// Makes the reader end, and with it the connection.

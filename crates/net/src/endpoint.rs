@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::memory::{MemoryListener, Network};
-use crate::stream::Stream;
+use crate::stream::{Stream, Tcp};
 
 /// The address of a server.
 ///
@@ -105,7 +105,7 @@ fn abstract_address(_: &str) -> io::Result<UnixAddress> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-fn dial_tcp(address: &str, limit: Duration) -> io::Result<TcpStream> {
+fn dial_tcp(address: &str, limit: Duration) -> io::Result<Tcp> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for candidate in address.to_socket_addrs()? {
         match TcpStream::connect_timeout(&candidate, limit) {
@@ -115,8 +115,7 @@ fn dial_tcp(address: &str, limit: Duration) -> io::Result<TcpStream> {
                 if stream.local_addr().ok() == Some(candidate) {
                     return Err(io::ErrorKind::ConnectionRefused.into());
                 }
-                stream.set_nodelay(true)?;
-                return Ok(stream);
+                return Tcp::new(stream, candidate);
             }
             Err(error) => last = error,
         }
@@ -151,9 +150,8 @@ impl Listener {
     pub(crate) fn accept(&self) -> io::Result<Box<dyn Stream>> {
         Ok(match self {
             Listener::Tcp(listener) => {
-                let stream = listener.accept()?.0;
-                stream.set_nodelay(true)?;
-                Box::new(stream)
+                let (stream, peer) = listener.accept()?;
+                Box::new(Tcp::new(stream, peer)?)
             }
             Listener::Unix(listener, _) => Box::new(listener.accept()?.0),
             Listener::Memory(listener) => Box::new(listener.accept()?),

@@ -125,11 +125,11 @@ impl fmt::Display for Event {
 /// Counters since the start, headers included, handshakes and heartbeats not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
-    /// Bytes written.
+    /// Bytes handed to the transport.
     pub bytes_sent: u64,
     /// Bytes read.
     pub bytes_received: u64,
-    /// Requests or replies written.
+    /// Requests or replies handed to the transport.
     pub frames_sent: u64,
     /// Replies or requests read.
     pub frames_received: u64,

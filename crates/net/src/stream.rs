@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, Read};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -57,30 +57,44 @@ pub enum Wait {
     No,
 }
 
-impl Stream for TcpStream {
+/// A TCP connection. It remembers its peer: the system forgets the address of one that is gone.
+#[derive(Debug)]
+pub(crate) struct Tcp {
+    stream: TcpStream,
+    peer: SocketAddr,
+}
+
+impl Tcp {
+    pub(crate) fn new(stream: TcpStream, peer: SocketAddr) -> io::Result<Tcp> {
+        stream.set_nodelay(true)?;
+        Ok(Tcp { stream, peer })
+    }
+}
+
+impl Stream for Tcp {
     fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        (&mut &*self).read(buf)
+        (&self.stream).read(buf)
     }
 
     fn write(&self, bufs: &[IoSlice<'_>], wait: Wait) -> io::Result<usize> {
-        send(self, bufs, wait)
+        send(&self.stream, bufs, wait)
     }
 
     fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
-        TcpStream::set_read_timeout(self, limit)
+        self.stream.set_read_timeout(limit)
     }
 
     fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
-        TcpStream::set_write_timeout(self, limit)
+        self.stream.set_write_timeout(limit)
     }
 
     fn shutdown(&self, how: Shutdown) {
         // Fails only when the connection is gone already.
-        let _ = TcpStream::shutdown(self, how);
+        let _ = self.stream.shutdown(how);
     }
 
     fn peer(&self) -> String {
-        self.peer_addr().map_or_else(|_| "tcp peer".to_owned(), |address| address.to_string())
+        self.peer.to_string()
     }
 
     fn transport(&self) -> &'static str {

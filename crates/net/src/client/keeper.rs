@@ -32,6 +32,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
     let server = shared.options.server;
     let (endpoint, transport) = (shared.endpoint_text(), first.stream.transport());
     shared.observe(Event::Connected { server, endpoint, transport });
+    adopt(shared, &first);
     let shared = shared.clone();
     thread::Builder::new()
         .name(format!("net-keep-{}", server.index))
@@ -203,13 +204,23 @@ fn dial_and_greet(
     greet(stream, &hello, endpoint.to_string(), left.min(options.handshake_timeout))
 }
 
+/// Takes over what the server said of itself in the handshake.
+fn adopt(shared: &Shared, established: &Established) {
+    shared.max_request.store(established.max_payload, Ordering::Relaxed);
+    let mut link = lock(&shared.link);
+    link.ended = None;
+    link.write_problem = None;
+    link.transport = established.stream.transport();
+}
+
 /// Uses one connection until it ends. `None` when the client is closed.
 fn serve_connection(
     shared: &Arc<Shared>,
     established: Established,
     outage: Option<Instant>,
 ) -> Result<Option<Ended>> {
-    let Established { stream, reader, max_payload, .. } = established;
+    adopt(shared, &established);
+    let Established { stream, reader, .. } = established;
     let stream: Arc<dyn Stream> = stream.into();
     let beat_every = shared.options.peer_timeout / 4;
     // A blocked writer looks at its deadline this often.
@@ -218,13 +229,6 @@ fn serve_connection(
         .and_then(|()| stream.set_write_timeout(Some(beat_every)))
     {
         return Ok(Some(Ended::Broken(e.to_string())));
-    }
-    shared.max_request.store(max_payload, Ordering::Relaxed);
-    {
-        let mut link = lock(&shared.link);
-        link.ended = None;
-        link.write_problem = None;
-        link.transport = stream.transport();
     }
     let reading = {
         let (shared, stream) = (shared.clone(), stream.clone());
@@ -277,7 +281,6 @@ fn open_writer(shared: &Shared, stream: &Arc<dyn Stream>) -> usize {
             shared.give_up_stream(&**stream, &problem);
             return again.len();
         }
-        shared.resent.fetch_add(1, Ordering::Relaxed);
     }
     writer.stream = Some(stream.clone());
     again.len()

@@ -1,5 +1,6 @@
 //! A request under way, from the caller's side.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ pub struct Reply {
 pub(super) struct Outgoing {
     pub(super) header: [u8; HEADER_LEN],
     pub(super) parts: Vec<Buf>,
+    /// It was written at least in part.
+    pub(super) tried: AtomicBool,
 }
 
 /// Where the reader leaves the reply.

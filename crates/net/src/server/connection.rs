@@ -211,10 +211,9 @@ impl Connection {
         let mut bufs = Vec::with_capacity(parts.len() + 1);
         bufs.push(IoSlice::new(&head));
         bufs.extend(parts.iter().map(|part| IoSlice::new(part)));
-        self.outbox.send(&mut bufs, self.caller())?;
         self.replies.fetch_add(1, Ordering::Relaxed);
         hub.traffic.sent(HEADER_LEN + header.payload_len as usize);
-        Ok(())
+        self.outbox.send(&mut bufs, self.caller())
     }
 
     /// A heartbeat, unless a reply went out since the last look.
