@@ -98,9 +98,15 @@ impl Export {
     }
 }
 
-/// Loads what a program keeps from a saved epoch into a scope. With `parameters_only`, state that
-/// the file lacks or that has another shape, such as that of another optimizer, stays as it is; its
-/// names are returned.
+/// The variable that holds the learning rate: what the configuration says counts, not what another
+/// run was told.
+const LEARNING_RATE: &str = "learning_rate_0";
+
+/// Loads what a program keeps from a saved epoch into a scope. State that the file lacks or that has
+/// another shape, such as that of another optimizer, stays as it is; its names are returned.
+///
+/// # Errors
+/// If a parameter is missing or has another shape.
 pub(crate) fn load_epoch(
     program: &Program,
     scope: &mut Scope,
@@ -109,7 +115,7 @@ pub(crate) fn load_epoch(
     let path = folder.join(PERSISTABLES_FILE);
     let mut file = load_tensors(&path)?;
     let (mut differences, mut fresh) = (Vec::new(), Vec::new());
-    for var in program.persistables() {
+    for var in program.persistables().filter(|v| v.name != LEARNING_RATE) {
         let expected = var.ty.to_string();
         let name = var.name.clone();
         match file.tensors.remove(&var.name) {
