@@ -147,6 +147,11 @@ impl Executor {
         Ok(&plan.fetched)
     }
 
+    /// What the last run fetched.
+    pub fn fetched(&self) -> &[Tensor] {
+        self.last_plan.map_or(&[], |at| &self.plans[at].fetched)
+    }
+
     /// The row-sparse value of fetch `i` of the last run, if it is one; its entry among the fetched
     /// tensors is empty.
     pub fn fetched_rows(&self, i: usize) -> Option<&RowSparse> {
@@ -214,6 +219,9 @@ fn matches(plan: &Plan, feeds: &[(&str, &Value)], fetch: &[&str]) -> bool {
 fn take_over(import: &Import, parts: &mut [Part], rest: &mut Segment, index: &mut RowIndex) {
     let from = || import.from.iter().copied();
     match (import.how, loc_dtype(import.to)) {
+        (Parts::Same, None) => {
+            rest.rows(import.to).clone_from(parts[0].segment.rows(import.from[0]));
+        }
         (_, None) => {
             let total = parts.iter_mut().zip(from()).map(|(p, l)| p.segment.rows(l).rows.len());
             index.clear(total.sum());

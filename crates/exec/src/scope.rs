@@ -44,6 +44,15 @@ impl Scope {
         Some(&mut self.tensors[at])
     }
 
+    /// Several tensors to change at once, in the order of the names; nothing if one is missing or
+    /// named twice.
+    pub fn get_many_mut(&mut self, names: &[String]) -> Option<Vec<&mut Tensor>> {
+        let at = names.iter().map(|n| self.names.get(n).copied()).collect::<Option<Vec<_>>>()?;
+        self.version = next_version();
+        let mut all: Vec<Option<&mut Tensor>> = self.tensors.iter_mut().map(Some).collect();
+        at.into_iter().map(|i| all[i].take()).collect()
+    }
+
     /// Sets a tensor, replacing one of the same name.
     pub fn set(&mut self, name: &str, tensor: Tensor) {
         self.version = next_version();

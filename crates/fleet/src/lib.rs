@@ -2,4 +2,7 @@
 //!
 //! Reading order: [`ps`] (training against parameter servers).
 
+mod error;
 pub mod ps;
+
+pub use error::Error;

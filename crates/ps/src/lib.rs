@@ -5,12 +5,24 @@
 //! Reading order: [`Mode`], [`communicator`] (what a worker exchanges when), [`message`] (the bytes),
 //! [`partition`] (who holds what).
 
+mod client;
 pub mod communicator;
 mod error;
 pub mod message;
 mod mode;
 pub mod partition;
+mod route;
 pub mod rounds;
+mod server;
+pub mod storage;
 
+pub use client::{Client, ClientConfig, GeoTicket, Gradients, PullTicket, PushTicket, Wanted};
 pub use error::Error;
 pub use mode::{AsyncConfig, Mode};
+pub use regatta_net::{Event as NetEvent, JobToken, Observer};
+pub use server::{DenseSetup, Server, ServerConfig, TableSetup};
+
+/// The status of an answer that is what was asked for; any other carries a reason as text.
+pub(crate) const STATUS_OK: u32 = 0;
+/// The status of an answer that carries a reason.
+pub(crate) const STATUS_REFUSED: u32 = 1;

@@ -44,13 +44,15 @@ impl Lookup {
         self.keys.clear();
         self.index.clear(total);
         self.local.resize_with(inputs.len(), || Tensor::zeros(DType::U64, &[0]).into());
-        for (input, local) in inputs.iter().zip(&mut self.local) {
+        let mut local = std::mem::take(&mut self.local);
+        for (input, local) in inputs.iter().zip(&mut local) {
             reshape_like(local, input);
             let to = local_ids(local);
             for (&id, to) in ids_of(input).iter().zip(to) {
                 *to = self.row(id, table);
             }
         }
+        self.local = local;
         self.make_room(total, inputs.iter().any(|v| matches!(v, Value::Ragged(_))));
     }
 

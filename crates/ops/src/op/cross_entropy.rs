@@ -10,6 +10,11 @@ use crate::{Grad, Infer, Kernel, KernelError, OpDef, Sample, Spec};
 /// Keeps the logarithm finite when a probability underflows to zero.
 const TINY: f32 = 1e-20;
 
+/// At least `TINY`; NaN stays, so that a diverged network is seen.
+fn floored(p: f32) -> f32 {
+    if p < TINY { TINY } else { p }
+}
+
 pub(crate) static DEFS: &[OpDef] = &[
     OpDef {
         schema: Schema {
@@ -75,9 +80,9 @@ fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
         for (r, (p, out)) in x.chunks_exact(classes).zip(out).enumerate() {
             *out = if soft {
                 let q = &io.f32(1)[r * classes..(r + 1) * classes];
-                -p.iter().zip(q).map(|(p, q)| q * p.max(TINY).ln()).sum::<f32>()
+                -p.iter().zip(q).map(|(p, q)| q * floored(*p).ln()).sum::<f32>()
             } else {
-                -p[class(io.i64(1)[r], classes, ctx.first_example + r)?].max(TINY).ln()
+                -floored(p[class(io.i64(1)[r], classes, ctx.first_example + r)?]).ln()
             };
         }
         Ok(())
@@ -94,12 +99,12 @@ fn backward(s: &Spec<'_>) -> Result<Kernel, Error> {
             if soft {
                 let q = &io.f32(1)[r * classes..(r + 1) * classes];
                 for ((dx, &p), &q) in dx.iter_mut().zip(p).zip(q) {
-                    *dx = -d * q / p.max(TINY);
+                    *dx = -d * q / floored(p);
                 }
             } else {
                 let c = class(io.i64(1)[r], classes, ctx.first_example + r)?;
                 dx.fill(0.0);
-                dx[c] = -d / p[c].max(TINY);
+                dx[c] = -d / floored(p[c]);
             }
         }
         Ok(())

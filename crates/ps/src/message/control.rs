@@ -132,10 +132,8 @@ pub struct TableStats {
 pub struct Inspection {
     /// The server that holds it.
     pub server: usize,
-    /// Weights.
-    pub weights: Vec<f32>,
-    /// Optimizer state.
-    pub state: Vec<f32>,
+    /// Weights and optimizer state, part by part.
+    pub parts: Vec<(String, Vec<f32>)>,
     /// Anything else, as text.
     pub detail: String,
 }

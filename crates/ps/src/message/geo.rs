@@ -1,6 +1,6 @@
 //! Differences out, changed values back.
 
-use super::{Head, MAX_ITEMS, MAX_TABLES, PushTable, Reader, Slices};
+use super::{Head, MAX_ITEMS, MAX_TABLES, PushTable, Reader};
 use crate::Error;
 
 /// What a worker's copy has changed by since its last exchange, to be added on the servers.
@@ -15,25 +15,6 @@ pub struct Geo<'a> {
 }
 
 impl<'a> Geo<'a> {
-    /// The same layout as a push without step and examples.
-    fn as_push(&self) -> super::Push<'a> {
-        super::Push {
-            sequence: self.sequence,
-            step: 0,
-            examples: 0,
-            dense: self.dense,
-            tables: self.tables.clone(),
-        }
-    }
-
-    pub(crate) fn head(&self) -> Head {
-        self.as_push().head()
-    }
-
-    pub(crate) fn arrays(&self, slices: &mut Slices<'a>) {
-        self.as_push().arrays(slices);
-    }
-
     /// Reads a whole payload.
     ///
     /// # Errors
@@ -54,18 +35,23 @@ pub struct GeoReply<'a> {
 }
 
 impl<'a> GeoReply<'a> {
-    pub(crate) fn head(&self) -> Head {
-        let head =
-            Head::default().u64(self.dense.len() as u64).u64(self.tables.len() as u64);
-        self.tables.iter().fold(head, |h, (k, v)| h.u64(k.len() as u64).u64(v.len() as u64))
-    }
-
-    pub(crate) fn arrays(&self, slices: &mut Slices<'a>) {
-        slices.push(bytemuck::cast_slice(self.dense));
+    /// The payload.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut head = Head::default().u64(self.dense.len() as u64).u64(self.tables.len() as u64);
         for (keys, values) in &self.tables {
-            slices.push(bytemuck::cast_slice(keys));
-            slices.push(bytemuck::cast_slice(values));
+            head = head.u64(keys.len() as u64).u64(values.len() as u64);
         }
+        let mut payload = head.into_bytes();
+        let mut push = |bytes: &[u8]| {
+            payload.extend_from_slice(bytes);
+            payload.resize(payload.len().next_multiple_of(8), 0);
+        };
+        push(bytemuck::cast_slice(self.dense));
+        for (keys, values) in &self.tables {
+            push(bytemuck::cast_slice(keys));
+            push(bytemuck::cast_slice(values));
+        }
+        payload
     }
 
     /// Reads a whole payload.

@@ -47,34 +47,6 @@ impl TryFrom<u16> for Kind {
 #[cfg(not(target_endian = "little"))]
 compile_error!("arrays travel as they are in memory, which is little endian");
 
-const PADDING: [u8; 8] = [0; 8];
-
-/// A payload as slices: the heads, then the arrays where they lie.
-pub(crate) struct Slices<'a> {
-    parts: Vec<&'a [u8]>,
-}
-
-impl<'a> Slices<'a> {
-    pub(crate) fn new(head: &'a [u8]) -> Slices<'a> {
-        let mut slices = Slices { parts: Vec::with_capacity(16) };
-        slices.push(head);
-        slices
-    }
-
-    /// Adds an array, padded to a multiple of 8 bytes.
-    pub(crate) fn push(&mut self, bytes: &'a [u8]) {
-        self.parts.push(bytes);
-        let over = bytes.len() % 8;
-        if over > 0 {
-            self.parts.push(&PADDING[over..]);
-        }
-    }
-
-    pub(crate) fn parts(&self) -> &[&'a [u8]] {
-        &self.parts
-    }
-}
-
 /// Writes the fixed heads.
 #[derive(Default)]
 pub(crate) struct Head(Vec<u8>);
@@ -85,8 +57,8 @@ impl Head {
         self
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0
     }
 }
 
@@ -121,11 +93,18 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn f32s(&mut self, n: usize, what: &str) -> Result<&'a [f32], Error> {
+        let floats = self.f32s_unpadded(n, what)?;
+        self.skip_padding()?;
+        Ok(floats)
+    }
+
+    pub(crate) fn f32s_unpadded(&mut self, n: usize, what: &str) -> Result<&'a [f32], Error> {
         let bytes = self.take(n.saturating_mul(4), what)?;
-        if n % 2 == 1 {
-            self.take(4, what)?;
-        }
         bytemuck::try_cast_slice(bytes).map_err(|_| misaligned(what))
+    }
+
+    pub(crate) fn skip_padding(&mut self) -> Result<(), Error> {
+        self.take((8 - self.at % 8) % 8, "padding").map(|_| ())
     }
 
     fn take(&mut self, n: usize, what: &str) -> Result<&'a [u8], Error> {

@@ -1,6 +1,6 @@
 //! Asking for rows and dense parameters.
 
-use super::{Head, MAX_ITEMS, MAX_TABLES, Reader, Slices};
+use super::{MAX_ITEMS, MAX_TABLES, Reader};
 use crate::Error;
 
 /// Ids of one table.
@@ -26,18 +26,6 @@ pub struct Pull<'a> {
 }
 
 impl<'a> Pull<'a> {
-    pub(crate) fn head(&self) -> Head {
-        let flags = u64::from(self.test) | u64::from(self.dense) << 1;
-        let head = Head::default().u64(self.step).u64(flags).u64(self.tables.len() as u64);
-        self.tables.iter().fold(head, |h, t| h.u64(t.table).u64(t.keys.len() as u64))
-    }
-
-    pub(crate) fn arrays(&self, slices: &mut Slices<'a>) {
-        for table in &self.tables {
-            slices.push(bytemuck::cast_slice(table.keys));
-        }
-    }
-
     pub(crate) fn read(r: &mut Reader<'a>) -> Result<Pull<'a>, Error> {
         let step = r.u64("step")?;
         let flags = r.u64("flags")?;
@@ -82,6 +70,22 @@ impl<'a> PullReply<'a> {
     /// If the reply is shorter.
     pub fn floats(&mut self, n: usize) -> Result<&'a [f32], Error> {
         self.r.f32s(n, "pulled values")
+    }
+
+    /// The next `n` floats of an array that goes on.
+    ///
+    /// # Errors
+    /// If the reply is shorter.
+    pub fn floats_unpadded(&mut self, n: usize) -> Result<&'a [f32], Error> {
+        self.r.f32s_unpadded(n, "pulled values")
+    }
+
+    /// Goes to where the next array begins.
+    ///
+    /// # Errors
+    /// If the reply is shorter.
+    pub fn skip_padding(&mut self) -> Result<(), Error> {
+        self.r.skip_padding()
     }
 
     /// Checks that everything was read.

@@ -1,6 +1,6 @@
 //! Sending gradients, and first values of dense parameters.
 
-use super::{Head, MAX_ITEMS, MAX_TABLES, Reader, Slices};
+use super::{MAX_ITEMS, MAX_TABLES, Reader};
 use crate::Error;
 
 /// Gradients of rows of one table.
@@ -31,24 +31,9 @@ pub struct Push<'a> {
 }
 
 impl<'a> Push<'a> {
-    pub(crate) fn head(&self) -> Head {
-        let head = Head::default()
-            .u64(self.sequence)
-            .u64(self.step)
-            .u64(self.examples)
-            .u64(self.dense.len() as u64)
-            .u64(self.tables.len() as u64);
-        self.tables.iter().fold(head, |h, t| {
-            h.u64(t.table).u64(t.keys.len() as u64).u64(t.grads.len() as u64)
-        })
-    }
-
-    pub(crate) fn arrays(&self, slices: &mut Slices<'a>) {
-        slices.push(bytemuck::cast_slice(self.dense));
-        for table in &self.tables {
-            slices.push(bytemuck::cast_slice(table.keys));
-            slices.push(bytemuck::cast_slice(table.grads));
-        }
+    /// The gradients of one table, if there are any.
+    pub fn table(&self, number: usize) -> Option<PushTable<'a>> {
+        self.tables.iter().find(|t| t.table as usize == number).copied()
     }
 
     pub(crate) fn read(r: &mut Reader<'a>) -> Result<Push<'a>, Error> {
@@ -105,10 +90,6 @@ pub struct SetDense<'a> {
 }
 
 impl<'a> SetDense<'a> {
-    pub(crate) fn head(&self) -> Head {
-        Head::default().u64(self.values.len() as u64)
-    }
-
     /// Reads a whole payload.
     ///
     /// # Errors

@@ -1,0 +1,186 @@
+//! From a split program to what servers and workers must be told.
+
+use std::time::Duration;
+
+use regatta_ir::Op;
+use regatta_optim::{Rule, Sum};
+use regatta_passes::{ServerPiece, Split};
+use regatta_ps::partition::{Piece, dense_pieces};
+use regatta_ps::{
+    ClientConfig, DenseSetup, JobToken, Mode, Observer, ServerConfig, TableSetup,
+};
+use regatta_table::{Accessor, Admission, Initializer, PlainConfig, SparseConfig, Stream, TableId};
+
+use crate::Error;
+
+/// A parameter-server job: who takes part and how.
+#[derive(Clone)]
+pub struct Job {
+    /// Addresses of the servers, in order.
+    pub endpoints: Vec<String>,
+    /// Number of workers.
+    pub workers: usize,
+    /// Consistency.
+    pub mode: Mode,
+    /// Secret that all processes share.
+    pub token: JobToken,
+    /// Which ids become rows.
+    pub admission: Admission,
+    /// Go on without workers that are lost.
+    pub allow_worker_loss: bool,
+    /// How long processes may take to appear.
+    pub start_timeout: Duration,
+    /// How long a worker may be away before it counts as lost.
+    pub worker_timeout: Duration,
+    /// How long an answer may take.
+    pub reply_timeout: Duration,
+    /// Told about trouble with connections.
+    pub observer: Observer,
+}
+
+impl Job {
+    /// A job with the usual time limits, which admits every id.
+    pub fn new(endpoints: Vec<String>, workers: usize, mode: Mode, token: JobToken) -> Job {
+        Job {
+            endpoints,
+            workers,
+            mode,
+            token,
+            admission: Admission::None,
+            allow_worker_loss: false,
+            start_timeout: Duration::from_secs(60),
+            worker_timeout: Duration::from_secs(3),
+            reply_timeout: Duration::from_secs(600),
+            observer: std::sync::Arc::new(|_| {}),
+        }
+    }
+}
+
+/// Rules that look at a whole parameter cannot work on a piece of it.
+fn needs_whole(rule: &Rule) -> bool {
+    matches!(rule, Rule::Lamb(_) | Rule::LarsMomentum(_))
+}
+
+/// Which server holds which piece of which dense parameter.
+pub fn pieces(split: &Split, servers: usize) -> Vec<Vec<Piece>> {
+    let lens: Vec<usize> = split.dense.iter().map(|d| d.shape.iter().product()).collect();
+    dense_pieces(&lens, servers, split.dense.iter().any(|d| needs_whole(&d.rule)))
+}
+
+/// The pieces of one server with names, as its program shows them.
+pub fn server_pieces(split: &Split, servers: usize, server: usize) -> Vec<ServerPiece> {
+    let all = pieces(split, servers);
+    let number = |piece: &Piece| {
+        let same = all[..server].iter().flatten().filter(|p| p.param == piece.param);
+        same.count()
+    };
+    let named = |piece: &Piece| {
+        let param = split.dense[piece.param].name.clone();
+        let name = format!("{param}.block{}", number(piece));
+        ServerPiece { name, param, range: piece.range.clone() }
+    };
+    all[server].iter().map(named).collect()
+}
+
+/// What all processes of a job must agree on, in short.
+pub fn fingerprint(split: &Split, mode: &Mode) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let text = format!(
+        "{}{:?}{:?}{}{:?}{mode:?}",
+        split.trainer, split.tables, split.dense, split.learning_rate, split.schedule
+    );
+    for byte in text.bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    }
+    format!("{}:{hash:016x}", mode.name())
+}
+
+/// The configuration of one server.
+///
+/// # Errors
+/// If a table starts with values that servers cannot make.
+pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerConfig, Error> {
+    let geo = matches!(job.mode, Mode::Geo { .. });
+    let rule = |rule: &Rule| if geo { Rule::Sum(Sum {}) } else { *rule };
+    let mut tables = Vec::new();
+    for (number, table) in split.tables.iter().enumerate() {
+        let mut plain = PlainConfig::new(table.dim, rule(&table.rule));
+        plain.initializer = initializer(&table.init)?;
+        let seed = table.init.int("seed").unwrap_or(0) as u64;
+        let mut config =
+            SparseConfig::new(TableId(number as u32), seed, Accessor::Plain(plain));
+        // The same first values as a table in one process.
+        config.stream = Stream::Variable(table.name.clone());
+        config.admission = job.admission.clone();
+        let lr_scale = if geo { 1.0 } else { table.lr_scale as f32 };
+        tables.push(TableSetup { name: table.name.clone(), config, lr_scale });
+    }
+    let servers = job.endpoints.len();
+    let dense = pieces(split, servers)[index]
+        .iter()
+        .map(|piece| {
+            let spec = &split.dense[piece.param];
+            DenseSetup {
+                param: spec.name.clone(),
+                start: piece.range.start,
+                len: piece.range.len(),
+                rule: rule(&spec.rule),
+                lr_scale: spec.lr_scale as f32,
+            }
+        })
+        .collect();
+    let names = split.tables.iter().map(|t| &t.name).chain(split.dense.iter().map(|d| &d.name));
+    Ok(ServerConfig {
+        index,
+        servers,
+        workers: job.workers,
+        endpoint: job.endpoints[index].clone(),
+        token: job.token.clone(),
+        job: fingerprint(split, &job.mode),
+        mode: job.mode,
+        tables,
+        dense,
+        params: names.cloned().collect(),
+        learning_rate: split.learning_rate,
+        schedule: split.schedule.clone(),
+        allow_worker_loss: job.allow_worker_loss,
+        start_timeout: job.start_timeout,
+        worker_timeout: job.worker_timeout,
+        observer: job.observer.clone(),
+        tune: None,
+    })
+}
+
+/// The configuration of one worker's connections.
+pub fn client_config(split: &Split, job: &Job, worker: usize) -> ClientConfig {
+    ClientConfig {
+        worker,
+        workers: job.workers,
+        endpoints: job.endpoints.clone(),
+        token: job.token.clone(),
+        job: fingerprint(split, &job.mode),
+        tables: split.tables.iter().map(|t| (t.name.clone(), t.dim)).collect(),
+        pieces: pieces(split, job.endpoints.len()),
+        connect_timeout: job.start_timeout,
+        reply_timeout: job.reply_timeout,
+        observer: job.observer.clone(),
+        tune: None,
+    }
+}
+
+fn initializer(init: &Op) -> Result<Initializer, Error> {
+    let get = |name: &str| Ok::<f32, regatta_ir::Error>(init.float(name)? as f32);
+    Ok(match init.kind.as_str() {
+        "fill_constant" => Initializer::Constant(get("value")?),
+        "uniform_random" => Initializer::Uniform { low: get("low")?, high: get("high")? },
+        "gaussian_random" => Initializer::Normal { mean: get("mean")?, std: get("std")? },
+        "truncated_gaussian_random" => {
+            Initializer::TruncatedNormal { mean: get("mean")?, std: get("std")? }
+        }
+        other => {
+            return Err(Error::Config(format!(
+                "a table cannot start with the values of op '{other}'"
+            )));
+        }
+    })
+}

@@ -1,0 +1,543 @@
+//! The worker's side: keys and gradients go to the servers that hold them, values come back in the
+//! order of the keys.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use regatta_net::{Buf, Client as Connection, ClientOptions, Identity, JobToken, Observer, Pending, Pool};
+
+use crate::Error;
+use crate::message::{
+    Control, ControlReply, GeoReply, Hello, Inspection, Kind, PullReply, ReduceOp, ServerStats,
+};
+use crate::partition::{Piece, server_of};
+use crate::route::Route;
+
+/// What a worker must know of the job to talk to its servers.
+#[derive(Clone)]
+pub struct ClientConfig {
+    /// This worker's number.
+    pub worker: usize,
+    /// Number of workers.
+    pub workers: usize,
+    /// Addresses of the servers, in order.
+    pub endpoints: Vec<String>,
+    /// Secret of the job.
+    pub token: JobToken,
+    /// What the job is; servers refuse workers of another.
+    pub job: String,
+    /// Names of the tables with the floats of a row, in order.
+    pub tables: Vec<(String, usize)>,
+    /// Which pieces of the dense parameters each server holds.
+    pub pieces: Vec<Vec<Piece>>,
+    /// How long servers may take to come up.
+    pub connect_timeout: Duration,
+    /// How long an answer may take; in sync and bounded mode it waits for other workers.
+    pub reply_timeout: Duration,
+    /// Told about trouble with connections.
+    pub observer: Observer,
+    /// Changes the options of a connection, for tests.
+    pub tune: Option<fn(&mut ClientOptions)>,
+}
+
+/// Connections to all servers of a job.
+pub struct Client {
+    config: ClientConfig,
+    connections: Vec<Connection>,
+    sequence: AtomicU64,
+    round: AtomicU64,
+}
+
+/// Values on their way.
+pub struct PullTicket {
+    pending: Vec<Pending>,
+    routes: Vec<Route>,
+    dense: bool,
+}
+
+/// Gradients on their way.
+pub struct PushTicket {
+    pending: Vec<Pending>,
+}
+
+/// Differences on their way, changed values to come back.
+pub struct GeoTicket {
+    pending: Vec<Option<Pending>>,
+    replies: Vec<Option<Buf>>,
+}
+
+/// What is pushed: dense gradients by parameter, and keys with rows of gradients by table.
+#[derive(Debug, Clone, Copy)]
+pub struct Gradients<'a> {
+    /// The worker's step.
+    pub step: u64,
+    /// Examples behind them.
+    pub examples: u64,
+    /// By parameter; empty if there are no dense ones.
+    pub dense: &'a [&'a [f32]],
+    /// By table: distinct keys and a row per key.
+    pub tables: &'a [(&'a [u64], &'a [f32])],
+}
+
+/// What is pulled: distinct keys by table.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The worker's step that they are for.
+    pub step: u64,
+    /// Only look: create and count nothing.
+    pub test: bool,
+    /// Also the dense parameters.
+    pub dense: bool,
+    /// By table.
+    pub keys: &'a [&'a [u64]],
+}
+
+impl Client {
+    /// Connects to every server, waiting for those that are not there yet, and makes sure that both
+    /// sides mean the same job.
+    ///
+    /// # Errors
+    /// If a server does not come up in time, is another one, or belongs to another job.
+    pub fn connect(config: ClientConfig) -> Result<Client, Error> {
+        let pool = Pool::default();
+        let mut connections = Vec::new();
+        for (i, endpoint) in config.endpoints.iter().enumerate() {
+            let me = Identity::worker(config.worker as u32);
+            let server = Identity::server(i as u32);
+            let mut options = ClientOptions::new(me, server, config.token.clone());
+            options.connect_timeout = config.connect_timeout;
+            options.pool = pool.clone();
+            options.observer = config.observer.clone();
+            if let Some(tune) = config.tune {
+                tune(&mut options);
+            }
+            connections.push(Connection::connect(endpoint.as_str(), options)?);
+        }
+        let (sequence, round) = (AtomicU64::new(1), AtomicU64::new(1));
+        let client = Client { config, connections, sequence, round };
+        let hello = Hello {
+            job: client.config.job.clone(),
+            workers: client.config.workers,
+            servers: client.servers(),
+        };
+        client.control_all(&Control::Hello(hello))?;
+        Ok(client)
+    }
+
+    /// Number of servers.
+    pub fn servers(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// This worker's number.
+    pub fn worker(&self) -> usize {
+        self.config.worker
+    }
+
+    /// Number of workers.
+    pub fn workers(&self) -> usize {
+        self.config.workers
+    }
+
+    /// Asks for values.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn pull(&self, wanted: &Wanted<'_>) -> Result<PullTicket, Error> {
+        let routes = self.routes(wanted.keys.iter().copied());
+        let send = |server: usize| {
+            let mut buf = self.connections[server].buffer(pull_bytes(wanted, &routes, server));
+            write_pull(&mut buf, wanted, &routes, server);
+            self.send(server, Kind::Pull, buf)
+        };
+        let pending = (0..self.servers()).map(send).collect::<Result<_, _>>()?;
+        Ok(PullTicket { pending, routes, dense: wanted.dense })
+    }
+
+    /// Sends gradients.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn push(&self, gradients: &Gradients<'_>) -> Result<PushTicket, Error> {
+        let routes = self.routes(gradients.tables.iter().map(|t| t.0));
+        let sequence = self.next_sequence();
+        let send = |server: usize| {
+            let mut buf = self.connections[server].buffer(1 << 16);
+            self.write_push(&mut buf, gradients, &routes, sequence, server);
+            self.send(server, Kind::Push, buf)
+        };
+        Ok(PushTicket { pending: (0..self.servers()).map(send).collect::<Result<_, _>>()? })
+    }
+
+    /// Sends gradients and asks for the values after them, in one exchange per server.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn push_pull(
+        &self,
+        gradients: &Gradients<'_>,
+        wanted: &Wanted<'_>,
+    ) -> Result<PullTicket, Error> {
+        let push_routes = self.routes(gradients.tables.iter().map(|t| t.0));
+        let routes = self.routes(wanted.keys.iter().copied());
+        let sequence = self.next_sequence();
+        let send = |server: usize| {
+            let mut buf = self.connections[server].buffer(1 << 16);
+            self.write_push(&mut buf, gradients, &push_routes, sequence, server);
+            write_pull(&mut buf, wanted, &routes, server);
+            self.send(server, Kind::PushPull, buf)
+        };
+        let pending = (0..self.servers()).map(send).collect::<Result<_, _>>()?;
+        Ok(PullTicket { pending, routes, dense: wanted.dense })
+    }
+
+    /// Waits for values: rows of each table in the order of its keys, dense parameters in order.
+    ///
+    /// # Errors
+    /// If a server is gone, refuses, or answers something else.
+    pub fn finish_pull(
+        &self,
+        ticket: PullTicket,
+        rows: &mut [&mut [f32]],
+        dense: &mut [&mut [f32]],
+    ) -> Result<(), Error> {
+        for (server, pending) in ticket.pending.into_iter().enumerate() {
+            let payload = self.payload(server, pending)?;
+            let mut reply = PullReply::new(&payload);
+            for ((route, rows), (_, dim)) in
+                ticket.routes.iter().zip(rows.iter_mut()).zip(&self.config.tables)
+            {
+                let positions = route.of(server);
+                let values = reply.floats(positions.len() * dim)?;
+                if self.servers() == 1 {
+                    rows.copy_from_slice(values);
+                    continue;
+                }
+                for (&position, row) in positions.iter().zip(values.chunks_exact(*dim)) {
+                    rows[position as usize * dim..][..*dim].copy_from_slice(row);
+                }
+            }
+            if ticket.dense {
+                for piece in &self.config.pieces[server] {
+                    let values = reply.floats_unpadded(piece.range.len())?;
+                    dense[piece.param][piece.range.clone()].copy_from_slice(values);
+                }
+                reply.skip_padding()?;
+            }
+            reply.end()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until gradients are applied.
+    ///
+    /// # Errors
+    /// If a server is gone or refuses.
+    pub fn finish_push(&self, ticket: PushTicket) -> Result<(), Error> {
+        for (server, pending) in ticket.pending.into_iter().enumerate() {
+            self.payload(server, pending)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the servers the first values of the dense parameters.
+    ///
+    /// # Errors
+    /// If a server is gone or refuses.
+    pub fn set_dense(&self, values: &[&[f32]]) -> Result<(), Error> {
+        let send = |server: usize| {
+            let mut buf = self.connections[server].buffer(1 << 16);
+            put_u64(&mut buf, self.dense_len(server));
+            self.put_dense(&mut buf, values, server);
+            self.send(server, Kind::SetDense, buf)
+        };
+        let pending = (0..self.servers()).map(send).collect::<Result<_, _>>()?;
+        self.finish_push(PushTicket { pending })
+    }
+
+    /// Sends differences; [`Client::try_geo`] and [`Client::finish_geo`] take the answer.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn geo(
+        &self,
+        dense: &[&[f32]],
+        tables: &[(&[u64], &[f32])],
+    ) -> Result<GeoTicket, Error> {
+        let routes = self.routes(tables.iter().map(|t| t.0));
+        let gradients = Gradients { step: 0, examples: 0, dense, tables };
+        let sequence = self.next_sequence();
+        let send = |server: usize| {
+            let mut buf = self.connections[server].buffer(1 << 16);
+            self.write_push(&mut buf, &gradients, &routes, sequence, server);
+            self.send(server, Kind::Geo, buf).map(Some)
+        };
+        let pending: Vec<_> = (0..self.servers()).map(send).collect::<Result<_, _>>()?;
+        let replies = (0..pending.len()).map(|_| None).collect();
+        Ok(GeoTicket { pending, replies })
+    }
+
+    /// Whether all servers have answered; never waits.
+    ///
+    /// # Errors
+    /// If a server is gone or refuses.
+    pub fn try_geo(&self, ticket: &mut GeoTicket) -> Result<bool, Error> {
+        for server in 0..ticket.pending.len() {
+            let Some(pending) = &mut ticket.pending[server] else { continue };
+            if let Some(reply) = pending.try_take() {
+                ticket.replies[server] = Some(self.checked(server, reply?)?);
+                ticket.pending[server] = None;
+            }
+        }
+        Ok(ticket.pending.iter().all(Option::is_none))
+    }
+
+    /// Waits for all servers and hands their answers to `apply(table, keys, rows)` and the dense
+    /// values to `dense(parameter, first element, values)`.
+    ///
+    /// # Errors
+    /// If a server is gone, refuses, or answers something else.
+    pub fn finish_geo(
+        &self,
+        ticket: GeoTicket,
+        mut apply: impl FnMut(usize, &[u64], &[f32]),
+        mut dense: impl FnMut(usize, usize, &[f32]),
+    ) -> Result<(), Error> {
+        for (server, (pending, reply)) in
+            ticket.pending.into_iter().zip(ticket.replies).enumerate()
+        {
+            let payload = match (reply, pending) {
+                (Some(payload), _) => payload,
+                (None, Some(pending)) => self.payload(server, pending)?,
+                (None, None) => continue,
+            };
+            let reply = GeoReply::decode(&payload)?;
+            for (table, (keys, values)) in reply.tables.iter().enumerate() {
+                apply(table, keys, values);
+            }
+            let mut at = 0;
+            for piece in &self.config.pieces[server] {
+                let n = piece.range.len();
+                let values = reply.dense.get(at..at + n).ok_or_else(|| {
+                    Error::malformed(format!("server {server} sent too few dense values"))
+                })?;
+                dense(piece.param, piece.range.start, values);
+                at += n;
+            }
+        }
+        Ok(())
+    }
+
+    /// Combines values of all workers on server 0; every worker must call it, in the same order.
+    ///
+    /// # Errors
+    /// If the server is gone, a worker was lost, or the values differ in number.
+    pub fn reduce(&self, what: &str, op: ReduceOp, values: &[f64]) -> Result<Vec<f64>, Error> {
+        let round = self.round.fetch_add(1, Ordering::Relaxed);
+        let what = what.to_string();
+        let request = Control::Reduce { round, what, op, values: values.to_vec() };
+        match self.control(0, &request)? {
+            ControlReply::Values(values) => Ok(values),
+            other => Err(Error::malformed(format!("unexpected answer {other:?}"))),
+        }
+    }
+
+    /// Waits until all workers have come this far.
+    ///
+    /// # Errors
+    /// As [`Client::reduce`].
+    pub fn barrier(&self, what: &str) -> Result<(), Error> {
+        self.reduce(what, ReduceOp::Sum, &[]).map(|_| ())
+    }
+
+    /// Says that this worker is done. Servers end when all workers have left.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn leave(&self) -> Result<(), Error> {
+        self.control_all(&Control::Leave).map(|_| ())
+    }
+
+    /// Lets every server save its part.
+    ///
+    /// # Errors
+    /// If a server is gone or cannot write.
+    pub fn save(&self, dir: &str) -> Result<(), Error> {
+        self.control_all(&Control::Save { dir: dir.to_string() }).map(|_| ())
+    }
+
+    /// Lets every server load its part of what any number of servers has saved.
+    ///
+    /// # Errors
+    /// If a server is gone or cannot read.
+    pub fn load(&self, dir: &str, names: &[String]) -> Result<(), Error> {
+        let request = Control::Load { dir: dir.to_string(), names: names.to_vec() };
+        self.control_all(&request).map(|_| ())
+    }
+
+    /// Ages all rows by a day and drops those that are not worth keeping; returns how many went.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn shrink(&self, max_unseen_days: u32) -> Result<u64, Error> {
+        let replies = self.control_all(&Control::Shrink { max_unseen_days })?;
+        let removed = |r: &ControlReply| if let ControlReply::Removed(n) = r { *n } else { 0 };
+        Ok(replies.iter().map(removed).sum())
+    }
+
+    /// Numbers about every server.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn stats(&self) -> Result<Vec<ServerStats>, Error> {
+        let replies = self.control_all(&Control::Stats)?;
+        let stats = |r| if let ControlReply::Stats(s) = r { Some(s) } else { None };
+        Ok(replies.into_iter().filter_map(stats).collect())
+    }
+
+    /// What is known of one id.
+    ///
+    /// # Errors
+    /// If the server is gone or has no such table.
+    pub fn inspect(&self, table: &str, id: u64) -> Result<Option<Inspection>, Error> {
+        let server = server_of(id, self.servers());
+        match self.control(server, &Control::Inspect { table: table.to_string(), id })? {
+            ControlReply::Inspection(found) => Ok(found),
+            other => Err(Error::malformed(format!("unexpected answer {other:?}"))),
+        }
+    }
+
+    fn control_all(&self, request: &Control) -> Result<Vec<ControlReply>, Error> {
+        let payload = request.encode();
+        let pending = (0..self.servers())
+            .map(|s| Ok(self.connections[s].send(Kind::Control as u16, 0, &[&payload])?))
+            .collect::<Result<Vec<_>, Error>>()?;
+        let replies = pending.into_iter().enumerate();
+        replies.map(|(s, p)| ControlReply::decode(&self.payload(s, p)?)).collect()
+    }
+
+    fn control(&self, server: usize, request: &Control) -> Result<ControlReply, Error> {
+        let payload = request.encode();
+        let pending = self.connections[server].send(Kind::Control as u16, 0, &[&payload])?;
+        ControlReply::decode(&self.payload(server, pending)?)
+    }
+
+    fn send(&self, server: usize, kind: Kind, buf: Buf) -> Result<Pending, Error> {
+        Ok(self.connections[server].send_owned(kind as u16, 0, vec![buf])?)
+    }
+
+    fn payload(&self, server: usize, pending: Pending) -> Result<Buf, Error> {
+        self.checked(server, pending.wait(self.config.reply_timeout)?)
+    }
+
+    fn checked(&self, server: usize, reply: regatta_net::Reply) -> Result<Buf, Error> {
+        if reply.status == crate::STATUS_OK {
+            return Ok(reply.payload);
+        }
+        Err(Error::Refused {
+            server,
+            endpoint: self.config.endpoints[server].clone(),
+            reason: String::from_utf8_lossy(&reply.payload).into_owned(),
+        })
+    }
+
+    fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn routes<'a>(&self, keys: impl Iterator<Item = &'a [u64]>) -> Vec<Route> {
+        keys.map(|keys| Route::new(keys, self.servers())).collect()
+    }
+
+    fn dense_len(&self, server: usize) -> u64 {
+        self.config.pieces[server].iter().map(|p| p.range.len() as u64).sum()
+    }
+
+    fn put_dense(&self, buf: &mut Buf, values: &[&[f32]], server: usize) {
+        for piece in &self.config.pieces[server] {
+            let part = &values[piece.param][piece.range.clone()];
+            buf.extend_from_slice(bytemuck::cast_slice(part));
+        }
+        pad(buf);
+    }
+
+    fn write_push(
+        &self,
+        buf: &mut Buf,
+        gradients: &Gradients<'_>,
+        routes: &[Route],
+        sequence: u64,
+        server: usize,
+    ) {
+        let n_dense = if gradients.dense.is_empty() { 0 } else { self.dense_len(server) };
+        put_u64(buf, sequence);
+        put_u64(buf, gradients.step);
+        put_u64(buf, gradients.examples);
+        put_u64(buf, n_dense);
+        put_u64(buf, gradients.tables.len() as u64);
+        for (table, (route, (_, dim))) in routes.iter().zip(&self.config.tables).enumerate() {
+            let n = route.of(server).len();
+            put_u64(buf, table as u64);
+            put_u64(buf, n as u64);
+            put_u64(buf, (n * dim) as u64);
+        }
+        if n_dense > 0 {
+            self.put_dense(buf, gradients.dense, server);
+        }
+        for ((route, (_, dim)), (keys, grads)) in
+            routes.iter().zip(&self.config.tables).zip(gradients.tables)
+        {
+            put_keys(buf, keys, route.of(server));
+            let positions = route.of(server);
+            if positions.len() == keys.len() {
+                buf.extend_from_slice(bytemuck::cast_slice(grads));
+            } else {
+                let rows = buf.grow(positions.len() * dim * 4).chunks_exact_mut(dim * 4);
+                for (to, &position) in rows.zip(positions) {
+                    let row = &grads[position as usize * dim..][..*dim];
+                    to.copy_from_slice(bytemuck::cast_slice(row));
+                }
+            }
+            pad(buf);
+        }
+    }
+}
+
+fn pull_bytes(wanted: &Wanted<'_>, routes: &[Route], server: usize) -> usize {
+    let keys: usize = routes.iter().map(|r| r.of(server).len()).sum();
+    24 + wanted.keys.len() * 16 + keys * 8
+}
+
+fn write_pull(buf: &mut Buf, wanted: &Wanted<'_>, routes: &[Route], server: usize) {
+    put_u64(buf, wanted.step);
+    put_u64(buf, u64::from(wanted.test) | u64::from(wanted.dense) << 1);
+    put_u64(buf, wanted.keys.len() as u64);
+    for (table, route) in routes.iter().enumerate() {
+        put_u64(buf, table as u64);
+        put_u64(buf, route.of(server).len() as u64);
+    }
+    for (route, keys) in routes.iter().zip(wanted.keys) {
+        put_keys(buf, keys, route.of(server));
+    }
+}
+
+fn put_u64(buf: &mut Buf, x: u64) {
+    buf.extend_from_slice(&x.to_le_bytes());
+}
+
+fn put_keys(buf: &mut Buf, keys: &[u64], positions: &[u32]) {
+    if positions.len() == keys.len() {
+        return buf.extend_from_slice(bytemuck::cast_slice(keys));
+    }
+    for (to, &position) in buf.grow(positions.len() * 8).chunks_exact_mut(8).zip(positions) {
+        to.copy_from_slice(&keys[position as usize].to_le_bytes());
+    }
+}
+
+/// Arrays start at multiples of 8 bytes.
+fn pad(buf: &mut Buf) {
+    let over = buf.len() % 8;
+    if over > 0 {
+        buf.grow(8 - over).fill(0);
+    }
+}

@@ -1,0 +1,156 @@
+//! The server's side: holds its part of the parameters, applies what workers push, answers what they
+//! pull, and lets them wait for each other where the mode says so.
+
+mod admin;
+mod apply;
+mod core;
+mod dense;
+mod geo;
+mod monitor;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use regatta_net::{Disconnect, Handler, Identity, JobToken, Observer, Peer, Request, Responder, Role};
+use regatta_net::{Server as Listener, ServerOptions, Serving};
+use regatta_optim::{Rule, Schedule};
+use regatta_table::SparseConfig;
+
+use self::core::Core;
+use crate::message::ServerStats;
+use crate::{Error, Mode};
+
+/// A table as its server makes it.
+#[derive(Debug, Clone)]
+pub struct TableSetup {
+    /// Name of the parameter.
+    pub name: String,
+    /// What rows are like.
+    pub config: SparseConfig,
+    /// Factor on the learning rate.
+    pub lr_scale: f32,
+}
+
+/// A piece of a dense parameter as its server makes it.
+#[derive(Debug, Clone)]
+pub struct DenseSetup {
+    /// Name of the parameter.
+    pub param: String,
+    /// First float of the flattened parameter.
+    pub start: usize,
+    /// Number of floats.
+    pub len: usize,
+    /// Update rule.
+    pub rule: Rule,
+    /// Factor on the learning rate.
+    pub lr_scale: f32,
+}
+
+/// Everything about one server.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// Its number.
+    pub index: usize,
+    /// Number of servers.
+    pub servers: usize,
+    /// Number of workers.
+    pub workers: usize,
+    /// Where it listens.
+    pub endpoint: String,
+    /// Secret of the job.
+    pub token: JobToken,
+    /// What the job is; workers of another are refused.
+    pub job: String,
+    /// Consistency.
+    pub mode: Mode,
+    /// Tables in order.
+    pub tables: Vec<TableSetup>,
+    /// Its pieces of the dense parameters, in order.
+    pub dense: Vec<DenseSetup>,
+    /// Names of all tables and dense parameters of the job, on this server or not.
+    pub params: Vec<String>,
+    /// Base learning rate.
+    pub learning_rate: f64,
+    /// How it changes with the updates.
+    pub schedule: Schedule,
+    /// Go on without workers that are lost, instead of failing.
+    pub allow_worker_loss: bool,
+    /// How long a worker may take to appear.
+    pub start_timeout: Duration,
+    /// How long a worker may be away before it counts as lost.
+    pub worker_timeout: Duration,
+    /// Told about trouble with connections.
+    pub observer: Observer,
+    /// Changes the options of the listener, for tests.
+    pub tune: Option<fn(&mut ServerOptions)>,
+}
+
+/// A running server.
+pub struct Server {
+    core: Arc<Core>,
+    serving: Serving,
+}
+
+impl Server {
+    /// Makes the tables and begins to listen.
+    ///
+    /// # Errors
+    /// If a table cannot be made or the endpoint is taken.
+    pub fn start(config: ServerConfig) -> Result<Server, Error> {
+        let me = Identity::server(config.index as u32);
+        let mut options = ServerOptions::new(me, config.token.clone());
+        options.observer = config.observer.clone();
+        if let Some(tune) = config.tune {
+            tune(&mut options);
+        }
+        let endpoint = config.endpoint.clone();
+        let core = Arc::new(Core::new(config)?);
+        let listener = Listener::bind(endpoint.as_str(), options)?;
+        let serving = listener.serve(Service(core.clone()))?;
+        Ok(Server { core, serving })
+    }
+
+    /// Where it listens; differs from the configuration if that asked for any free port.
+    pub fn endpoint(&self) -> String {
+        self.serving.endpoint().to_string()
+    }
+
+    /// Numbers so far.
+    pub fn stats(&self) -> ServerStats {
+        self.core.stats()
+    }
+
+    /// Serves until all workers have left.
+    ///
+    /// # Errors
+    /// If a worker never came or was lost, naming it.
+    pub fn run(self) -> Result<ServerStats, Error> {
+        let outcome = self.core.watch();
+        let stats = self.core.stats();
+        self.serving.shutdown(Duration::from_secs(2));
+        outcome.map(|()| stats)
+    }
+}
+
+/// Hands requests of the network to the core.
+struct Service(Arc<Core>);
+
+impl Handler for Service {
+    fn request(&self, request: Request, responder: Responder) {
+        let identity = request.peer.identity;
+        let worker = (identity.role == Role::Worker).then_some(identity.index as usize);
+        self.0.handle(worker, request.kind, request.payload, responder);
+    }
+
+    fn connected(&self, peer: &Peer) {
+        if peer.identity.role == Role::Worker {
+            self.0.connected(peer.identity.index as usize, peer.session);
+        }
+    }
+
+    fn disconnected(&self, peer: &Peer, how: &Disconnect) {
+        if peer.identity.role == Role::Worker && *how != Disconnect::Replaced {
+            self.0.disconnected(peer.identity.index as usize, format!("{how:?}"));
+        }
+    }
+}
