@@ -68,7 +68,11 @@ fn cross_layer(b: &mut Builder, x0: &Var, x: &Var, l2: f64) -> Result<Var, Error
 /// The deep part of `dcn` and `dcn_v2`.
 pub(super) fn deep_part(h: &Hyper, b: &mut Builder, x: &Var) -> Result<Var, Error> {
     let sizes = h.ints("fc_sizes");
-    if h.bool("dnn_use_bn") { normalised_relu_layers(b, x, sizes) } else { relu_layers(b, x, sizes) }
+    if h.bool("dnn_use_bn") {
+        normalised_relu_layers(b, x, sizes)
+    } else {
+        relu_layers(b, x, sizes)
+    }
 }
 
 pub(super) fn clip_norm(h: &Hyper) -> Option<f64> {

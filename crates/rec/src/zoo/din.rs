@@ -95,13 +95,7 @@ fn pad(b: &mut Builder, ids: &Var, len: i64) -> Result<Var, Error> {
 
 /// The sum of the history's vectors `[batch, len, width]`, weighed by a network that sees each of
 /// them together with the target `[batch, 1, width]`.
-fn attend(
-    b: &mut Builder,
-    history: &Var,
-    target: &Var,
-    ids: &Var,
-    act: Act,
-) -> Result<Var, Error> {
+fn attend(b: &mut Builder, history: &Var, target: &Var, ids: &Var, act: Act) -> Result<Var, Error> {
     let (len, width) = (b.ty(history)?.shape[1], b.ty(history)?.shape[2]);
     let difference = b.elementwise_sub(history, target)?;
     let product = b.elementwise_mul(history, target)?;

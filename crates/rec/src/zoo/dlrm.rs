@@ -4,8 +4,8 @@
 use regatta_ir::{Act, Builder, Initializer, Op, ParamAttr};
 
 use super::layers::{
-    auc_head, check_repeated, class_loss, click_inputs, click_keys, click_schema, click_table, join, key,
-    relu_layers, scaled_fc,
+    auc_head, check_repeated, class_loss, click_inputs, click_keys, click_schema, click_table,
+    join, key, relu_layers, scaled_fc,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;

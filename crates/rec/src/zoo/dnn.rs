@@ -3,8 +3,8 @@
 use regatta_ir::{Act, Builder, Initializer, ParamAttr};
 
 use super::layers::{
-    CLICK_KEYS, auc_head, class_loss, click_inputs, click_schema, click_table, flat_embedding, join, key,
-    relu_layers, scaled_fc,
+    CLICK_KEYS, auc_head, class_loss, click_inputs, click_schema, click_table, flat_embedding,
+    join, key, relu_layers, scaled_fc,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;

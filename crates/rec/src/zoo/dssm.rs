@@ -69,7 +69,8 @@ fn tower(h: &Hyper, b: &mut Builder, name: &str, ids: &Var) -> Result<Var, Error
         return Err(Error::key("hyper_parameters.fc_sizes", "is empty"));
     };
     let table = ParamAttr::weight().named(format!("{name}_0.w_0"));
-    let table = Embedding { table, padding_idx: Some(0), ..Embedding::new(h.size("trigram_d")?, first) };
+    let table =
+        Embedding { table, padding_idx: Some(0), ..Embedding::new(h.size("trigram_d")?, first) };
     let sum = b.embedding(&[ids], &table)?;
     let sum = b.reshape(&sum, &[-1, first])?;
     let bias = b.param(&format!("{name}_0.b_0"), &[first], &ParamAttr::bias())?;

@@ -58,10 +58,8 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let cost = b.log_loss(&p_conversion, &target, 1e-7)?;
     let conversion_loss = b.mean(&cost)?;
     let loss = b.sum(&[&click_loss, &conversion_loss])?;
-    let heads = vec![
-        auc_head("auc_ctr", p_click, click),
-        auc_head("auc_ctcvr", p_conversion, conversion),
-    ];
+    let heads =
+        vec![auc_head("auc_ctr", p_click, click), auc_head("auc_ctcvr", p_conversion, conversion)];
     Ok(Net::new(loss, heads))
 }
 

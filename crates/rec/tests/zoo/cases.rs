@@ -101,7 +101,7 @@ static CASES: [Case; 16] = [
         ),
         ADAM,
         0.003,
-        0.72,
+        0.78,
     ),
     click_case("dnn", click!(8, "fc_sizes" = Small::Ints(&[32, 16])), ADAM, 0.003, 0.76),
     Case {

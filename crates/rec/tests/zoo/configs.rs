@@ -32,7 +32,8 @@ fn configs_fit_to_their_data_and_take_some_steps() {
         for url in [train, test] {
             assert_eq!(Synthetic::parse(url).unwrap().schema(), schema, "{name}");
         }
-        let mut trainer = Trainer::of_model(config.model, &config.hyper, config.optimizer.clone(), 1);
+        let mut trainer =
+            Trainer::of_model(config.model, &config.hyper, config.optimizer.clone(), 1);
         let few = format!("{train}&examples=400");
         for_each_batch(&few, 200, 0, |batch| assert!(trainer.step(batch).is_finite(), "{name}"));
     });
@@ -44,7 +45,8 @@ fn configs_fit_to_their_data_and_take_some_steps() {
 fn configs_reach_more_than_chance() {
     each(|config, train, test| {
         let begin = std::time::Instant::now();
-        let mut trainer = Trainer::of_model(config.model, &config.hyper, config.optimizer.clone(), 1);
+        let mut trainer =
+            Trainer::of_model(config.model, &config.hyper, config.optimizer.clone(), 1);
         let mut losses = Vec::new();
         for epoch in 0..config.runner.epochs {
             for_each_batch(train, config.runner.train.batch_size.unwrap(), epoch, |batch| {

@@ -13,8 +13,7 @@ fn every_model_and_key_is_documented() {
             missing.push(format!("'{}'", heading.trim()));
             continue;
         };
-        let rest = &text[at + heading.len()..];
-        let section = &rest[..rest.find("\n## ").into_iter().chain(rest.find("\n### ")).min().unwrap_or(rest.len())];
+        let section = text[at + heading.len()..].split("\n##").next().unwrap_or_default();
         for key in model.keys {
             let row = format!("| `{}` | {} | {} |", key.name, shown(key.default.into()), key.doc);
             if !section.contains(&row) {

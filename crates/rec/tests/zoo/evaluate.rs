@@ -88,13 +88,11 @@ fn analogies(url: &str, trainer: &Trainer) -> f64 {
     let words = source.dictionary().unwrap().len();
     let table = trainer.scope.get("emb").unwrap();
     let dim = table.shape()[1];
-    let rows: Vec<Vec<f32>> =
-        table.f32().chunks_exact(dim).take(words).map(normalised).collect();
+    let rows: Vec<Vec<f32>> = table.f32().chunks_exact(dim).take(words).map(normalised).collect();
     let questions = source.analogies().unwrap();
     let right = questions.iter().filter(|q| {
         let [a, b, c, d] = q.map(|w| w as usize);
-        let wanted: Vec<f32> =
-            (0..dim).map(|i| rows[b][i] - rows[a][i] + rows[c][i]).collect();
+        let wanted: Vec<f32> = (0..dim).map(|i| rows[b][i] - rows[a][i] + rows[c][i]).collect();
         let mut others: Vec<usize> = (0..words).filter(|w| ![a, b, c].contains(w)).collect();
         let score = |w: usize| dot(&rows[w], &wanted);
         others.sort_by(|&x, &y| score(y).total_cmp(&score(x)));
