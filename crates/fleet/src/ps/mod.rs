@@ -1,14 +1,17 @@
 //! Training against parameter servers.
 //!
 //! Reading order: `exchange` (what a trainer program exchanges), `lookup` (the ids of a batch become
-//! keys and a small local table), `setup` (what servers and workers are told), `trainer` (the loop).
+//! keys and a small local table), `setup` (what servers and workers are told), `trainer` (the loop),
+//! `geo` (the loop of workers that train their own copy).
 
 mod exchange;
+mod geo;
 mod lookup;
 mod setup;
 mod trainer;
 
 pub use exchange::{Exchange, TableExchange};
+pub use geo::GeoTrainer;
 pub use lookup::Lookup;
 pub use setup::{Job, client_config, fingerprint, pieces, server_config, server_pieces};
 pub use trainer::{PassTimes, PsTrainer};

@@ -1,0 +1,161 @@
+//! A small click model, its data, and parameter-server jobs in threads over real sockets.
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+use std::thread;
+
+use regatta_data::{Batch, Records, Schema, Slot};
+use regatta_exec::{Executor, Options, Scope, run_startup};
+use regatta_fleet::ps::{Job, PsTrainer, client_config, server_config};
+use regatta_ir::{Act, Embedding, Programs};
+use regatta_passes::{Backward, Optimizer, Split, minimize, split_trainer};
+use regatta_ps::{Client, JobToken, Mode, Server};
+use regatta_tensor::{DType, Rng, Value};
+
+pub const DIM: i64 = 3;
+pub const ROWS: i64 = 40;
+
+pub struct Model {
+    pub programs: Programs,
+    pub split: Split,
+    pub loss: String,
+}
+
+/// Two slots over one table (one of them multi-valued, with padding), dense features, two layers.
+pub fn model(optimizer: &Optimizer) -> Model {
+    let mut b = regatta_ops::builder(11);
+    let user = b.data("user", DType::U64, &[-1, 2]).unwrap();
+    let tags = b.sparse_data("tags").unwrap();
+    let dense = b.data("dense", DType::F32, &[-1, 4]).unwrap();
+    let label = b.data("label", DType::I64, &[-1, 1]).unwrap();
+    let mut spec = Embedding { padding_idx: Some(0), ..Embedding::new(ROWS, DIM) };
+    spec.table = spec.table.named("table");
+    let e = b.embedding(&[&user, &tags], &spec).unwrap();
+    let e = b.reshape(&e, &[-1, 3 * DIM]).unwrap();
+    let x = b.concat(&[&e, &dense], 1).unwrap();
+    let h = b.fc(&x, 8, Act::Tanh).unwrap();
+    let logits = b.fc(&h, 2, Act::None).unwrap();
+    let (cost, _) = b.softmax_with_cross_entropy(&logits, &label).unwrap();
+    let loss = b.mean(&cost).unwrap().name().to_string();
+    let programs =
+        minimize(&b.finish(), &loss, optimizer, &Backward::default()).unwrap().programs;
+    let split = split_trainer(&programs).unwrap();
+    Model { programs, split, loss }
+}
+
+pub fn schema() -> Schema {
+    Schema::new(vec![
+        Slot::label("label"),
+        Slot::fixed_ids("user", 2),
+        Slot::ids("tags"),
+        Slot::dense("dense", 4),
+    ])
+    .unwrap()
+}
+
+/// Examples `first..first + n` of an endless sequence.
+pub fn batch(first: u64, n: u64) -> Batch {
+    let mut records = Records::new(&schema());
+    for example in first..first + n {
+        let rng = Rng::new(5, example);
+        let ids: Vec<u64> = (0..2).map(|i| rng.u64(i) % ROWS as u64).collect();
+        let dense: Vec<f32> = (0..4).map(|i| rng.unit_f32(10 + i) - 0.5).collect();
+        records.push_label(0, i64::from(ids[0] % 3 == 0 || dense[0] > 0.3));
+        ids.iter().for_each(|&id| records.push_id(1, id));
+        (0..1 + example % 3).for_each(|i| records.push_id(2, rng.u64(20 + i) % ROWS as u64));
+        dense.iter().for_each(|&x| records.push_float(3, x));
+        records.end_record().unwrap();
+    }
+    Batch::assemble(records, vec![])
+}
+
+/// Losses and final parameters of one process.
+pub fn train_locally(model: &Model, batches: &[Batch]) -> (Vec<f32>, Scope) {
+    let mut scope = Scope::new();
+    run_startup(&model.programs.startup, &mut scope).unwrap();
+    let mut executor = Executor::new(model.programs.main.clone(), Options::default()).unwrap();
+    let losses = batches
+        .iter()
+        .map(|batch| {
+            let feeds: Vec<(&str, &Value)> = batch.iter().collect();
+            executor.run(&mut scope, &feeds, &[&model.loss]).unwrap()[0].f32()[0]
+        })
+        .collect();
+    (losses, scope)
+}
+
+/// What a job leaves behind: per worker its losses, and the final parameters.
+pub struct Outcome {
+    pub losses: Vec<Vec<f32>>,
+    pub dense: Vec<Vec<f32>>,
+    pub rows: Vec<Vec<f32>>,
+    pub stats: Vec<regatta_ps::message::ServerStats>,
+}
+
+pub fn job(servers: usize, workers: usize, mode: Mode) -> Job {
+    let endpoints = vec!["127.0.0.1:0".to_string(); servers];
+    Job::new(endpoints, workers, mode, JobToken::new("test"))
+}
+
+/// Runs servers and workers in threads; worker `w` trains on `batches[w]`.
+pub fn train_on_servers(model: &Model, mut job: Job, batches: &[Vec<Batch>]) -> Outcome {
+    let servers: Vec<Server> = (0..job.endpoints.len())
+        .map(|i| Server::start(server_config(&model.split, &job, i).unwrap()).unwrap())
+        .collect();
+    job.endpoints = servers.iter().map(Server::endpoint).collect();
+    let job = &job;
+    thread::scope(|s| {
+        let servers: Vec<_> = servers.into_iter().map(|server| s.spawn(|| server.run())).collect();
+        let workers: Vec<_> = batches
+            .iter()
+            .enumerate()
+            .map(|(w, batches)| s.spawn(move || worker(model, job, w, batches)))
+            .collect();
+        let mut results: Vec<_> = workers.into_iter().map(|w| w.join().unwrap()).collect();
+        let stats = servers.into_iter().map(|s| s.join().unwrap().unwrap()).collect();
+        let (_, dense, rows) = results[0].clone();
+        let losses = results.drain(..).map(|r| r.0).collect();
+        Outcome { losses, dense, rows, stats }
+    })
+}
+
+type Trained = (Vec<f32>, Vec<Vec<f32>>, Vec<Vec<f32>>);
+
+fn worker(model: &Model, job: &Job, w: usize, batches: &[Batch]) -> Trained {
+    let client = Client::connect(client_config(&model.split, job, w)).unwrap();
+    let mut scope = Scope::new();
+    run_startup(&model.programs.startup, &mut scope).unwrap();
+    let options = Options::default();
+    let mut trainer =
+        PsTrainer::new(&model.split, job.mode, client, options, &[&model.loss]).unwrap();
+    trainer.start(&mut scope, false).unwrap();
+    let mut losses = Vec::new();
+    let mut rest = batches.iter().cloned();
+    trainer
+        .train(
+            &mut scope,
+            || Ok(rest.next()),
+            |_, fetched, _| {
+                losses.push(fetched[0].f32()[0]);
+                Ok(())
+            },
+        )
+        .unwrap();
+    trainer.client().barrier("trained").unwrap();
+    trainer.pull_dense(&mut scope).unwrap();
+    let dense = model.split.dense.iter().map(|d| scope.get(&d.name).unwrap().f32().to_vec());
+    let rows = (0..ROWS as u64).map(|id| {
+        let found = trainer.client().inspect("table", id).unwrap();
+        found.map(|row| row.parts[0].1.clone()).unwrap_or_default()
+    });
+    let result = (losses, dense.collect(), rows.collect());
+    trainer.client().barrier("read").unwrap();
+    trainer.client().leave().unwrap();
+    result
+}
+
+pub fn assert_close(what: &str, a: &[f32], b: &[f32], tolerance: f32) {
+    assert_eq!(a.len(), b.len(), "{what}");
+    for (i, (a, b)) in a.iter().zip(b).enumerate() {
+        assert!((a - b).abs() <= tolerance, "{what}[{i}]: {a} and {b}");
+    }
+}
