@@ -25,7 +25,7 @@ use crate::identity::Identity;
 use crate::observe::{Event, Observer, Traffic, TrafficCounters};
 use crate::pool::{Buf, Pool};
 use crate::stream::{Stream, write_all};
-use crate::sync::{lock, wait_until};
+use crate::sync::{after, lock, wait_until};
 
 use pending::{Outgoing, Slot};
 pub use pending::{Pending, Reply};
@@ -317,7 +317,7 @@ impl Shared {
             let peer = self.options.server;
             return Err(Error::PayloadTooLarge { peer, len: payload_len, limit });
         }
-        let deadline = Instant::now() + self.options.send_timeout;
+        let deadline = after(self.options.send_timeout);
         self.take_place(deadline)?;
 
         let mut writer = lock(&self.writer);
@@ -379,9 +379,15 @@ impl Shared {
             self.resent.fetch_add(1, Ordering::Relaxed);
         }
         // Whether the server is alive is the reader's business; this only bounds the wait.
-        write_all(stream, &mut bufs, || {
-            if Instant::now() < deadline { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
-        })
+        write_all(stream, &mut bufs, || self.may_go_on(deadline))
+    }
+
+    /// Whether a writer that makes no progress should keep trying.
+    fn may_go_on(&self, deadline: Instant) -> io::Result<()> {
+        if Instant::now() >= deadline {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the server does not read"));
+        }
+        if lock(&self.link).closing { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
     }
 
     /// Makes the reader end, and with it the connection.

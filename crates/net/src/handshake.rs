@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::frame::{BadFrame, FrameReader, HEADER_LEN, Header, Patience, ReadError, VERSION, kind};
 use crate::identity::{Identity, Role};
 use crate::stream::{Stream, write_all};
+use crate::sync::after;
 
 /// Limit for payloads before the peer has proved that it belongs here.
 pub(crate) const MAX_HANDSHAKE_PAYLOAD: u64 = 64 << 10;
@@ -77,6 +78,7 @@ pub(crate) struct Hello {
     pub(crate) me: Identity,
     pub(crate) wanted: Identity,
     pub(crate) max_payload: u64,
+    pub(crate) peer_timeout: Duration,
 }
 
 impl Hello {
@@ -86,6 +88,7 @@ impl Hello {
         put_identity(&mut out, self.me);
         put_identity(&mut out, self.wanted);
         out.extend_from_slice(&self.max_payload.to_le_bytes());
+        put_duration(&mut out, self.peer_timeout);
         out
     }
 
@@ -97,6 +100,7 @@ impl Hello {
             me: from.identity()?,
             wanted: from.identity()?,
             max_payload: from.u64()?,
+            peer_timeout: from.duration()?,
         };
         from.end()?;
         Ok(hello)
@@ -110,6 +114,8 @@ pub(crate) struct Challenge {
     /// Random per server object: another one means another memory.
     pub(crate) incarnation: u64,
     pub(crate) max_payload: u64,
+    /// Silence after which it gives a client up.
+    pub(crate) peer_timeout: Duration,
     /// The machine; zero when unknown.
     pub(crate) host: [u8; 16],
     /// Name of an abstract Unix socket of the same server, for clients on the same machine.
@@ -122,6 +128,7 @@ impl Challenge {
         put_identity(&mut out, self.server);
         out.extend_from_slice(&self.incarnation.to_le_bytes());
         out.extend_from_slice(&self.max_payload.to_le_bytes());
+        put_duration(&mut out, self.peer_timeout);
         out.extend_from_slice(&self.host);
         out.extend_from_slice(self.shortcut.as_deref().unwrap_or_default().as_bytes());
         out
@@ -133,9 +140,10 @@ impl Challenge {
         let server = from.identity()?;
         let incarnation = from.u64()?;
         let max_payload = from.u64()?;
+        let peer_timeout = from.duration()?;
         let host = from.take()?;
         let shortcut = Some(from.text()?).filter(|name| !name.is_empty());
-        Ok(Challenge { server, incarnation, max_payload, host, shortcut })
+        Ok(Challenge { server, incarnation, max_payload, peer_timeout, host, shortcut })
     }
 }
 
@@ -181,6 +189,16 @@ fn put_identity(out: &mut Vec<u8>, identity: Identity) {
     out.extend_from_slice(&identity.index.to_le_bytes());
 }
 
+fn put_duration(out: &mut Vec<u8>, duration: Duration) {
+    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    out.extend_from_slice(&millis.to_le_bytes());
+}
+
+/// How often to be heard by a peer, so that neither end counts the other as gone.
+pub(crate) fn beat_every(ours: Duration, theirs: Duration) -> Duration {
+    (ours.min(theirs) / 4).max(Duration::from_millis(5))
+}
+
 struct Decoder<'a> {
     rest: &'a [u8],
     what: &'static str,
@@ -195,6 +213,10 @@ impl Decoder<'_> {
 
     fn u64(&mut self) -> Result<u64, BadFrame> {
         Ok(u64::from_le_bytes(self.take()?))
+    }
+
+    fn duration(&mut self) -> Result<Duration, BadFrame> {
+        self.u64().map(Duration::from_millis)
     }
 
     fn identity(&mut self) -> Result<Identity, BadFrame> {
@@ -231,7 +253,7 @@ impl<'a> Talk<'a> {
         limit: Duration,
         sender: u32,
     ) -> Talk<'a> {
-        Talk { stream, reader, deadline: Instant::now() + limit, limit, sender }
+        Talk { stream, reader, deadline: after(limit), limit, sender }
     }
 
     fn send(&self, kind: u16, payload: &[u8]) -> io::Result<()> {
@@ -289,6 +311,7 @@ pub(crate) struct Established {
     pub(crate) reader: FrameReader,
     pub(crate) incarnation: u64,
     pub(crate) max_payload: u64,
+    pub(crate) peer_timeout: Duration,
 }
 
 /// Says hello and reads the challenge.
@@ -345,6 +368,7 @@ impl Greeted {
             reader: self.reader,
             incarnation: self.challenge.incarnation,
             max_payload: self.challenge.max_payload,
+            peer_timeout: self.challenge.peer_timeout,
         })
     }
 
@@ -407,6 +431,7 @@ pub(crate) struct Accepted {
     pub(crate) identity: Identity,
     pub(crate) session: u64,
     pub(crate) max_payload: u64,
+    pub(crate) peer_timeout: Duration,
 }
 
 /// Why a server does not take a connection.
@@ -477,7 +502,12 @@ fn accept_or_refuse(
     }
     let welcome = token.sign(SERVER_LABEL, &hello_bytes, &challenge);
     talk.send(kind::WELCOME, welcome.as_bytes()).map_err(gone)?;
-    Ok(Accepted { identity: hello.me, session: hello.session, max_payload: hello.max_payload })
+    Ok(Accepted {
+        identity: hello.me,
+        session: hello.session,
+        max_payload: hello.max_payload,
+        peer_timeout: hello.peer_timeout,
+    })
 }
 
 /// What a server does about bytes that are no handshake.
@@ -544,6 +574,7 @@ mod tests {
             me: Identity::worker(3),
             wanted: Identity::server(1),
             max_payload: 5,
+            peer_timeout: Duration::from_millis(77),
         };
         let bytes = hello.encode([1; 32]);
         let back = Hello::decode(&bytes).unwrap();
@@ -551,6 +582,7 @@ mod tests {
             (back.session, back.me, back.wanted, back.max_payload),
             (9, hello.me, hello.wanted, 5)
         );
+        assert_eq!(back.peer_timeout, Duration::from_millis(77));
         for len in 0..bytes.len() {
             assert!(Hello::decode(&bytes[..len]).is_err(), "{len}");
         }
@@ -558,6 +590,7 @@ mod tests {
             server: Identity::server(2),
             incarnation: 7,
             max_payload: 8,
+            peer_timeout: Duration::from_secs(3),
             host: [3; 16],
             shortcut: Some("name".to_owned()),
         };
@@ -577,5 +610,39 @@ mod tests {
         assert!(!token.verify(CLIENT_LABEL, b"hell", b"ochallenge", proof));
         assert!(!token.verify(CLIENT_LABEL, b"hello", b"challenge", &proof[..31]));
         assert!(!JobToken::new("other").verify(CLIENT_LABEL, b"hello", b"challenge", proof));
+    }
+
+    #[test]
+    fn a_server_that_does_not_know_the_token_is_not_believed() {
+        let (near, far) = crate::memory::pair("imposter");
+        let limit = Duration::from_secs(10);
+        let imposter = std::thread::spawn(move || {
+            let mut reader = FrameReader::new();
+            let mut talk = Talk::new(&far, &mut reader, limit, 1);
+            talk.receive().unwrap().unwrap();
+            let challenge = Challenge {
+                server: Identity::server(1),
+                incarnation: 1,
+                max_payload: 1,
+                peer_timeout: limit,
+                host: [0; 16],
+                shortcut: None,
+            };
+            talk.send(kind::CHALLENGE, &challenge.encode([5; 32])).unwrap();
+            let (_, proof) = talk.receive().unwrap().unwrap();
+            // All it can do is to send the client's own proof back.
+            talk.send(kind::WELCOME, &proof).unwrap();
+        });
+        let hello = Hello {
+            session: 1,
+            me: Identity::worker(0),
+            wanted: Identity::server(1),
+            max_payload: 1,
+            peer_timeout: limit,
+        };
+        let greeted = greet(Box::new(near), &hello, "there".to_owned(), limit).ok().unwrap();
+        let outcome = greeted.finish(&JobToken::new("secret"));
+        assert!(matches!(outcome, Err(DialError::Never(Error::ImposterServer { .. }))));
+        imposter.join().unwrap();
     }
 }

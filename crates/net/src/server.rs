@@ -24,7 +24,7 @@ use crate::identity::{Identity, Peer};
 use crate::observe::{Event, Observer, Traffic, TrafficCounters};
 use crate::pool::{Buf, Pool};
 use crate::stream::Stream;
-use crate::sync::{lock, wait_for, wait_until};
+use crate::sync::{after, lock, wait_for, wait_until};
 
 use connection::Connection;
 pub use connection::Responder;
@@ -181,6 +181,7 @@ impl Server {
             server: options.me,
             incarnation,
             max_payload: options.max_payload,
+            peer_timeout: options.peer_timeout,
             host: host(),
             shortcut,
         };
@@ -289,9 +290,13 @@ impl Serving {
         /// For threads to notice that their connection is closed.
         const AFTERMATH: Duration = Duration::from_secs(1);
         let hub = &self.hub;
-        let deadline = Instant::now() + grace;
-        lock(&hub.state).grace_until = Some(deadline);
-        hub.stopping.store(true, Ordering::SeqCst);
+        let deadline = after(grace);
+        {
+            // Under the lock: who waits for a change has seen it or is notified of it.
+            let mut state = lock(&hub.state);
+            state.grace_until = Some(deadline);
+            hub.stopping.store(true, Ordering::SeqCst);
+        }
         for listener in &self.listeners {
             listener.close();
         }
@@ -358,14 +363,14 @@ impl Hub {
 
     /// Heartbeats for all connections, so that clients hear from this process while handlers work.
     fn pulse(&self) {
-        let every = self.options.peer_timeout / 4;
+        let mut state = lock(&self.state);
         while !self.is_stopping() {
-            let state = wait_for(&self.changed, lock(&self.state), every);
+            let often = state.connections.values().map(|c| c.beat_every).min();
+            state = wait_for(&self.changed, state, often.unwrap_or(self.options.peer_timeout));
             let connections: Vec<Arc<Connection>> = state.connections.values().cloned().collect();
             drop(state);
-            for connection in connections {
-                connection.beat_if_silent_for(every / 2);
-            }
+            connections.iter().for_each(Connection::beat_if_silent);
+            state = lock(&self.state);
         }
     }
 

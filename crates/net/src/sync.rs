@@ -3,6 +3,12 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// `limit` from now; a year when that is too far away for the clock.
+pub(crate) fn after(limit: Duration) -> Instant {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    Instant::now() + limit.min(YEAR)
+}
+
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -28,5 +34,5 @@ pub(crate) fn wait_for<'a, T>(
     guard: MutexGuard<'a, T>,
     limit: Duration,
 ) -> MutexGuard<'a, T> {
-    wait_until(condvar, guard, Instant::now() + limit).0
+    wait_until(condvar, guard, after(limit)).0
 }

@@ -14,10 +14,10 @@ use crate::frame::{
     BadFrame, FIRST_RESERVED_KIND, FIRST_RESERVED_STATUS, FrameReader, HEADER_LEN, Header,
     Patience, ReadError, kind, status,
 };
-use crate::handshake::{DialError, Established, Greeted, Hello, greet, host};
+use crate::handshake::{DialError, Established, Greeted, Hello, beat_every, greet, host};
 use crate::observe::Event;
 use crate::stream::{Stream, write_all};
-use crate::sync::{lock, wait_until};
+use crate::sync::{after, lock, wait_until};
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(10);
 const LAST_BACKOFF: Duration = Duration::from_millis(500);
@@ -108,9 +108,9 @@ fn dial_until(
     limit: Duration,
     broke: Option<&str>,
 ) -> Result<Established> {
-    let deadline = since + limit;
+    let deadline = after(limit.saturating_sub(since.elapsed()));
     let mut backoff = FIRST_BACKOFF;
-    let mut next_report = Instant::now() + shared.options.report_every;
+    let mut next_report = after(shared.options.report_every);
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let problem = match dial(shared, left.max(FIRST_BACKOFF)) {
@@ -127,7 +127,7 @@ fn dial_until(
                 waited: now - since,
                 problem: problem.clone(),
             });
-            next_report = now + shared.options.report_every;
+            next_report = after(shared.options.report_every);
         }
         if now + backoff >= deadline {
             return Err(match broke {
@@ -200,6 +200,7 @@ fn dial_and_greet(
         me: options.me,
         wanted: options.server,
         max_payload: options.max_payload,
+        peer_timeout: options.peer_timeout,
     };
     greet(stream, &hello, endpoint.to_string(), left.min(options.handshake_timeout))
 }
@@ -220,9 +221,9 @@ fn serve_connection(
     outage: Option<Instant>,
 ) -> Result<Option<Ended>> {
     adopt(shared, &established);
+    let beat_every = beat_every(shared.options.peer_timeout, established.peer_timeout);
     let Established { stream, reader, .. } = established;
     let stream: Arc<dyn Stream> = stream.into();
-    let beat_every = shared.options.peer_timeout / 4;
     // A blocked writer looks at its deadline this often.
     if let Err(e) = stream
         .set_read_timeout(Some(shared.options.peer_timeout))
@@ -276,7 +277,7 @@ fn open_writer(shared: &Shared, stream: &Arc<dyn Stream>) -> usize {
         .collect();
     again.sort_unstable_by_key(|(request, _)| *request);
     for (_, outgoing) in &again {
-        let deadline = Instant::now() + shared.options.send_timeout;
+        let deadline = after(shared.options.send_timeout);
         if let Err(problem) = shared.write(&**stream, outgoing, deadline) {
             shared.give_up_stream(&**stream, &problem);
             return again.len();
@@ -318,10 +319,8 @@ fn send_own(shared: &Shared, kind: u16) {
     let Ok(mut writer) = shared.writer.try_lock() else { return };
     let Some(stream) = &writer.stream else { return };
     let header = Header { kind, sender: shared.options.me.index, ..Header::default() }.encode();
-    let deadline = Instant::now() + shared.options.peer_timeout;
-    let written = write_all(&**stream, &mut [IoSlice::new(&header)], || {
-        if Instant::now() < deadline { Ok(()) } else { Err(std::io::ErrorKind::TimedOut.into()) }
-    });
+    let deadline = after(shared.options.peer_timeout);
+    let written = write_all(&**stream, &mut [IoSlice::new(&header)], || shared.may_go_on(deadline));
     if let Err(problem) = written {
         shared.give_up_stream(&**stream, &problem);
         writer.stream = None;

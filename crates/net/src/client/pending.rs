@@ -2,13 +2,13 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Shared;
 use crate::error::Result;
 use crate::frame::HEADER_LEN;
 use crate::pool::Buf;
-use crate::sync::{lock, wait_until};
+use crate::sync::{after, lock, wait_until};
 
 /// What the server answered.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl Pending {
     /// [`Error::Remote`](crate::Error::Remote) when the handler failed; otherwise why the server
     /// is out of reach.
     pub fn wait(mut self, limit: Duration) -> Result<Reply> {
-        let deadline = Instant::now() + limit;
+        let deadline = after(limit);
         let slot = self.slot.clone();
         let mut place = lock(&slot.outcome);
         loop {

@@ -35,6 +35,8 @@ pub(super) struct Connection {
     replaced: AtomicBool,
     /// Replies written, to know when a heartbeat is superfluous.
     replies: AtomicU64,
+    pub(super) beat_every: Duration,
+    /// Replies at the last look, and when something was last sent.
     beat: Mutex<(u64, Instant)>,
     owed: Owed,
 }
@@ -87,6 +89,7 @@ pub(super) fn run(hub: &Arc<Hub>, number: u64, stream: Arc<dyn Stream>) {
         max_reply: accepted.max_payload,
         replaced: AtomicBool::new(false),
         replies: AtomicU64::new(0),
+        beat_every: handshake::beat_every(options.peer_timeout, accepted.peer_timeout),
         beat: Mutex::new((0, Instant::now())),
         owed: Owed::default(),
     });
@@ -109,6 +112,8 @@ fn replace_older(hub: &Hub, connection: &Arc<Connection>) {
     let number = connection.peer.connection;
     let mut state = lock(&hub.state);
     state.connections.insert(number, connection.clone());
+    // The pulse may have to beat faster.
+    hub.changed.notify_all();
     loop {
         let older = older_of(&state.connections, &connection.peer);
         if older.is_empty() || hub.is_stopping() {
@@ -217,14 +222,14 @@ impl Connection {
     }
 
     /// A heartbeat, unless a reply went out since the last look.
-    pub(super) fn beat_if_silent_for(self: &Arc<Self>, interval: Duration) {
+    pub(super) fn beat_if_silent(self: &Arc<Self>) {
         let replies = self.replies.load(Ordering::Relaxed);
         let mut beat = lock(&self.beat);
         if beat.0 != replies {
             *beat = (replies, Instant::now());
             return;
         }
-        if beat.1.elapsed() < interval {
+        if beat.1.elapsed() < self.beat_every / 2 {
             return;
         }
         beat.1 = Instant::now();

@@ -63,6 +63,23 @@ fn a_killed_server_is_lost_within_the_limit() {
 }
 
 #[test]
+fn closing_during_an_outage_does_not_wait_for_its_end() {
+    let (mut child, endpoint) = start_child();
+    let (observer, events) = observer();
+    let reconnect_timeout = Duration::from_secs(600);
+    let options = ClientOptions { observer, reconnect_timeout, ..client_options() };
+    let client = Client::connect(endpoint.as_str(), options).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    next_event(&events, |event| matches!(event, Event::Broken { .. }).then_some(()));
+    let pending = client.send(1, 0, &[b"kept"]).unwrap();
+    let start = Instant::now();
+    client.close();
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    assert!(matches!(pending.wait(Duration::MAX), Err(Error::Closed { .. })));
+}
+
+#[test]
 fn a_restarted_server_is_noticed_and_named() {
     let (mut child, endpoint) = start_child();
     let (observer, events) = observer();
