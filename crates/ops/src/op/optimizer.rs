@@ -119,13 +119,18 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
             reason: format!("holds {} variables, but takes {names:?}", given.len()),
         });
     }
+    let by_row = grad.layout == Layout::Rows;
     for (k, (have, want)) in given.iter().zip(&wanted).enumerate() {
-        if have.numel() != Some(want.len_for(n)) {
+        let len = match want.per {
+            Per::Scalar if by_row => param.shape[0] as usize,
+            _ => want.len_for(n),
+        };
+        if have.numel() != Some(len) {
             return Err(Error::Type {
                 op: i.op.kind.clone(),
                 slot: "States".into(),
                 var: i.op.ins("States")[k].clone(),
-                expected: format!("{} floats ({})", want.len_for(n), want.name),
+                expected: format!("{len} floats ({})", want.name),
                 actual: have.to_string(),
             });
         }
@@ -152,8 +157,8 @@ fn update(s: &Spec<'_>) -> Result<Kernel, Error> {
     }))
 }
 
-/// Updates only the rows that the gradient names. States per element are those of the row; states
-/// per parameter (the powers of Adam's betas) advance once per step.
+/// Updates only the rows that the gradient names. Every row has its own state, the powers of Adam's
+/// betas included, as it has on a parameter server: rows that are not touched rest.
 struct LazyRows<'a> {
     w: &'a mut [f32],
     grad: &'a RowSparse,
@@ -167,26 +172,14 @@ impl RowLoop for LazyRows<'_> {
         let width = self.grad.width;
         let mut slices = self.states.into_slices();
         for (row, g) in self.grad.iter() {
-            let at = row as usize * width;
-            let mut scalars = [[0.0f32; 1]; regatta_optim::MAX_STATES];
-            let states =
-                slices.iter_mut().zip(self.per).zip(&mut scalars).map(|((state, per), scalar)| {
-                    match per {
-                        Per::Element => &mut state[at..at + width],
-                        Per::Scalar => {
-                            scalar[0] = state[0];
-                            scalar.as_mut_slice()
-                        }
-                    }
-                });
+            let row = row as usize;
+            let at = row * width;
+            let states = slices.iter_mut().zip(self.per).map(|(state, per)| match per {
+                Per::Element => &mut state[at..at + width],
+                Per::Scalar => &mut state[row..row + 1],
+            });
             update.with_states(&mut self.w[at..at + width], g, states.collect());
         }
-        // An update of no weights moves the scalar states on.
-        let scalars = slices.iter_mut().zip(self.per).map(|(state, per)| match per {
-            Per::Element => &mut state[..0],
-            Per::Scalar => &mut state[..],
-        });
-        update.with_states(&mut [], &[], scalars.collect());
     }
 }
 
