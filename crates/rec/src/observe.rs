@@ -116,7 +116,11 @@ impl fmt::Display for EpochReport {
     /// The line that PaddleRec's trainers print after a pass.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "epoch: {} done, ", self.epoch)?;
-        if let Some(auc) = self.auc {
+        // Models of several tasks have names of their own for it, among the metrics.
+        let named = |name: &String| name.starts_with("auc_") && name != "auc_bucketed";
+        if let Some(auc) = self.auc
+            && !self.metrics.keys().any(named)
+        {
             write!(f, "auc: {auc:.6}, ")?;
         }
         for (name, value) in &self.metrics {

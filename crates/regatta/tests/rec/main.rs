@@ -1,0 +1,8 @@
+//! `regatta train`, `infer`, `models` and `data` as a user runs them: the real binary in scratch
+//! directories.
+
+mod bad_input;
+mod configs;
+mod files;
+mod report;
+mod support;
