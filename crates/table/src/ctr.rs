@@ -107,7 +107,7 @@ impl Ctr {
         pipeline(items.len(), &mut Pull { ctr: self, shard, items, out, work });
     }
 
-    fn copy_out(&self, row: Option<&[f32]>, out: &mut [f32]) {
+    pub(crate) fn copy_out(&self, row: Option<&[f32]>, out: &mut [f32]) {
         let Some(row) = row else { return out.fill(0.0) };
         let (head, embedx) = out.split_at_mut(3);
         head.copy_from_slice(&[row[SHOW], row[CLICK], row[EMBED]]);

@@ -109,9 +109,5 @@ pub(crate) fn check_len(
     actual: usize,
     expected: usize,
 ) -> Result<(), Error> {
-    if actual == expected {
-        Ok(())
-    } else {
-        Err(Error::Length { table, what, expected, actual })
-    }
+    if actual == expected { Ok(()) } else { Err(Error::Length { table, what, expected, actual }) }
 }

@@ -94,13 +94,7 @@ impl Merge {
 
     /// Adds `weight` times the values, of which the first `n_label` are the same for all values of
     /// a key (the first ones stay) and the next `n_plain` are added without the weight.
-    pub(crate) fn add(
-        &mut self,
-        keys: &[u64],
-        values: &[f32],
-        columns: Columns,
-        weight: f32,
-    ) {
+    pub(crate) fn add(&mut self, keys: &[u64], values: &[f32], columns: Columns, weight: f32) {
         let width = columns.width;
         for (&key, values) in keys.iter().zip(values.chunks_exact(width)) {
             let (at, new) = self.index.insert(key);

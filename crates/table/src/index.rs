@@ -30,10 +30,8 @@ impl Place {
     pub(crate) const EMPTY: Place = Place(0);
     /// The row has changed since it was last saved.
     pub(crate) const CHANGED: u64 = 1 << 32;
-    /// The row has not changed since it was last exported.
-    pub(crate) const EXPORTED: u64 = 1 << 33;
     /// The row is in the slab of extended rows.
-    pub(crate) const EXTENDED: u64 = 1 << 34;
+    pub(crate) const EXTENDED: u64 = 1 << 33;
     /// The largest slot and the largest number of appearances.
     pub(crate) const MAX_SLOT: u32 = CANDIDATE - 1;
 
@@ -63,10 +61,9 @@ impl Place {
         self.0 & flag != 0
     }
 
-    /// The same with other flags.
-    #[inline(always)]
-    pub(crate) fn with(self, set: u64, clear: u64) -> Place {
-        Place(self.0 & !clear | set)
+    /// The same without a flag.
+    pub(crate) fn without(self, flag: u64) -> Place {
+        Place(self.0 & !flag)
     }
 
     /// The same row in another slot, and with one more flag.
@@ -78,7 +75,7 @@ impl Place {
     /// The same row, pushed on `day`.
     #[inline(always)]
     pub(crate) fn touched(self, day: u32) -> Place {
-        let keep = self.0 & ((1 << DAY) - 1) & !Place::EXPORTED;
+        let keep = self.0 & ((1 << DAY) - 1);
         Place(keep | Place::CHANGED | u64::from(day) << DAY)
     }
 
@@ -141,11 +138,9 @@ impl Index {
         let mut at = self.home(hash);
         loop {
             let line = &self.lines[at];
-            for i in 0..PER_LINE {
+            if let Some(i) = position(line, hash) {
                 // An empty place may stand beside a hash of zero, and is then the right answer.
-                if line[i] == hash {
-                    return Place(line[PER_LINE + i]);
-                }
+                return Place(line[PER_LINE + i]);
             }
             if line[2 * PER_LINE - 1] == 0 {
                 return Place::EMPTY;
@@ -160,19 +155,17 @@ impl Index {
         let mut at = self.home(hash);
         loop {
             let line = &mut self.lines[at];
-            for i in 0..PER_LINE {
-                if line[i] == hash {
-                    let place = Place(line[PER_LINE + i]);
-                    if place.slot().is_none() {
-                        return place;
-                    }
-                    let touched = place.touched(day);
-                    // Most rows were touched before on this day: leave their lines clean.
-                    if touched != place {
-                        line[PER_LINE + i] = touched.0;
-                    }
-                    return touched;
+            if let Some(i) = position(line, hash) {
+                let place = Place(line[PER_LINE + i]);
+                if place.slot().is_none() {
+                    return place;
                 }
+                let touched = place.touched(day);
+                // Most rows were touched before on this day: leave their lines clean.
+                if touched != place {
+                    line[PER_LINE + i] = touched.0;
+                }
+                return touched;
             }
             if line[2 * PER_LINE - 1] == 0 {
                 return Place::EMPTY;
@@ -222,25 +215,17 @@ impl Index {
         })
     }
 
-    /// Replaces every place by what `change` makes of it, which must not be [`Place::EMPTY`].
-    pub(crate) fn update(&mut self, mut change: impl FnMut(u64, Place) -> Place) {
-        for line in self.lines.iter_mut() {
-            for i in 0..PER_LINE {
-                let place = Place(line[PER_LINE + i]);
-                if place == Place::EMPTY {
-                    break;
-                }
-                line[PER_LINE + i] = change(line[i], place).0;
-            }
-        }
-    }
-
     /// Keeps the entries for which `keep` gives a place.
     pub(crate) fn retain(
         &mut self,
         keep: impl FnMut(u64, Place) -> Option<Place>,
     ) -> Result<(), Error> {
-        self.rebuild(self.len, keep)
+        self.rebuild(self.len, keep)?;
+        // Less than half of what there was: give the rest back.
+        if self.len * 200 < self.lines.len() * PER_LINE * NEW_FILL && self.lines.len() > MIN_LINES {
+            self.rebuild(self.len, |_, place| Some(place))?;
+        }
+        Ok(())
     }
 
     /// Forgets everything and gives the memory back.
@@ -270,6 +255,16 @@ impl Index {
     }
 }
 
+/// Where a line holds a hash. One branch for all four: which one it is cannot be predicted.
+#[inline(always)]
+fn position(line: &Line, hash: u64) -> Option<usize> {
+    let mut matches = 0;
+    for i in 0..PER_LINE {
+        matches |= u32::from(line[i] == hash) << i;
+    }
+    (matches != 0).then(|| matches.trailing_zeros() as usize % PER_LINE)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -286,9 +281,9 @@ mod tests {
         assert_eq!(row.appearances(), None);
         assert_eq!(row.unseen_days(9), 2);
         assert_eq!(row.unseen_days(6), DAY_MASK, "days may wrap around");
-        let touched = row.with(Place::EXPORTED, 0).touched(9);
+        let touched = row.touched(9);
         assert!(touched.has(Place::CHANGED) && touched.has(Place::EXTENDED));
-        assert!(!touched.has(Place::EXPORTED));
+        assert!(!touched.without(Place::CHANGED).has(Place::CHANGED));
         assert_eq!((touched.slot(), touched.unseen_days(9)), (row.slot(), 0));
         let candidate = Place::candidate(u32::MAX, 3);
         assert_eq!(candidate.appearances(), Some(Place::MAX_SLOT));

@@ -44,7 +44,9 @@ impl Initializer {
     pub(crate) fn problem(&self) -> Option<String> {
         let ok = match *self {
             Initializer::Constant(value) => value.is_finite(),
-            Initializer::Uniform { low, high } => low.is_finite() && high.is_finite() && low <= high,
+            Initializer::Uniform { low, high } => {
+                low.is_finite() && high.is_finite() && low <= high
+            }
             Initializer::Normal { mean, std } | Initializer::TruncatedNormal { mean, std } => {
                 mean.is_finite() && std.is_finite() && std >= 0.0
             }

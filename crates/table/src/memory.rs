@@ -15,20 +15,13 @@ pub(crate) const HUGE_PAGE: usize = 2 << 20;
 ///
 /// # Safety
 /// Implementors promise exactly that.
-pub(crate) unsafe trait Pod: Copy {
-    /// The value whose bytes are all zero.
-    const ZERO: Self;
-}
+pub(crate) unsafe trait Pod: Copy + Default {}
 
 // SAFETY: every bit pattern is a float.
-unsafe impl Pod for f32 {
-    const ZERO: Self = 0.0;
-}
+unsafe impl Pod for f32 {}
 
 // SAFETY: an array of integers has no padding and no invalid patterns.
-unsafe impl<const N: usize> Pod for [u64; N] {
-    const ZERO: Self = [0; N];
-}
+unsafe impl Pod for [u64; 8] {}
 
 /// `len` values that start as zeros, aligned to a page.
 #[derive(Debug)]
@@ -112,7 +105,12 @@ mod imp {
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
             // SAFETY: a fresh mapping at an address of the kernel's choice touches no other memory.
             let start = unsafe {
-                mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)
+                mmap_anonymous(
+                    std::ptr::null_mut(),
+                    bytes,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    flags,
+                )
             };
             let start = start.map_err(|e| Error::Memory { bytes, why: e.to_string() })?;
             match NonNull::new(start.cast()) {
@@ -128,9 +126,8 @@ mod imp {
             }
             let from = self.start.as_ptr().cast::<u8>().wrapping_add(skip);
             // SAFETY: the range lies in our own mapping, and this advice changes no contents.
-            let _ = unsafe {
-                madvise(from.cast::<c_void>(), self.bytes - skip, Advice::LinuxHugepage)
-            };
+            let _ =
+                unsafe { madvise(from.cast::<c_void>(), self.bytes - skip, Advice::LinuxHugepage) };
         }
 
         #[inline(always)]
@@ -166,7 +163,7 @@ mod imp {
 
     impl<T: Pod> Mapping<T> {
         pub(super) fn new(len: usize) -> Result<Self, Error> {
-            Ok(Mapping(vec![T::ZERO; len]))
+            Ok(Mapping(vec![T::default(); len]))
         }
 
         pub(super) fn advise_huge(&self, _small_head: usize) {}

@@ -67,6 +67,14 @@ impl Kind {
         }
     }
 
+    /// Writes what a pull gives of a row.
+    pub(crate) fn copy_out(&self, row: &[f32], out: &mut [f32]) {
+        match self {
+            Kind::Plain(plain) => out.copy_from_slice(&row[..plain.dim]),
+            Kind::Ctr(ctr) => ctr.copy_out(Some(row), out),
+        }
+    }
+
     /// Days without a push after which a shrink removes a row or a candidate.
     pub(crate) fn delete_after_unseen_days(&self) -> u32 {
         match self {

@@ -66,8 +66,7 @@ impl Shard {
     #[inline(always)]
     pub(crate) fn row_mut(&mut self, place: Place) -> Option<&mut [f32]> {
         let slot = place.slot()?;
-        let slab =
-            if place.has(Place::EXTENDED) { &mut self.extended } else { &mut self.base };
+        let slab = if place.has(Place::EXTENDED) { &mut self.extended } else { &mut self.base };
         Some(slab.row_mut(slot))
     }
 
@@ -135,7 +134,7 @@ impl Shard {
     }
 
     /// Gives the slot of a row back; the index is the caller's business.
-    pub(crate) fn release(&mut self, place: Place) {
+    fn release(&mut self, place: Place) {
         let Some(slot) = place.slot() else { return };
         self.n_rows -= 1;
         if place.has(Place::EXTENDED) {
@@ -144,6 +143,28 @@ impl Shard {
         } else {
             self.base.free(slot);
         }
+    }
+
+    /// Keeps the rows and candidates (which have no floats) that `keep` wants.
+    pub(crate) fn retain(
+        &mut self,
+        mut keep: impl FnMut(Place, Option<&mut [f32]>) -> bool,
+    ) -> Result<(), Error> {
+        let Shard { index, base, extended, n_rows, n_extended } = self;
+        index.retain(|_, place| {
+            let is_extended = place.has(Place::EXTENDED);
+            let slab = if is_extended { &mut *extended } else { &mut *base };
+            let slot = place.slot();
+            if keep(place, slot.map(|slot| slab.row_mut(slot))) {
+                return Some(place);
+            }
+            if let Some(slot) = slot {
+                slab.free(slot);
+                *n_rows -= 1;
+                *n_extended -= usize::from(is_extended);
+            }
+            None
+        })
     }
 
     /// Forgets everything and gives the memory back.

@@ -304,13 +304,12 @@ impl SparseTable {
     /// Reads items that were missing before, and notes those that still are.
     fn pull_missing(&self, shard: &Shard, items: &[Item], out: &mut [f32], work: &mut Work) {
         let width = self.pull_width();
-        let mut one = Work::default();
         work.missing.retain(|&i| {
-            let item = items[i as usize];
-            let at = item.pos as usize * width;
-            let alone = Item { pos: 0, ..item };
-            self.pull_rows(shard, &[alone], &mut out[at..at + width], &mut one);
-            !one.missing.is_empty()
+            let Item { hash, pos } = items[i as usize];
+            let Some(row) = shard.row(shard.index.find(hash)) else { return true };
+            let at = pos as usize * width;
+            self.kind.copy_out(row, &mut out[at..at + width]);
+            false
         });
     }
 

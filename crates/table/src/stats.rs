@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sparse::SparseTable;
 use crate::Error;
+use crate::sparse::SparseTable;
 
 /// Counts of one shard since the table was made.
 #[derive(Debug, Default)]

@@ -1,0 +1,142 @@
+//! Several threads at once, with sums that are exact whatever the order.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use regatta_table::{
+    Changes, GeoConfig, GeoTable, PullMode, SaveMode, Scratch, SparseConfig, SparseTable, TableId,
+};
+use regatta_tensor::Rng;
+
+use crate::{pull, sgd_config};
+
+const N_THREADS: usize = 4;
+const N_KEYS: u64 = 5_000;
+const N_REQUESTS: usize = 200;
+
+/// Distinct keys that differ per thread and request.
+fn keys(thread: usize, request: usize) -> Vec<u64> {
+    let rng = Rng::new(thread as u64, request as u64);
+    let mut keys: Vec<u64> = (0..300).map(|i| rng.u64(i) % N_KEYS).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    if request % 2 == 0 { keys.into_iter().rev().collect() } else { keys }
+}
+
+/// How often each key is pushed by all threads.
+fn times() -> Vec<f32> {
+    let mut times = vec![0.0; N_KEYS as usize];
+    for thread in 0..N_THREADS {
+        for request in 0..N_REQUESTS {
+            keys(thread, request).iter().for_each(|key| times[*key as usize] += 1.0);
+        }
+    }
+    times
+}
+
+#[test]
+fn no_push_is_lost_and_no_row_is_torn() {
+    let table = SparseTable::new(SparseConfig { n_shards: 8, ..sgd_config(3) }).unwrap();
+    let created = AtomicUsize::new(0);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (table, created, done) = (&table, &created, &done);
+        let workers: Vec<_> = (0..N_THREADS)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut scratch = Scratch::default();
+                    for request in 0..N_REQUESTS {
+                        let keys = keys(thread, request);
+                        let mut out = vec![0.0; keys.len() * 3];
+                        let counts = table.pull(&keys, &mut out, PullMode::Train, &mut scratch);
+                        created.fetch_add(counts.unwrap().created, Ordering::Relaxed);
+                        whole(&out);
+                        let gradients = vec![-1.0; keys.len() * 3];
+                        let counts = if request % 3 == 0 {
+                            let (push, pull) =
+                                ((&keys[..], &gradients[..]), (&keys[..], &mut out[..]));
+                            table
+                                .push_pull(push, 1.0, pull, PullMode::Train, &mut scratch)
+                                .unwrap()
+                                .0
+                        } else {
+                            table.push(&keys, &gradients, 1.0, &mut scratch).unwrap()
+                        };
+                        assert_eq!((counts.updated, counts.ignored), (keys.len(), 0));
+                    }
+                })
+            })
+            .collect();
+        let reader = scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                for shard in 0..table.n_shards() {
+                    for row in table.export(shard, SaveMode::Base).unwrap().rows() {
+                        let regatta_table::RowBody::Base(words) = row.body else { panic!("a row") };
+                        whole(words);
+                    }
+                }
+                let frozen = table.freeze().unwrap();
+                let total = |shard| frozen.export(shard, SaveMode::All).len();
+                let first: usize = (0..table.n_shards()).map(total).sum();
+                assert_eq!(first, (0..table.n_shards()).map(total).sum::<usize>(), "frozen");
+                drop(frozen);
+                table.stats().unwrap();
+            }
+        });
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+    });
+    let all: Vec<u64> = (0..N_KEYS).collect();
+    let values = pull(&table, &all, PullMode::Test);
+    for (key, times) in times().into_iter().enumerate() {
+        assert_eq!(values[key * 3..key * 3 + 3], [times; 3], "key {key}");
+    }
+    let stats = table.stats().unwrap();
+    assert_eq!(stats.rows, created.load(Ordering::Relaxed) as u64);
+    assert_eq!(stats.created, stats.rows);
+    let n_keys: usize = times().iter().map(|times| *times as usize).sum();
+    assert_eq!((stats.pushes, stats.updated), (n_keys as u64, n_keys as u64));
+}
+
+/// All columns of a row move together, so a row that was seen half-changed has two values.
+fn whole(rows: &[f32]) {
+    assert!(rows.chunks_exact(3).all(|row| row[0] == row[1] && row[1] == row[2]));
+}
+
+#[test]
+fn geo_deltas_add_up_and_reach_everyone() {
+    let table = GeoTable::new(GeoConfig::new(TableId(0), 2, N_THREADS)).unwrap();
+    let copies: Vec<Vec<f32>> = std::thread::scope(|scope| {
+        let table = &table;
+        let trainer = |trainer: usize| {
+            scope.spawn(move || {
+                let (mut scratch, mut changes) = (Scratch::default(), Changes::default());
+                let mut copy = vec![0.0; N_KEYS as usize];
+                for request in 0..N_REQUESTS {
+                    let keys = keys(trainer, request);
+                    let deltas = vec![1.0; keys.len() * 2];
+                    table.push_delta(trainer, &keys, &deltas, &mut scratch).unwrap();
+                    if request % 7 == 0 {
+                        receive(table, trainer, &mut changes, &mut copy);
+                    }
+                }
+                copy
+            })
+        };
+        let trainers: Vec<_> = (0..N_THREADS).map(trainer).collect();
+        trainers.into_iter().map(|trainer| trainer.join().unwrap()).collect()
+    });
+    for (trainer, mut copy) in copies.into_iter().enumerate() {
+        receive(&table, trainer, &mut Changes::default(), &mut copy);
+        assert_eq!(copy, times(), "trainer {trainer}");
+    }
+}
+
+fn receive(table: &GeoTable, trainer: usize, changes: &mut Changes, copy: &mut [f32]) {
+    table.pull_changed(trainer, changes).unwrap();
+    for (key, values) in changes.keys.iter().zip(changes.values.chunks_exact(2)) {
+        assert_eq!(values[0], values[1], "a row is whole");
+        assert!(values[0] >= copy[*key as usize], "values never go back");
+        copy[*key as usize] = values[0];
+    }
+}
