@@ -350,6 +350,26 @@ impl Client {
         self.reduce(what, ReduceOp::Sum, &[]).map(|_| ())
     }
 
+    /// Says that this worker has no more batches in this pass.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn rest(&self) -> Result<(), Error> {
+        self.control_all(&Control::Rest).map(|_| ())
+    }
+
+    /// Begins a pass; returns the step that all workers begin it with. Every worker must call it.
+    ///
+    /// # Errors
+    /// If a server or worker is gone.
+    pub fn resume(&self, step: u64) -> Result<u64, Error> {
+        let steps = self.reduce("step", ReduceOp::Max, &[step as f64])?;
+        let step = steps.first().map_or(step, |s| *s as u64);
+        self.control_all(&Control::Resume { step })?;
+        self.barrier("resume")?;
+        Ok(step)
+    }
+
     /// Says that this worker is done. Servers end when all workers have left.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Waiting for each other: rounds that every worker takes part in, and the bound on how far workers
 //! may be apart. Pure bookkeeping; whoever completes a round does its work.
 
-/// Which workers take part. Workers leave when they are done or lost, and do not come back.
+/// Which workers take part in something.
 #[derive(Debug, Clone)]
 pub struct Members {
     active: Vec<bool>,
@@ -16,6 +16,11 @@ impl Members {
     /// A worker leaves; true if it was there.
     pub fn leave(&mut self, worker: usize) -> bool {
         std::mem::replace(&mut self.active[worker], false)
+    }
+
+    /// A worker comes back.
+    pub fn join(&mut self, worker: usize) {
+        self.active[worker] = true;
     }
 
     /// Whether a worker is there.
@@ -68,6 +73,13 @@ impl<T> Collector<T> {
     /// The round that is being collected.
     pub fn round(&self) -> u64 {
         self.round
+    }
+
+    /// Goes on at another round; only while nothing is collected.
+    pub fn set_round(&mut self, round: u64) {
+        if self.parts.iter().all(Option::is_none) {
+            self.round = round;
+        }
     }
 
     /// A worker contributes. A second contribution to the same round (after a reconnect) replaces
@@ -124,6 +136,11 @@ impl Clocks {
     /// A worker's push of this step was applied.
     pub fn tick(&mut self, worker: usize, step: u64) {
         self.done[worker] = self.done[worker].max(step + 1);
+    }
+
+    /// A worker begins a pass at this step.
+    pub fn set(&mut self, worker: usize, step: u64) {
+        self.done[worker] = step;
     }
 
     /// How far a worker that begins this step is ahead of the slowest member.

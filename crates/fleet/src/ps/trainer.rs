@@ -143,6 +143,7 @@ impl PsTrainer {
         mut on_step: impl FnMut(usize, &[Tensor], Batch) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut pipeline = Pipeline::new(&self.mode);
+        self.step = self.client.resume(self.step)?;
         let first = self.step;
         let mut queue: VecDeque<Command> = pipeline.start().into();
         let mut works: HashMap<u64, Work> = HashMap::new();
@@ -208,7 +209,7 @@ impl PsTrainer {
                     self.send_push_pull(first + pull, works.get_mut(&pull))?;
                     pulls.push_back((pull, true));
                 }
-                Command::Finish => return Ok(()),
+                Command::Finish => return Ok(self.client.rest()?),
             }
         }
     }

@@ -49,6 +49,14 @@ pub enum Control {
         /// This worker's values.
         values: Vec<f64>,
     },
+    /// This worker has no more batches in this pass: others need not wait for its steps until it
+    /// resumes. It still takes part in reductions.
+    Rest,
+    /// This worker begins a pass at this step. All workers resume before any of them pushes.
+    Resume {
+        /// The step.
+        step: u64,
+    },
     /// This worker is done and takes no part in anything from now on.
     Leave,
     /// Write this server's part to files in a directory.

@@ -38,7 +38,10 @@ pub(super) struct Core {
 
 /// Who is where.
 pub(super) struct State {
+    /// Workers that are there.
     pub(super) members: Members,
+    /// Those of them that have batches: the ones that steps wait for.
+    pub(super) training: Members,
     pub(super) sync: Collector<Waiting>,
     pub(super) reduce: Collector<Reduction>,
     last_reduction: (u64, Vec<f64>),
@@ -83,6 +86,7 @@ impl Core {
         let changed = Changed::new(workers, tables.len());
         let state = State {
             members: Members::new(workers),
+            training: Members::new(workers),
             sync: Collector::new(workers),
             reduce: Collector::new(workers),
             last_reduction: (0, vec![]),
@@ -156,8 +160,8 @@ impl Core {
         };
         let step = pull.step;
         let mut state = self.lock();
-        let State { clocks, members, early, .. } = &mut *state;
-        if !pull.test && !clocks.may_begin(step, staleness, members) {
+        let State { clocks, training, early, .. } = &mut *state;
+        if !pull.test && !clocks.may_begin(step, staleness, training) {
             early.push((step, waiting));
             return;
         }
@@ -178,8 +182,8 @@ impl Core {
             return self.pull_in_turn(waiting);
         }
         if self.config.mode.is_sync() {
-            let State { sync, members, .. } = &mut *state;
-            match sync.offer(worker, step + 1, waiting, members) {
+            let State { sync, training, .. } = &mut *state;
+            match sync.offer(worker, step + 1, waiting, training) {
                 Offer::Waiting => {}
                 Offer::Complete(parts) => self.finish_round(state, parts),
                 Offer::Past(w) | Offer::Ahead(w) => {
@@ -239,10 +243,10 @@ impl Core {
     /// Pulls that need not wait any more.
     pub(super) fn release(&self, state: &mut State) -> Vec<Waiting> {
         let Mode::Bounded { staleness } = self.config.mode else { return vec![] };
-        let State { clocks, members, early, .. } = state;
+        let State { clocks, training, early, .. } = state;
         let (now, later): (Vec<_>, Vec<_>) = std::mem::take(early)
             .into_iter()
-            .partition(|(step, _)| clocks.may_begin(*step, staleness, members));
+            .partition(|(step, _)| clocks.may_begin(*step, staleness, training));
         *early = later;
         now.into_iter().map(|(_, w)| w).collect()
     }
@@ -286,6 +290,21 @@ impl Core {
             Control::Leave => {
                 let worker = worker.ok_or_else(|| Error::Job("only workers can leave".into()))?;
                 self.leave(worker);
+                Ok(ControlReply::Done)
+            }
+            Control::Rest => {
+                let worker = worker.ok_or_else(|| Error::Job("only workers can rest".into()))?;
+                self.rest(worker);
+                Ok(ControlReply::Done)
+            }
+            Control::Resume { step } => {
+                let worker = worker.ok_or_else(|| Error::Job("only workers can resume".into()))?;
+                let mut state = self.lock();
+                if worker < self.config.workers && state.members.contains(worker) {
+                    state.training.join(worker);
+                    state.clocks.set(worker, step);
+                    state.sync.set_round(step + 1);
+                }
                 Ok(ControlReply::Done)
             }
             Control::Stats => Ok(ControlReply::Stats(self.stats())),

@@ -35,9 +35,18 @@ impl Core {
     pub(super) fn leave(&self, worker: usize) {
         let mut state = self.lock();
         if worker < self.config.workers && state.members.leave(worker) {
+            state.training.leave(worker);
             self.complete_without(state);
         }
         self.changed.notify_all();
+    }
+
+    /// A worker has no more batches for now: steps need not wait for it.
+    pub(super) fn rest(&self, worker: usize) {
+        let mut state = self.lock();
+        if worker < self.config.workers && state.training.leave(worker) {
+            self.complete_without(state);
+        }
     }
 
     /// Waits until all workers have left.
@@ -96,6 +105,7 @@ impl Core {
     fn lose(&self, state: &mut State, worker: usize, reason: &str) {
         let waits = matches!(self.config.mode, Mode::Sync | Mode::Bounded { .. });
         state.members.leave(worker);
+        state.training.leave(worker);
         if !waits || self.config.allow_worker_loss {
             return;
         }
@@ -113,8 +123,8 @@ impl Core {
 
     /// Finishes whatever waited for a worker that is no longer there.
     fn complete_without<'a>(&'a self, mut state: std::sync::MutexGuard<'a, State>) {
-        let State { sync, members, .. } = &mut *state;
-        if let Some(parts) = sync.complete(members) {
+        let State { sync, training, .. } = &mut *state;
+        if let Some(parts) = sync.complete(training) {
             self.finish_round(state, parts);
             state = self.lock();
         }
