@@ -199,3 +199,70 @@ impl Outbox {
 fn stalled() -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its replies"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::stream::Wait;
+
+    /// Takes three bytes without waiting, during which another reply arrives, and then no more.
+    #[derive(Default)]
+    struct Clogged {
+        outbox: OnceLock<Arc<Outbox>>,
+        clogged: AtomicBool,
+        taken: Mutex<Vec<u8>>,
+    }
+
+    impl fmt::Debug for Clogged {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Clogged")
+        }
+    }
+
+    impl Stream for Clogged {
+        fn read(&self, _: &mut [u8]) -> io::Result<usize> {
+            Ok(0)
+        }
+        fn write(&self, bufs: &[IoSlice<'_>], wait: Wait) -> io::Result<usize> {
+            if wait == Wait::No {
+                if self.clogged.swap(true, Ordering::SeqCst) {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                let outbox = self.outbox.get().unwrap();
+                outbox.send(&mut [IoSlice::new(b"second")], Caller::Other).unwrap();
+                outbox.send(&mut [IoSlice::new(b"third")], Caller::Other).unwrap();
+                outbox.send_if_idle(b"never").unwrap();
+            }
+            let n = bufs[0].len().min(3);
+            lock(&self.taken).extend_from_slice(&bufs[0][..n]);
+            Ok(n)
+        }
+        fn set_read_timeout(&self, _: Option<Duration>) -> io::Result<()> {
+            Ok(())
+        }
+        fn set_write_timeout(&self, _: Option<Duration>) -> io::Result<()> {
+            Ok(())
+        }
+        fn shutdown(&self, _: std::net::Shutdown) {}
+        fn peer(&self) -> String {
+            String::new()
+        }
+        fn transport(&self) -> &'static str {
+            "memory"
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_frame_goes_before_frames_that_came_meanwhile() {
+        let stream = Arc::new(Clogged::default());
+        let outbox = Arc::new(Outbox::new(stream.clone(), Pool::default(), 1000));
+        stream.outbox.set(outbox.clone()).ok().unwrap();
+        outbox.send(&mut [IoSlice::new(b"first"), IoSlice::new(b"!")], Caller::Other).unwrap();
+        assert!(outbox.wait_idle(Duration::from_secs(20)));
+        assert_eq!(*lock(&stream.taken), b"first!secondthird");
+    }
+}

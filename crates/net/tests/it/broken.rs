@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -329,23 +330,93 @@ fn a_vanished_client_is_noticed_by_its_silence() {
 
 #[test]
 fn heartbeats_keep_idle_connections_and_long_handlers_alive() {
-    let peer_timeout = Duration::from_millis(250);
-    let (watcher_observer, events) = observer();
-    let options = ServerOptions { peer_timeout, observer: watcher_observer, ..server_options() };
-    let server = serve(options, move |request: Request, responder: Responder| {
-        // Three times as long as silence is tolerated; the pulse comes from another thread.
-        std::thread::sleep(peer_timeout * 3);
+    // Whoever is patient keeps to the pace of the one who is not.
+    let (short, long) = (Duration::from_millis(250), Duration::from_secs(10));
+    for (of_server, of_client) in [(short, long), (long, short)] {
+        let (server_observer, events) = observer();
+        let options = ServerOptions {
+            peer_timeout: of_server,
+            observer: server_observer,
+            ..server_options()
+        };
+        let server = serve(options, move |request: Request, responder: Responder| {
+            // Three times as long as silence is tolerated; the pulse comes from another thread.
+            std::thread::sleep(short * 3);
+            crate::echo(request, responder);
+        });
+        let options = ClientOptions { peer_timeout: of_client, ..client_options() };
+        let client = Client::connect(server.endpoint(), options).unwrap();
+        client.send(1, 0, &[]).unwrap().wait(PATIENCE).unwrap();
+        // And as long without any request: another client's, which takes that time.
+        let other = Client::connect(server.endpoint(), client_options()).unwrap();
+        other.send(1, 0, &[]).unwrap().wait(PATIENCE).unwrap();
+        client.send(1, 0, &[]).unwrap().wait(PATIENCE).unwrap();
+        assert_eq!(client.stats().reconnects, 0, "{:?}", client.stats().last_problem);
+        assert!(events.try_iter().next().is_none());
+    }
+}
+
+/// A stream that the test can cut whenever it likes.
+#[derive(Debug, Clone)]
+struct Cuttable(Arc<dyn Stream>);
+
+impl Stream for Cuttable {
+    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf)
+    }
+    fn write(&self, bufs: &[IoSlice<'_>], wait: Wait) -> io::Result<usize> {
+        self.0.write(bufs, wait)
+    }
+    fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.0.set_read_timeout(limit)
+    }
+    fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.0.set_write_timeout(limit)
+    }
+    fn shutdown(&self, how: Shutdown) {
+        self.0.shutdown(how);
+    }
+    fn peer(&self) -> String {
+        self.0.peer()
+    }
+    fn transport(&self) -> &'static str {
+        self.0.transport()
+    }
+}
+
+#[test]
+fn a_request_that_is_sent_again_waits_until_its_first_handling_is_over() {
+    let (entered, entries) = sync_channel(10);
+    let (release, released) = sync_channel::<()>(10);
+    let released = Mutex::new(released);
+    let server = serve(server_options(), move |request: Request, responder: Responder| {
+        entered.send(request.id).unwrap();
+        released.lock().unwrap().recv_timeout(PATIENCE).unwrap();
         crate::echo(request, responder);
     });
-    // The client is more patient, and keeps to the pace of the server.
-    let client = Client::connect(server.endpoint(), client_options()).unwrap();
-    let busy = client.send(1, 0, &[]).unwrap();
-    busy.wait(PATIENCE).unwrap();
-    // And three times as long without any request.
-    let idle = client.send(1, 0, &[]).unwrap();
-    drop(idle.wait(Duration::from_millis(1)));
-    let pending = client.send(1, 0, &[]).unwrap();
-    pending.wait(PATIENCE).unwrap();
-    assert_eq!(client.stats().reconnects, 0, "{:?}", client.stats().last_problem);
-    assert!(events.try_iter().next().is_none());
+    let connections: Arc<Mutex<Vec<Cuttable>>> = Arc::default();
+    let made = connections.clone();
+    let wrap: Wrap = Arc::new(move |stream| {
+        let stream = Cuttable(stream.into());
+        made.lock().unwrap().push(stream.clone());
+        Box::new(stream)
+    });
+    let (observer, events) = observer();
+    let options = ClientOptions { wrap: Some(wrap), observer, ..tcp_options() };
+    let client = Client::connect(server.endpoint(), options).unwrap();
+    let pending = client.send(1, 0, &[b"push"]).unwrap();
+    let first = entries.recv_timeout(PATIENCE).unwrap();
+
+    connections.lock().unwrap()[0].shutdown(Shutdown::Both);
+    let resent = next_event(&events, |event| match event {
+        Event::Reconnected { resent, .. } => Some(*resent),
+        _ => None,
+    });
+    assert_eq!(resent, 1);
+    // The request is at the server a second time, but its handler is still at the first.
+    assert!(entries.recv_timeout(Duration::from_millis(150)).is_err());
+    release.send(()).unwrap();
+    assert_eq!(entries.recv_timeout(PATIENCE).unwrap(), first, "the same number");
+    release.send(()).unwrap();
+    assert_eq!(&pending.wait(PATIENCE).unwrap().payload[..], b"push");
 }
