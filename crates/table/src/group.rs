@@ -92,8 +92,8 @@ impl Merge {
         self.values.clear();
     }
 
-    /// Adds `weight` times the values, of which the first `n_label` are the same for all values of
-    /// a key (the first ones stay) and the next `n_plain` are added without the weight.
+    /// Adds values of keys: labels stay as they came first, statistics are added, and gradients are
+    /// added times `weight`.
     pub(crate) fn add(&mut self, keys: &[u64], values: &[f32], columns: Columns, weight: f32) {
         let width = columns.width;
         for (&key, values) in keys.iter().zip(values.chunks_exact(width)) {

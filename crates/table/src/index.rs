@@ -259,8 +259,8 @@ impl Index {
 #[inline(always)]
 fn position(line: &Line, hash: u64) -> Option<usize> {
     let mut matches = 0;
-    for i in 0..PER_LINE {
-        matches |= u32::from(line[i] == hash) << i;
+    for (i, stored) in line[..PER_LINE].iter().enumerate() {
+        matches |= u32::from(*stored == hash) << i;
     }
     (matches != 0).then(|| matches.trailing_zeros() as usize % PER_LINE)
 }
@@ -327,8 +327,8 @@ mod tests {
             for (key, slot, op) in ops {
                 match op {
                     0 => {
-                        map.retain(|_, place: &mut Place| place.slot().unwrap() % 3 != 0);
-                        index.retain(|_, p| (p.slot().unwrap() % 3 != 0).then_some(p)).unwrap();
+                        map.retain(|_, place: &mut Place| !place.slot().unwrap().is_multiple_of(3));
+                        index.retain(|_, p| (!p.slot().unwrap().is_multiple_of(3)).then_some(p)).unwrap();
                     }
                     1 => {
                         let touched = index.touch(hash(key), 3);

@@ -37,6 +37,9 @@ struct Collector<T> {
     table: TableId,
 }
 
+/// Workers that contributed, in order, and how much each contribution counts.
+type Weights = Vec<(usize, f32)>;
+
 #[derive(Debug)]
 struct Quorum<T> {
     step: u64,
@@ -112,7 +115,7 @@ impl<T: Default> Collector<T> {
     }
 
     /// The quorum of a complete step, and the weights of its contributions.
-    fn complete(&self) -> Result<(MutexGuard<'_, Quorum<T>>, Vec<(usize, f32)>), Error> {
+    fn complete(&self) -> Result<(MutexGuard<'_, Quorum<T>>, Weights), Error> {
         let quorum = self.lock()?;
         if !quorum.is_complete() {
             return Err(Error::Incomplete { step: quorum.step, missing: quorum.missing() });

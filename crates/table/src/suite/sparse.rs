@@ -351,16 +351,20 @@ impl<S: RowStore> Run<'_, S> {
         self.compare(SaveMode::All);
     }
 
-    /// Empties the table and fills it again, or goes on with a table of another number of shards.
+    /// Fills the table again, empty or as it is, or goes on with one of another number of shards.
     fn reload(&mut self) {
         let rows = self.compare(SaveMode::All);
-        if self.choices.below(2) == 0 {
-            self.ok(self.table.clear());
-            assert_eq!(self.ok(self.table.stats()).rows, 0);
-        } else {
-            let n_shards = 1 << self.choices.below(6);
-            let config = SparseConfig { n_shards, ..self.config.clone() };
-            self.table = self.ok(S::make(&config));
+        match self.choices.below(3) {
+            0 => {
+                self.ok(self.table.clear());
+                assert_eq!(self.ok(self.table.stats()).rows, 0);
+            }
+            1 => {
+                let n_shards = 1 << self.choices.below(6);
+                let config = SparseConfig { n_shards, ..self.config.clone() };
+                self.table = self.ok(S::make(&config));
+            }
+            _ => {}
         }
         let n = rows.iter().map(ShardRows::len).sum::<usize>();
         let taken = self.table.import(rows.iter().flat_map(ShardRows::rows));

@@ -1,7 +1,7 @@
 //! The life of a click-through-rate row, by hand.
 
+use regatta_optim::TableRule;
 use regatta_optim::table_rule::{AdagradConfig, Naive, StdAdagrad};
-use regatta_optim::{TableRule, table_rule};
 use regatta_table::{
     Accessor, CtrConfig, InspectedRow, Inspection, PullMode, SaveMode, Scratch, SparseConfig,
     SparseTable, TableId,
@@ -94,7 +94,6 @@ fn the_learning_rate_is_a_factor_and_the_scale_can_be_off() {
     let row = row(&table, 1);
     assert_eq!(row.part("embed"), Some(&[-0.125][..]));
     assert_eq!(row.part("embedx").unwrap()[0], before - 0.25 * 0.1);
-    let _ = table_rule::Adam::default();
 }
 
 #[test]
@@ -116,6 +115,21 @@ fn shrinking_decays_and_removes() {
     table.end_day();
     assert_eq!(table.shrink(None).unwrap().rows, 1);
     assert_eq!(table.inspect(3).unwrap(), Inspection::Absent, "31 days are more than 30");
+}
+
+#[test]
+fn the_short_form_of_an_extended_row_is_used_again() {
+    let ctr = CtrConfig { embedx_threshold: 0.0, embedx_dim: 1, ..CtrConfig::default() };
+    let config = SparseConfig::new(TableId(2), 9, Accessor::Ctr(ctr));
+    let table = SparseTable::new(SparseConfig { n_shards: 1, ..config }).unwrap();
+    let mut scratch = Scratch::default();
+    for key in 0..10_000 {
+        table.push(&[key], &[0.0, 1.0, 0.0, 0.0, 0.0], 1.0, &mut scratch).unwrap();
+    }
+    let stats = table.stats().unwrap();
+    assert_eq!(stats.extended, 10_000);
+    // 8 floats and about 22 bytes of index; one short row is enough for all of them.
+    assert!(stats.bytes < 10_000 * (32 + 24), "{} bytes", stats.bytes);
 }
 
 #[test]

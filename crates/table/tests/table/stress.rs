@@ -19,7 +19,7 @@ fn keys(thread: usize, request: usize) -> Vec<u64> {
     let mut keys: Vec<u64> = (0..300).map(|i| rng.u64(i) % N_KEYS).collect();
     keys.sort_unstable();
     keys.dedup();
-    if request % 2 == 0 { keys.into_iter().rev().collect() } else { keys }
+    if request.is_multiple_of(2) { keys.into_iter().rev().collect() } else { keys }
 }
 
 /// How often each key is pushed by all threads.
