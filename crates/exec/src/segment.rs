@@ -137,7 +137,11 @@ impl Segment {
     }
 
     /// Finds the persistables in a scope, checking their types. Cheap if the scope is unchanged.
-    pub(crate) fn resolve(&mut self, scope: &Scope, params: impl Fn(&str) -> bool) -> Result<(), Error> {
+    pub(crate) fn resolve(
+        &mut self,
+        scope: &Scope,
+        params: impl Fn(&str) -> bool,
+    ) -> Result<(), Error> {
         if self.scope_version == scope.version() {
             return Ok(());
         }

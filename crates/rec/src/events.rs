@@ -158,12 +158,16 @@ mod tests {
     fn records_to_the_byte() {
         let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
         let scalar = hex(&record(&scalar_event(1.5, 300, "train/loss", 0.25)));
-        assert_eq!(scalar, concat!(
+        assert_eq!(
+            scalar,
+            concat!(
                 "2100000000000000017becf6",
                 "09000000000000f83f10ac022a130a110a0a747261696e2f6c6f7373150000803e",
                 "6557981f"
-            ));
-        let version = "1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c";
+            )
+        );
+        let version =
+            "1800000000000000a37f4b2209000000000000f83f1a0d627261696e2e4576656e743a322a28646c";
         assert_eq!(hex(&record(&version_event(1.5))), version);
     }
 }

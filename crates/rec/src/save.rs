@@ -10,9 +10,9 @@ use regatta_exec::Scope;
 use regatta_ir::{Program, VarDef};
 use regatta_passes::prune;
 
+use crate::Error;
 use crate::config::InferenceExport;
 use crate::network::{Network, inputs};
-use crate::Error;
 
 /// Name of the exported inference model within the folder of its epoch.
 pub const INFERENCE_FOLDER: &str = "inference_model";

@@ -98,7 +98,8 @@ fn main() -> Result<()> {
         values[values.len() / 2]
     };
     let share = median(|r| r.share);
-    let (train, compute) = (median(|r| r.train_examples_per_sec), median(|r| r.compute_examples_per_sec));
+    let (train, compute) =
+        (median(|r| r.train_examples_per_sec), median(|r| r.compute_examples_per_sec));
     println!(
         "{}",
         serde_json::json!({

@@ -6,7 +6,6 @@ use regatta_optim::{Rule, Schedule};
 use regatta_passes::{Clip, Optimizer};
 use serde_json::{Map, Value};
 
-
 use super::resolve::Resolver;
 use super::value::Kind;
 use crate::HyperValue;
@@ -196,4 +195,3 @@ fn resolve_clip(r: &mut Resolver) -> Option<Clip> {
     }
     clips.pop()
 }
-

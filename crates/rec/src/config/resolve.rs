@@ -225,15 +225,9 @@ impl Resolver {
             self.problems.push(format!("{place}{key}: {reason}"));
             return;
         }
-        let known: Vec<String> = KEYS
-            .iter()
-            .map(|k| k.name.to_string())
-            .chain(hyper)
-            .chain(optimizer)
-            .chain(["runner".to_string(), "hyper_parameters".to_string()])
-            .collect();
-        let near = regatta_ir::nearest(key, known.iter().map(String::as_str));
-        let hint = match near {
+        let known: Vec<String> =
+            KEYS.iter().map(|k| k.name.to_string()).chain(hyper).chain(optimizer).collect();
+        let hint = match nearest_key(key, &known) {
             Some(near) => format!("; did you mean '{near}'?"),
             None if key.starts_with("hyper_parameters.") => {
                 let names: Vec<&str> = model.keys.iter().map(|k| k.name).collect();
@@ -243,6 +237,17 @@ impl Resolver {
         };
         self.problems.push(format!("{place}unknown key '{key}'{hint}"));
     }
+}
+
+/// The key that was probably meant: a like name in the same section, or the same name in another one.
+fn nearest_key<'a>(key: &str, known: &'a [String]) -> Option<&'a String> {
+    let split = |key: &'a str| key.rsplit_once('.').unwrap_or(("", key));
+    let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
+    let mates = known.iter().filter(|k| split(k).0 == section);
+    let near = regatta_ir::nearest(name, mates.map(|k| split(k).1));
+    let in_section = |near: &str| known.iter().find(|k| split(k) == (section, near));
+    let same_name = || known.iter().find(|k| split(k).1 == name);
+    near.and_then(in_section).or_else(same_name)
 }
 
 /// The place of a value at the head of a message.
@@ -638,4 +643,3 @@ fn format_and_pipe(
         }
     }
 }
-

@@ -62,12 +62,10 @@ pub(crate) struct Written {
 impl Written {
     /// Reads a file and puts overrides (`key=value`) on top.
     pub(crate) fn load(path: &Path, overrides: &[String]) -> Result<Written, Error> {
-        let bytes = std::fs::read(path).map_err(|e| {
-            Error::Config(vec![format!("cannot read {}: {e}", path.display())])
-        })?;
-        let text = String::from_utf8(bytes).map_err(|_| {
-            Error::Config(vec![format!("{}: not UTF-8 text", path.display())])
-        })?;
+        let bytes = std::fs::read(path)
+            .map_err(|e| Error::Config(vec![format!("cannot read {}: {e}", path.display())]))?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| Error::Config(vec![format!("{}: not UTF-8 text", path.display())]))?;
         let tree = yaml::parse(&text).map_err(|e| {
             Error::Config(vec![format!("{}:{}: {}", path.display(), e.line, e.reason)])
         })?;

@@ -185,14 +185,20 @@ mod tests {
     fn nodes_know_their_lines() {
         let text = "# comment\na: 1\nb:\n  c: \"x\" # note\n  d: [1, 'y']\ne: &v {f: 2}\ng: *v\n";
         let tree = show(&parse(text).unwrap());
-        assert_eq!(tree, r#"{a@2: 1, b@3: {c@4: "x", d@5: [1, "y"]}, e@6: {f@6: 2}, g@7: {f@6: 2}}"#);
+        assert_eq!(
+            tree,
+            r#"{a@2: 1, b@3: {c@4: "x", d@5: [1, "y"]}, e@6: {f@6: 2}, g@7: {f@6: 2}}"#
+        );
         assert_eq!(show(&parse("").unwrap()), "{}");
     }
 
     #[test]
     fn mistakes_have_a_line() {
         let twice = parse("a: 1\nb: 2\na: 3\n").unwrap_err();
-        assert_eq!((twice.line, twice.reason.as_str()), (3, "'a' is written twice, first in line 1"));
+        assert_eq!(
+            (twice.line, twice.reason.as_str()),
+            (3, "'a' is written twice, first in line 1")
+        );
         assert_eq!(parse("a: 1\n  b: [\n").unwrap_err().line, 2);
         assert!(parse("a: 1\n---\nb: 1\n").unwrap_err().reason.contains("second document"));
         let bomb = "a: &a [1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e]\n";

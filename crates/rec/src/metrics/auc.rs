@@ -25,6 +25,17 @@ impl BucketAuc {
         counts[bucket] += 1;
     }
 
+    /// The counts of all buckets: positive ones, then negative ones.
+    pub fn counters(&self) -> impl Iterator<Item = f64> {
+        self.positive.iter().chain(&self.negative).map(|&n| n as f64)
+    }
+
+    /// Replaces the counts of all buckets.
+    pub fn set_counters(&mut self, counters: &[f64]) {
+        let all = self.positive.iter_mut().chain(&mut self.negative);
+        all.zip(counters).for_each(|(n, c)| *n = *c as u64);
+    }
+
     /// Forgets all examples.
     pub fn reset(&mut self) {
         self.positive.fill(0);
@@ -73,7 +84,13 @@ mod tests {
         for (a, _) in scores.iter().filter(|s| s.1) {
             for (b, _) in scores.iter().filter(|s| !s.1) {
                 pairs += 1.0;
-                right += if a > b { 1.0 } else if a == b { 0.5 } else { 0.0 };
+                right += if a > b {
+                    1.0
+                } else if a == b {
+                    0.5
+                } else {
+                    0.0
+                };
             }
         }
         right / pairs

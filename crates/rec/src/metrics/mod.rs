@@ -57,6 +57,24 @@ impl Meter {
         *self = Meter { scores, ..Meter::new(self.name, self.kind) };
     }
 
+    /// Everything counted so far, as numbers that can be added to those of other workers.
+    pub fn counters(&self) -> Vec<f64> {
+        let sums =
+            [self.examples as f64, self.log_loss, self.right as f64, self.squared, self.absolute];
+        sums.into_iter().chain(self.auc.counters()).collect()
+    }
+
+    /// Replaces everything counted so far by sums of [`Meter::counters`].
+    ///
+    /// # Panics
+    /// If there are not as many numbers as `counters` gives.
+    pub fn set_counters(&mut self, counters: &[f64]) {
+        let [examples, log_loss, right, squared, absolute] = counters[..5] else { unreachable!() };
+        (self.examples, self.right) = (examples as u64, right as u64);
+        (self.log_loss, self.squared, self.absolute) = (log_loss, squared, absolute);
+        self.auc.set_counters(&counters[5..]);
+    }
+
     /// Counts a batch: predictions `[batch, columns]` and labels `[batch, 1]`.
     pub fn add(&mut self, predict: &Tensor, label: &Tensor) {
         let rows = label.numel();

@@ -40,9 +40,15 @@ mod tests {
     #[test]
     fn ranks_of_the_positive_example() {
         let scores = [
-            (0.9, true), (0.1, false), (0.2, false), // first
-            (0.5, true), (0.6, false), (0.1, false), // second
-            (0.5, true), (0.5, false), (0.7, false), // third: the same score counts as better
+            (0.9, true),
+            (0.1, false),
+            (0.2, false), // first
+            (0.5, true),
+            (0.6, false),
+            (0.1, false), // second
+            (0.5, true),
+            (0.5, false),
+            (0.7, false), // third: the same score counts as better
         ];
         let all = rank_groups(&scores, 3).unwrap();
         assert_eq!((all.groups, all.hit_rate), (3, 1.0));

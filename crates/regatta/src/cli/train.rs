@@ -51,9 +51,7 @@ pub(crate) fn run_with(
     args: &RunArgs,
     work: fn(&Config, &mut dyn Observer) -> Result<Report, Error>,
 ) -> anyhow::Result<Outcome> {
-    let mut overrides = args.overrides.clone();
-    overrides.extend(args.threads.map(|n| format!("runner.thread_num={n}")));
-    let config = Config::load(&args.config, &overrides)?;
+    let config = args.load()?;
     if args.print_config {
         write!(io::stdout(), "{}", config.to_yaml())?;
         return Ok(Outcome::Done);
@@ -87,7 +85,7 @@ fn run_config(
 }
 
 /// Lines on standard output; on a terminal a bar on standard error in the place of most of them.
-struct Console {
+pub(super) struct Console {
     bar: Option<ProgressBar>,
     drawn: Instant,
     epochs: u64,
@@ -101,7 +99,7 @@ struct Console {
 }
 
 impl Console {
-    fn new(events: Option<EventWriter>, stages: bool) -> Console {
+    pub(super) fn new(events: Option<EventWriter>, stages: bool) -> Console {
         let bar = io::stderr().is_terminal().then(ProgressBar::no_length);
         let (drawn, failed) = (Instant::now(), None);
         Console { bar, drawn, epochs: 0, epoch: 0, total: None, events, steps: 0, stages, failed }
@@ -139,7 +137,8 @@ impl Console {
             return self.curves(interval);
         };
         let loss = interval.loss.map(|x| format!(", loss {x:.4}")).unwrap_or_default();
-        let metrics: String = interval.metrics.iter().map(|(n, v)| format!(", {n} {v:.4}")).collect();
+        let metrics: String =
+            interval.metrics.iter().map(|(n, v)| format!(", {n} {v:.4}")).collect();
         bar.set_message(format!("{:.0} examples/s{loss}{metrics}", interval.examples_per_sec()));
         self.curves(interval);
     }

@@ -78,14 +78,16 @@ hyper_parameters:
 #[test]
 fn sources_that_do_not_fit_the_model() {
     let s = Scratch::new();
-    let text = config("multislot", "").replace(
-        "train_data_dir: data",
-        "train_data_dir: \"synthetic://ctr?slots=3&dense=3\"",
-    );
+    let text = config("multislot", "")
+        .replace("train_data_dir: data", "train_data_dir: \"synthetic://ctr?slots=3&dense=3\"");
     s.write("c.yaml", &text);
     s.run(&["train", "-m", "c.yaml"]).fails(2, &["runner.train_data_dir", "slot '4'"]);
     let bad = ["train", "-m", "c.yaml", "-o", "runner.train_data_dir=synthetic://crt"];
     s.run(&bad).fails(2, &["did you mean 'ctr'"]);
-    s.write("c.yaml", &config("multislot", "  train_reader_path: dinReader").replace("  data_format: multislot\n", ""));
+    s.write(
+        "c.yaml",
+        &config("multislot", "  train_reader_path: dinReader")
+            .replace("  data_format: multislot\n", ""),
+    );
     s.run(&["train", "-m", "c.yaml"]).fails(2, &["dinReader", "runner.data_format"]);
 }

@@ -29,8 +29,7 @@ fn the_shape_of_a_report() {
     assert_eq!(epochs.len(), 2);
     let mut names = keys(&epochs[1]);
     names.sort();
-    let expected =
-        ["auc", "epoch", "examples", "examples_per_sec", "loss", "seconds", "stages"];
+    let expected = ["auc", "epoch", "examples", "examples_per_sec", "loss", "seconds", "stages"];
     assert_eq!(names, expected);
     assert_eq!((&epochs[1]["epoch"], &epochs[1]["examples"]), (&1.into(), &640.into()));
     let stages = &epochs[1]["stages"];
@@ -98,7 +97,12 @@ fn training_goes_on_from_a_saved_epoch() {
     s.write("c.yaml", &small(""));
     let whole = losses(&report(&s, &["train", "-m", "c.yaml"]));
     let warm = [
-        "train", "-m", "c.yaml", "-o", "runner.model_init_path=model_output/0", "runner.epochs=1",
+        "train",
+        "-m",
+        "c.yaml",
+        "-o",
+        "runner.model_init_path=model_output/0",
+        "runner.epochs=1",
         "runner.model_save_path=warm",
     ];
     assert_eq!(losses(&report(&s, &warm))[0], whole[1]);
@@ -116,8 +120,14 @@ fn evaluation_equals_training_without_steps() {
     s.run(&["train", "-m", "c.yaml"]).ok();
     let inferred = losses(&report(&s, &["infer", "-m", "c.yaml"]));
     let still = [
-        "train", "-m", "c.yaml", "-o", "runner.model_init_path=model_output/1", "runner.epochs=1",
-        "runner.model_save_path=still", "hyper_parameters.optimizer.learning_rate=0",
+        "train",
+        "-m",
+        "c.yaml",
+        "-o",
+        "runner.model_init_path=model_output/1",
+        "runner.epochs=1",
+        "runner.model_save_path=still",
+        "hyper_parameters.optimizer.learning_rate=0",
     ];
     assert_eq!(losses(&report(&s, &still))[0], inferred[1]);
 }
