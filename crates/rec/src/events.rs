@@ -12,15 +12,16 @@ use crate::Error;
 pub struct EventWriter {
     path: PathBuf,
     out: BufWriter<File>,
+    clock: fn() -> SystemTime,
 }
 
 impl EventWriter {
-    /// A new file in `dir`, which is made if need be.
+    /// A new file in `dir`, which is made if need be; `clock` gives the time of points.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn create(dir: &Path) -> Result<EventWriter, Error> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    pub fn create(dir: &Path, clock: fn() -> SystemTime) -> Result<EventWriter, Error> {
+        let now = since_epoch(clock());
         // TensorBoard takes every file with `tfevents` in its name; pid and nanoseconds tell runs apart.
         let name = format!(
             "events.out.tfevents.{}.{}.{}",
@@ -32,7 +33,7 @@ impl EventWriter {
         let fail = |source| Error::Write { path: path.clone(), source };
         std::fs::create_dir_all(dir).map_err(fail)?;
         let out = BufWriter::new(File::create_new(&path).map_err(fail)?);
-        let mut writer = EventWriter { path, out };
+        let mut writer = EventWriter { path, out, clock };
         writer.write(&record(&version_event(now.as_secs_f64())))?;
         writer.flush()?;
         Ok(writer)
@@ -43,7 +44,7 @@ impl EventWriter {
     /// # Errors
     /// If it cannot be written.
     pub fn scalars(&mut self, step: u64, values: &[(&str, f64)]) -> Result<(), Error> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let now = since_epoch((self.clock)());
         for (tag, value) in values {
             let event = scalar_event(now.as_secs_f64(), step, tag, *value as f32);
             self.write(&record(&event))?;
@@ -68,6 +69,10 @@ impl EventWriter {
         let path = &self.path;
         self.out.write_all(bytes).map_err(|source| Error::Write { path: path.clone(), source })
     }
+}
+
+fn since_epoch(time: SystemTime) -> Duration {
+    time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
 }
 
 /// `Event { wall_time = 1: double, file_version = 3: string }`.

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use regatta_rec::events::EventWriter;
@@ -51,7 +51,9 @@ pub(crate) fn run_with(
     args: &RunArgs,
     work: fn(&Config, &mut dyn Observer) -> Result<Report, Error>,
 ) -> anyhow::Result<Outcome> {
-    let config = args.load()?;
+    let mut overrides = args.overrides.clone();
+    overrides.extend(args.threads.map(|n| format!("runner.thread_num={n}")));
+    let config = Config::load(&args.config, &overrides)?;
     if args.print_config {
         write!(io::stdout(), "{}", config.to_yaml())?;
         return Ok(Outcome::Done);
@@ -71,7 +73,7 @@ fn run_config(
     args: &RunArgs,
     work: fn(&Config, &mut dyn Observer) -> Result<Report, Error>,
 ) -> Result<(), Error> {
-    let events = args.logdir.as_deref().map(EventWriter::create).transpose()?;
+    let events = args.logdir.as_deref().map(|dir| EventWriter::create(dir, now)).transpose()?;
     let mut console = Console::new(events, config.runner.dataset_debug);
     console.line(config.to_string().trim_end());
     let report = work(config, &mut console)?;
@@ -84,8 +86,13 @@ fn run_config(
     Ok(())
 }
 
+#[expect(clippy::disallowed_methods, reason = "curves are drawn over the time of day")]
+fn now() -> SystemTime {
+    SystemTime::now()
+}
+
 /// Lines on standard output; on a terminal a bar on standard error in the place of most of them.
-pub(super) struct Console {
+struct Console {
     bar: Option<ProgressBar>,
     drawn: Instant,
     epochs: u64,
@@ -99,7 +106,7 @@ pub(super) struct Console {
 }
 
 impl Console {
-    pub(super) fn new(events: Option<EventWriter>, stages: bool) -> Console {
+    fn new(events: Option<EventWriter>, stages: bool) -> Console {
         let bar = io::stderr().is_terminal().then(ProgressBar::no_length);
         let (drawn, failed) = (Instant::now(), None);
         Console { bar, drawn, epochs: 0, epoch: 0, total: None, events, steps: 0, stages, failed }
