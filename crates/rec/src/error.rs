@@ -50,10 +50,7 @@ impl Error {
 
     /// Whether the user must change what was written, rather than the data or the machine.
     pub fn is_usage(&self) -> bool {
-        match self {
-            Error::Config(_) | Error::Key { .. } => true,
-            Error::Data(regatta_data::Error::Config(_)) => true,
-            _ => false,
-        }
+        use regatta_data::Error::Config as DataConfig;
+        matches!(self, Error::Config(_) | Error::Key { .. } | Error::Data(DataConfig(_)))
     }
 }
