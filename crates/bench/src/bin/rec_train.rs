@@ -70,7 +70,9 @@ fn main() -> Result<()> {
     let mut data = Data::open(&config, &config.runner.train, &network.schema)?;
     let mut trainer = Trainer::new(&config, &network, &mut |_| {})?;
     let kept = keep(&mut data.pass(0)?.0)?;
-    kept.iter().try_for_each(|batch| trainer.step(batch).map(|_| ()))?;
+    for batch in &kept {
+        trainer.step(batch)?;
+    }
     let megabytes = bytes(&dir)? as f64 / 1e6;
 
     let mut rounds = Vec::new();

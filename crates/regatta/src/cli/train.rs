@@ -96,11 +96,11 @@ struct Console {
     bar: Option<ProgressBar>,
     drawn: Instant,
     epochs: u64,
-    epoch: u64,
+    /// Examples of earlier passes.
+    before: u64,
     /// Examples of a pass, as far as known.
     total: Option<u64>,
     events: Option<EventWriter>,
-    steps: u64,
     stages: bool,
     failed: Option<Error>,
 }
@@ -109,7 +109,7 @@ impl Console {
     fn new(events: Option<EventWriter>, stages: bool) -> Console {
         let bar = io::stderr().is_terminal().then(ProgressBar::no_length);
         let (drawn, failed) = (Instant::now(), None);
-        Console { bar, drawn, epochs: 0, epoch: 0, total: None, events, steps: 0, stages, failed }
+        Console { bar, drawn, epochs: 0, before: 0, total: None, events, stages, failed }
     }
 
     fn line(&self, text: &str) {
@@ -125,7 +125,8 @@ impl Console {
 
     fn set_total(&mut self) {
         if let (Some(bar), Some(total)) = (&self.bar, self.total) {
-            bar.set_length(total);
+            // The whole run, so that what is left is the time until its end.
+            bar.set_length(total * self.epochs);
             let template = "{prefix} {bar:30} {percent}%  {msg}, {eta} left";
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
@@ -138,7 +139,6 @@ impl Console {
     }
 
     fn interval(&mut self, interval: &Interval) {
-        self.steps = interval.step;
         let Some(bar) = &self.bar else {
             self.line(&interval.to_string());
             return self.curves(interval);
@@ -178,7 +178,7 @@ impl Console {
             .collect();
         self.write_curves(report.epoch, &named);
         self.total = Some(report.examples);
-        self.epoch = report.epoch + 1;
+        self.before += report.examples;
         self.set_total();
     }
 
@@ -206,7 +206,7 @@ impl Observer for Console {
                     && self.drawn.elapsed() > Duration::from_millis(100)
                 {
                     bar.set_prefix(format!("epoch {}/{}", batch.epoch + 1, self.epochs));
-                    bar.set_position(batch.examples);
+                    bar.set_position(self.before + batch.examples);
                     self.drawn = Instant::now();
                 }
             }
