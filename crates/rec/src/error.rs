@@ -19,13 +19,13 @@ pub enum Error {
     },
     /// The program could not be built or rewritten.
     #[error(transparent)]
-    Program(#[from] regatta_ir::Error),
+    Program(Box<regatta_ir::Error>),
     /// The data could not be read.
     #[error(transparent)]
     Data(#[from] regatta_data::Error),
     /// A step failed.
     #[error(transparent)]
-    Exec(#[from] regatta_exec::Error),
+    Exec(Box<regatta_exec::Error>),
     /// A model could not be saved or loaded.
     #[error(transparent)]
     Checkpoint(#[from] regatta_checkpoint::Error),
@@ -40,6 +40,18 @@ pub enum Error {
     /// Test data that the model's evaluation cannot use.
     #[error("{0}")]
     Evaluation(String),
+}
+
+impl From<regatta_ir::Error> for Error {
+    fn from(error: regatta_ir::Error) -> Error {
+        Error::Program(Box::new(error))
+    }
+}
+
+impl From<regatta_exec::Error> for Error {
+    fn from(error: regatta_exec::Error) -> Error {
+        Error::Exec(Box::new(error))
+    }
 }
 
 impl Error {
