@@ -33,7 +33,31 @@ impl Data {
     /// # Errors
     /// If a key is not set, or there are no data.
     pub fn open(config: &Config, reading: &Reading, schema: &Schema) -> Result<Data, Error> {
-        let (source, examples) = source(config, reading, schema)?;
+        Data::open_part(config, reading, schema, 0, 1)
+    }
+
+    /// As [`Data::open`] for one of several workers: with `split_file_list` they divide the files
+    /// (or the parts of a synthetic source) between them, else each reads all.
+    ///
+    /// # Errors
+    /// As [`Data::open`].
+    pub fn open_part(
+        config: &Config,
+        reading: &Reading,
+        schema: &Schema,
+        worker: usize,
+        workers: usize,
+    ) -> Result<Data, Error> {
+        let divided = config.runner.distributed.split_file_list && workers > 1;
+        let mut own = reading.clone();
+        if let Some(url) = reading.data.as_deref().filter(|d| divided && Synthetic::is_url(d)) {
+            own.data = Some(part_of_url(url, worker as u64, workers as u64)?);
+        }
+        let (mut source, mut examples) = source(config, &own, schema)?;
+        if divided && reading.data == own.data {
+            source = source.split(worker, workers)?;
+            examples = examples.map(|n| n / workers as u64);
+        }
         let batch_size = required(reading.batch_size, reading.batch_key)?;
         let (drop_last, seed) = (reading.drop_last, reading.seed);
         let kind = match reading.reader {
@@ -83,6 +107,34 @@ impl Data {
         };
         Ok((batches, loading))
     }
+}
+
+/// The URL of one worker's share of a synthetic source: as many examples as the others', one after
+/// the other.
+fn part_of_url(url: &str, worker: u64, workers: u64) -> Result<String, Error> {
+    let full = Synthetic::parse(url)?.to_string();
+    let number = |name: &str| {
+        let parameters = full.split(['?', '&']);
+        let value = parameters.into_iter().find_map(|p| p.strip_prefix(&format!("{name}=")));
+        value.and_then(|v| v.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let (first, examples) = (number("first"), number("examples"));
+    let (from, to) = (examples * worker / workers, examples * (worker + 1) / workers);
+    if from == to {
+        let reason = format!("{examples} examples are too few for {workers} workers");
+        return Err(Error::Evaluation(format!("{url}: {reason}")));
+    }
+    let set = |p: &str| {
+        if p.starts_with("first=") {
+            format!("first={}", first + from)
+        } else if p.starts_with("examples=") {
+            format!("examples={}", to - from)
+        } else {
+            p.to_string()
+        }
+    };
+    let (base, parameters) = full.split_once('?').unwrap_or((&full, ""));
+    Ok(format!("{base}?{}", parameters.split('&').map(set).collect::<Vec<_>>().join("&")))
 }
 
 /// The questions of word analogies.

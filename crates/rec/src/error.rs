@@ -29,6 +29,9 @@ pub enum Error {
     /// A model could not be saved or loaded.
     #[error(transparent)]
     Checkpoint(#[from] regatta_checkpoint::Error),
+    /// Training with other processes failed.
+    #[error(transparent)]
+    Fleet(#[from] regatta_fleet::Error),
     /// A report or an event file could not be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {

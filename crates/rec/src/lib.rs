@@ -15,7 +15,7 @@
 //!
 //! Reading order: [`config`] (what a file says), [`Hyper`] and [`zoo`] (the models), [`network`]
 //! (programs), [`data`] (where examples come from), [`train()`] (the loop and the step), [`infer()`],
-//! [`metrics`], `save` (epochs on disk), [`observe`] and [`report`] (what a run tells), [`events`]
+//! [`ps`] (the same against parameter servers), [`metrics`], `save` (epochs on disk), [`observe`] and [`report`] (what a run tells), [`events`]
 //! (curves for TensorBoard).
 
 pub mod config;
@@ -27,6 +27,7 @@ mod infer;
 pub mod metrics;
 pub mod network;
 pub mod observe;
+pub mod ps;
 pub mod report;
 mod save;
 mod train;

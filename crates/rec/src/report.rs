@@ -97,6 +97,15 @@ impl Report {
     }
 }
 
+/// Writes any JSON value. The file appears complete or not at all.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_json(value: &serde_json::Value, path: &Path) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(value).expect("a value is plain data") + "\n";
+    write_whole(path, text.as_bytes())
+}
+
 /// Writes a file under a hidden name and renames it.
 fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let fail = |source| Error::Write { path: path.to_path_buf(), source };

@@ -113,6 +113,9 @@ pub(crate) fn load_epoch(
     folder: &Path,
 ) -> Result<Vec<String>, Error> {
     let path = folder.join(PERSISTABLES_FILE);
+    if !path.exists() && has_server_parts(folder) {
+        return load_servers(program, scope, folder);
+    }
     let mut file = load_tensors(&path)?;
     let (mut differences, mut fresh) = (Vec::new(), Vec::new());
     for var in program.persistables().filter(|v| v.name != LEARNING_RATE) {
@@ -133,6 +136,39 @@ pub(crate) fn load_epoch(
     }
     let program = program.name.clone();
     Err(CheckpointError::Mismatch { path, program, differences }.into())
+}
+
+/// Whether servers have saved a model here.
+fn has_server_parts(folder: &Path) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.into_iter().any(|e| e.file_name().to_string_lossy().starts_with("server-"))
+}
+
+/// Loads the parameters that servers have saved: dense ones whole, and the rows of tables that were
+/// trained; other rows keep their first values.
+fn load_servers(program: &Program, scope: &mut Scope, folder: &Path) -> Result<Vec<String>, Error> {
+    let dir = folder.to_string_lossy();
+    let fail = |e: regatta_ps::Error| Error::Fleet(e.into());
+    let names: Vec<String> = program.param_names();
+    for name in &names {
+        let Some(tensor) = scope.get_mut(name) else { continue };
+        let values = tensor.f32_mut();
+        match regatta_ps::storage::load_dense(&dir, name, values.len()) {
+            Ok(saved) => values.copy_from_slice(&saved),
+            Err(dense) => {
+                let dim = program.block().vars[name].ty.shape.last().map_or(1, |&d| d as usize);
+                let rows = regatta_ps::storage::load_rows(&dir, name, dim, |key, row| {
+                    let at = (key as usize).saturating_mul(dim);
+                    if let Some(to) = values.get_mut(at..at.saturating_add(dim)) {
+                        to.copy_from_slice(row);
+                    }
+                });
+                // Neither a dense parameter nor a table: the first reason is the one to tell.
+                rows.map_err(|_| fail(dense))?;
+            }
+        }
+    }
+    Ok(vec![])
 }
 
 fn fits(var: &VarDef, tensor: &regatta_tensor::Tensor) -> bool {

@@ -114,7 +114,12 @@ pub const KEYS: &[Key] = &[
     key("runner.infer_start_epoch", Kind::Int(0), "0", "first epoch to evaluate"),
     unset("runner.infer_end_epoch", Kind::Int(1), "one after the last epoch to evaluate; else `epochs`"),
     // Several processes.
-    later("runner.sync_mode", Kind::Choice(&["sync", "async", "geo", "heter", "gpubox"]), "how workers and servers keep in step: sync, async or geo"),
+    later("runner.sync_mode", Kind::Choice(&["sync", "async", "half_async", "bounded", "geo", "heter", "gpubox"]), "how workers and servers keep in step: sync, async, half_async, bounded or geo"),
+    later("runner.staleness", Kind::Int(0), "bounded: steps that a worker may be ahead of the slowest"),
+    later("runner.max_merge_var_num", Kind::Int(1), "async: batches whose gradients are added up before they are pushed (1)"),
+    later("runner.send_queue_size", Kind::Int(1), "async: pushes that may be under way (16)"),
+    later("runner.pull_ahead", Kind::Int(0), "async: batches pulled for before they are computed (1)"),
+    later("runner.min_send_grad_num_before_recv", Kind::Int(1), "async: dense parameters are pulled every so many batches (1)"),
     later("runner.geo_step", Kind::Int(1), "geo: local steps between two exchanges"),
     later("runner.split_file_list", Kind::Bool, "divide the files between the workers"),
     later("runner.use_fleet", Kind::Bool, "collective training"),

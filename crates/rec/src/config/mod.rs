@@ -23,6 +23,7 @@ pub use written::Source;
 use crate::zoo::Model;
 use crate::{Error, Hyper, HyperValue};
 use regatta_passes::Optimizer;
+use regatta_ps::AsyncConfig;
 
 /// A configuration that has been checked as far as that is possible without looking at the data.
 pub struct Config {
@@ -113,8 +114,12 @@ pub struct InferenceExport {
 /// Settings of runs with several processes; kept here and used by those.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Distributed {
-    /// `sync`, `async` or `geo`.
+    /// `sync`, `async`, `half_async`, `bounded` or `geo`.
     pub sync_mode: Option<String>,
+    /// Steps that a worker may be ahead of the slowest in `bounded` mode.
+    pub staleness: Option<u64>,
+    /// Tuning of `async` mode.
+    pub asynchronous: AsyncConfig,
     /// Local steps between two exchanges in `geo` mode.
     pub geo_step: Option<u64>,
     /// Whether workers divide the files between them.

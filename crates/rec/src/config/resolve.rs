@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use regatta_data::{CriteoRaw, DenseTransform, Synthetic, Table, Tokens};
+use regatta_ps::AsyncConfig;
 
 use super::keys::{self, IGNORED_SECTIONS, KEYS, Key, Used};
 use super::optimizer::{optimizer_keys, resolve_optimizer};
@@ -383,8 +384,24 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
     if sync_mode.as_deref() == Some("geo") && geo_step.is_none() {
         r.problem("runner.geo_step", "must be set for sync_mode geo".to_string());
     }
+    let staleness = r.int("runner.staleness");
+    if sync_mode.as_deref() == Some("bounded") && staleness.is_none() {
+        r.problem("runner.staleness", "must be set for sync_mode bounded".to_string());
+    }
+    let default = AsyncConfig::default();
+    let asynchronous = AsyncConfig {
+        max_merge_var_num: r.int("runner.max_merge_var_num").unwrap_or(default.max_merge_var_num),
+        send_queue_size: r.int("runner.send_queue_size").unwrap_or(default.send_queue_size),
+        pull_ahead: r.int("runner.pull_ahead").unwrap_or(default.pull_ahead),
+        min_send_grad_num_before_recv: r
+            .int("runner.min_send_grad_num_before_recv")
+            .unwrap_or(default.min_send_grad_num_before_recv),
+        ..default
+    };
     Distributed {
         sync_mode,
+        staleness,
+        asynchronous,
         geo_step,
         split_file_list: r.bool("runner.split_file_list").unwrap_or(false),
         use_fleet: r.bool("runner.use_fleet").unwrap_or(false),

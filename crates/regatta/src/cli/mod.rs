@@ -8,8 +8,10 @@ mod fit_a_line;
 mod infer;
 mod mlp;
 mod models;
+mod processes;
 mod programs;
 mod progress;
+mod ps;
 mod train;
 
 use std::io;

@@ -11,12 +11,15 @@ use regatta_rec::report::EpochReport;
 use regatta_rec::{Config, Error, Report};
 
 use super::Outcome;
+use super::ps::PsArgs;
 
 /// Trains a model as a PaddleRec configuration file says.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     run: RunArgs,
+    #[command(flatten)]
+    ps: PsArgs,
 }
 
 /// What training and evaluation have in common.
@@ -43,7 +46,41 @@ pub(crate) struct RunArgs {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    run_with(&args.run, regatta_rec::train)
+    if !args.ps.is_wanted() || args.run.print_config {
+        return run_with(&args.run, regatta_rec::train);
+    }
+    let config = args.run.load()?;
+    match args.ps.role {
+        Some(role) => super::ps::run_role(&config, &args.run, &args.ps, role),
+        None => super::ps::supervise(&config, &args.run, &args.ps),
+    }
+}
+
+impl RunArgs {
+    /// The configuration with everything that the flags override.
+    fn load(&self) -> Result<Config, Error> {
+        let mut overrides = self.overrides.clone();
+        overrides.extend(self.threads.map(|n| format!("runner.thread_num={n}")));
+        Config::load(&self.config, &overrides)
+    }
+
+    /// Where the report goes.
+    pub(super) fn report(&self) -> Option<&std::path::Path> {
+        self.report.as_deref()
+    }
+
+    /// The flags that every process of a job gets.
+    pub(super) fn child_args(&self) -> Vec<String> {
+        let mut args =
+            vec!["train".to_string(), "-m".into(), self.config.to_string_lossy().into_owned()];
+        for value in &self.overrides {
+            args.extend(["-o".into(), value.clone()]);
+        }
+        if let Some(threads) = self.threads {
+            args.extend(["--threads".into(), threads.to_string()]);
+        }
+        args
+    }
 }
 
 /// Loads the configuration, runs, and writes what was asked for.
@@ -51,9 +88,7 @@ pub(crate) fn run_with(
     args: &RunArgs,
     work: fn(&Config, &mut dyn Observer) -> Result<Report, Error>,
 ) -> anyhow::Result<Outcome> {
-    let mut overrides = args.overrides.clone();
-    overrides.extend(args.threads.map(|n| format!("runner.thread_num={n}")));
-    let config = Config::load(&args.config, &overrides)?;
+    let config = args.load()?;
     if args.print_config {
         write!(io::stdout(), "{}", config.to_yaml())?;
         return Ok(Outcome::Done);
@@ -92,7 +127,7 @@ fn now() -> SystemTime {
 }
 
 /// Lines on standard output; on a terminal a bar on standard error in the place of most of them.
-struct Console {
+pub(super) struct Console {
     bar: Option<ProgressBar>,
     drawn: Instant,
     epochs: u64,
@@ -106,7 +141,7 @@ struct Console {
 }
 
 impl Console {
-    fn new(events: Option<EventWriter>, stages: bool) -> Console {
+    pub(super) fn new(events: Option<EventWriter>, stages: bool) -> Console {
         let bar = io::stderr().is_terminal().then(ProgressBar::no_length);
         let (drawn, failed) = (Instant::now(), None);
         Console { bar, drawn, epochs: 0, before: 0, total: None, events, stages, failed }
