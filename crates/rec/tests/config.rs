@@ -97,6 +97,14 @@ fn all_mistakes_are_told_at_once() {
 }
 
 #[test]
+fn an_empty_override_takes_a_value_back() {
+    let text = "model: dnn\nrunner:\n  epochs: 3\n  model_init_path: old\n";
+    let config = load(text, &["runner.epochs=", "runner.model_init_path="]).unwrap();
+    assert_eq!((config.runner.epochs, config.runner.model_init_path), (1, None));
+    assert!(load(text, &["runner.epoch="]).is_err());
+}
+
+#[test]
 fn suggestions() {
     let hint = |key: &str| {
         let message = load("model: dnn\n", &[&format!("{key}=1")]).err().unwrap();

@@ -82,7 +82,9 @@ impl Resolver {
         kind: Kind,
         default: Option<&str>,
     ) -> Option<HyperValue> {
-        let (value, source) = match self.written.take(key) {
+        // `-o key=` takes back what the file says.
+        let written = self.written.take(key).filter(|e| e.value != Text::Raw(String::new()));
+        let (value, source) = match written {
             Some(entry) => (self.read(&entry, kind)?, entry.source),
             None => {
                 let node = kind.node(default?);
