@@ -210,12 +210,8 @@ fn crossing(program: &Program, in_part: &[bool], fetch: &[String]) -> Vec<String
 /// Checks the feeds against the declared inputs; returns the number of examples.
 fn check_feeds(program: &Program, feeds: &[(String, VarType)]) -> Result<usize, Error> {
     let block = program.block();
-    let inputs: Vec<&str> = block
-        .vars
-        .values()
-        .filter(|v| v.origin == Origin::Data)
-        .map(|v| v.name.as_str())
-        .collect();
+    let inputs: Vec<&str> =
+        block.vars.values().filter(|v| v.origin == Origin::Data).map(|v| v.name.as_str()).collect();
     let mut batch: Option<(&str, usize)> = None;
     for (name, ty) in feeds {
         if !inputs.contains(&name.as_str()) {
@@ -491,7 +487,8 @@ impl MemoryLayout {
             Some(buffer) => match self.buffers.get(&buffer) {
                 Some(&offset) => offset,
                 None => {
-                    let sharing = block.vars.values().filter(|v| v.buffer.as_ref() == Some(&buffer));
+                    let sharing =
+                        block.vars.values().filter(|v| v.buffer.as_ref() == Some(&buffer));
                     let largest = sharing
                         .filter_map(|v| types.get(&v.name))
                         .map(|ty| whole_lines(ty.numel().unwrap_or(0) * ty.dtype.size()))

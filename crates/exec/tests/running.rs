@@ -88,23 +88,25 @@ fn sparse_losses(threads: usize, sparse: bool) -> Vec<f32> {
     let mut scope = initialised(&programs);
     let options = Options { threads, check_nan_inf: true, ..Options::default() };
     let mut executor = Executor::new(programs.main, options).unwrap();
-    (0..30).map(|step| {
-        let rng = Rng::new(step % 3, 9);
-        let rows = 20u64;
-        let mut offsets = vec![0u32];
-        let mut ids = Vec::new();
-        for r in 0..rows {
-            ids.extend((0..r % 4).map(|i| rng.u64(r * 10 + i) % 50));
-            offsets.push(ids.len() as u32);
-        }
-        let items: Vec<u64> = (0..2 * rows).map(|i| rng.u64(1000 + i) % 50).collect();
-        let labels = (0..rows as usize).map(|r| (items[2 * r] % 2) as i64).collect();
-        let clicks: Value = Ragged::new(Data::U64(ids), offsets).unwrap().into();
-        let items: Value = Tensor::from_u64(&[rows as usize, 2], items).unwrap().into();
-        let label: Value = Tensor::from_i64(&[rows as usize, 1], labels).unwrap().into();
-        let feeds = [("clicks", &clicks), ("item", &items), ("label", &label)];
-        executor.run(&mut scope, &feeds, &[&loss]).unwrap()[0].f32()[0]
-    }).collect()
+    (0..30)
+        .map(|step| {
+            let rng = Rng::new(step % 3, 9);
+            let rows = 20u64;
+            let mut offsets = vec![0u32];
+            let mut ids = Vec::new();
+            for r in 0..rows {
+                ids.extend((0..r % 4).map(|i| rng.u64(r * 10 + i) % 50));
+                offsets.push(ids.len() as u32);
+            }
+            let items: Vec<u64> = (0..2 * rows).map(|i| rng.u64(1000 + i) % 50).collect();
+            let labels = (0..rows as usize).map(|r| (items[2 * r] % 2) as i64).collect();
+            let clicks: Value = Ragged::new(Data::U64(ids), offsets).unwrap().into();
+            let items: Value = Tensor::from_u64(&[rows as usize, 2], items).unwrap().into();
+            let label: Value = Tensor::from_i64(&[rows as usize, 1], labels).unwrap().into();
+            let feeds = [("clicks", &clicks), ("item", &items), ("label", &label)];
+            executor.run(&mut scope, &feeds, &[&loss]).unwrap()[0].f32()[0]
+        })
+        .collect()
 }
 
 #[test]
@@ -151,12 +153,27 @@ fn bad_input_is_named() {
     let (short, _) = batch(3, 16, 0);
     let (narrow, _) = batch(4, 15, 0);
     let cases = [
-        (error(&[("xx", &x), ("label", &label)], &[]), "feed 'xx' is not an input of this program; did you mean 'x'?"),
+        (
+            error(&[("xx", &x), ("label", &label)], &[]),
+            "feed 'xx' is not an input of this program; did you mean 'x'?",
+        ),
         (error(&[("x", &x)], &[]), "input 'label' (i64[-1, 1]) was not fed"),
-        (error(&[("x", &narrow), ("label", &label)], &[]), "feed 'x' should be f32[-1, 16], but is f32[4, 15]"),
-        (error(&[("x", &label), ("label", &label)], &[]), "feed 'x' should be f32[-1, 16], but is i64[4, 1]"),
-        (error(&[("x", &short), ("label", &label)], &[]), "feed 'label' has 4 examples, but 'x' has 3"),
-        (error(&[("x", &x), ("label", &label)], &["losss"]), "fetch 'losss': no such variable in program 'main'"),
+        (
+            error(&[("x", &narrow), ("label", &label)], &[]),
+            "feed 'x' should be f32[-1, 16], but is f32[4, 15]",
+        ),
+        (
+            error(&[("x", &label), ("label", &label)], &[]),
+            "feed 'x' should be f32[-1, 16], but is i64[4, 1]",
+        ),
+        (
+            error(&[("x", &short), ("label", &label)], &[]),
+            "feed 'label' has 4 examples, but 'x' has 3",
+        ),
+        (
+            error(&[("x", &x), ("label", &label)], &["losss"]),
+            "fetch 'losss': no such variable in program 'main'",
+        ),
     ];
     for (got, want) in cases {
         assert!(got.starts_with(want), "{got}\nshould start with\n{want}");

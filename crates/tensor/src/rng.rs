@@ -16,9 +16,9 @@ impl Rng {
     /// The stream of a name, such as that of a parameter.
     pub fn named(seed: u64, name: &str) -> Rng {
         // FNV-1a: stable across versions and machines, which the standard hasher is not.
-        let hash = name
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| {
+            (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
+        });
         Rng::new(seed, hash)
     }
 

@@ -7,14 +7,14 @@ use regatta_optim::Rule;
 use regatta_passes::{Backward, Optimizer, minimize};
 use regatta_tensor::{DType, Rng, Tensor, Value};
 
-pub struct Model {
-    pub programs: Programs,
-    pub loss: String,
-    pub softmax: String,
+pub(crate) struct Model {
+    pub(crate) programs: Programs,
+    pub(crate) loss: String,
+    pub(crate) softmax: String,
 }
 
 /// Fully connected layers of the given widths with a softmax cross entropy loss.
-pub fn mlp(widths: &[i64], act: Act, optimizer: &Optimizer) -> Model {
+pub(crate) fn mlp(widths: &[i64], act: Act, optimizer: &Optimizer) -> Model {
     let mut b = regatta_ops::builder(7);
     let x = b.data("x", DType::F32, &[-1, widths[0]]).unwrap();
     let label = b.data("label", DType::I64, &[-1, 1]).unwrap();
@@ -30,22 +30,22 @@ pub fn mlp(widths: &[i64], act: Act, optimizer: &Optimizer) -> Model {
     Model { programs, loss, softmax }
 }
 
-pub fn initialised(programs: &Programs) -> Scope {
+pub(crate) fn initialised(programs: &Programs) -> Scope {
     let mut scope = Scope::new();
     run_startup(&programs.startup, &mut scope).unwrap();
     scope
 }
 
-pub fn sgd(lr: f64) -> Optimizer {
+pub(crate) fn sgd(lr: f64) -> Optimizer {
     Optimizer::new(Rule::Sgd(regatta_optim::Sgd {}), lr)
 }
 
-pub fn adam(lr: f64) -> Optimizer {
+pub(crate) fn adam(lr: f64) -> Optimizer {
     Optimizer::new(Rule::Adam(regatta_optim::Adam::default()), lr)
 }
 
 /// Random inputs and labels that follow from their sign.
-pub fn batch(rows: usize, width: usize, seed: u64) -> (Value, Value) {
+pub(crate) fn batch(rows: usize, width: usize, seed: u64) -> (Value, Value) {
     let rng = Rng::new(seed, 1);
     let x: Vec<f32> = (0..(rows * width) as u64).map(|i| rng.unit_f32(i) * 2.0 - 1.0).collect();
     let labels = x.chunks(width).map(|x| i64::from(x.iter().sum::<f32>() > 0.0)).collect();
