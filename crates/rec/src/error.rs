@@ -31,7 +31,7 @@ pub enum Error {
     Checkpoint(#[from] regatta_checkpoint::Error),
     /// Training with other processes failed.
     #[error(transparent)]
-    Fleet(#[from] regatta_fleet::Error),
+    Fleet(Box<regatta_fleet::Error>),
     /// A report or an event file could not be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
@@ -48,6 +48,12 @@ pub enum Error {
 impl From<regatta_ir::Error> for Error {
     fn from(error: regatta_ir::Error) -> Error {
         Error::Program(Box::new(error))
+    }
+}
+
+impl From<regatta_fleet::Error> for Error {
+    fn from(error: regatta_fleet::Error) -> Error {
+        Error::Fleet(Box::new(error))
     }
 }
 

@@ -62,7 +62,7 @@ pub fn serve(
 }
 
 fn ps(e: regatta_ps::Error) -> Error {
-    Error::Fleet(e.into())
+    Error::from(regatta_fleet::Error::from(e))
 }
 
 /// Trains as worker `worker` of a job. The report counts all workers; `own` are this worker's

@@ -148,7 +148,7 @@ fn has_server_parts(folder: &Path) -> bool {
 /// trained; other rows keep their first values.
 fn load_servers(program: &Program, scope: &mut Scope, folder: &Path) -> Result<Vec<String>, Error> {
     let dir = folder.to_string_lossy();
-    let fail = |e: regatta_ps::Error| Error::Fleet(e.into());
+    let fail = |e: regatta_ps::Error| Error::from(regatta_fleet::Error::from(e));
     let names: Vec<String> = program.param_names();
     for name in &names {
         let Some(tensor) = scope.get_mut(name) else { continue };

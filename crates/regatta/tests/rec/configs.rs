@@ -51,20 +51,19 @@ fn paths_are_relative_to_the_file() {
     assert!(s.path("models/rank/dnn/output_model_dnn/0").is_dir());
 }
 
-/// `config_queuedataset.yaml` differs from `config.yaml` in the reader.
-fn queue_config(s: &Scratch) -> &'static str {
-    let text = s.read("models/rank/dnn/config_sample.yaml").replace(
-        "  thread_num: 1\n",
-        "  thread_num: 1\n  reader_type: \"QueueDataset\"\n  pipe_command: \"python3.7 queuedataset_reader.py\"\n",
-    );
-    s.write("models/rank/dnn/config_queuedataset.yaml", &text);
-    "models/rank/dnn/config_queuedataset.yaml"
+/// PaddleRec's own file, beside the sample data.
+fn paddle_config(s: &Scratch, name: &str) -> String {
+    let from = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rec/paddlerec");
+    let text = std::fs::read_to_string(format!("{from}/{name}")).unwrap();
+    let path = format!("models/rank/dnn/{name}");
+    s.write(&path, &text);
+    path
 }
 
 #[test]
 fn a_pipe_command_gives_the_same_losses() {
     let s = Scratch::with_model("rank/dnn");
-    let config = queue_config(&s);
+    let config = &paddle_config(&s, "config_queuedataset.yaml");
     s.write("models/rank/dnn/to_multislot.sh", TO_MULTISLOT);
     let piped = ["train", "-m", config, "-o", "runner.pipe_command=sh to_multislot.sh"];
     let losses = |out: &str| -> Vec<String> {
@@ -114,14 +113,26 @@ fn word2vec_as_it_stands() {
 #[test]
 fn gpu_configurations_say_what_to_do() {
     let s = Scratch::with_model("rank/dnn");
-    let text = s.read("models/rank/dnn/config_sample.yaml");
-    let line = text.lines().position(|l| l.contains("use_gpu")).unwrap() + 1;
-    s.write("models/rank/dnn/gpu.yaml", &text.replace("use_gpu: False", "use_gpu: True"));
-    let place = format!("models/rank/dnn/gpu.yaml:{line}: runner.use_gpu: True cannot be honoured");
-    let gpu = ["train", "-m", "models/rank/dnn/gpu.yaml"];
-    s.run(&gpu).fails(2, &[&place, "-o runner.use_gpu=False"]);
-    assert!(!s.path("models/rank/dnn/output_model_dnn").exists());
-    s.run(&[&gpu[..], &["-o", "runner.use_gpu=False", "runner.epochs=1"]].concat()).ok();
+    let config = &paddle_config(&s, "config_gpubox.yaml");
+    let gpu = ["train", "-m", config];
+    let words = [
+        "models/rank/dnn/config_gpubox.yaml:22: runner.use_gpu: True cannot be honoured",
+        "use -o runner.use_gpu=False",
+        "models/rank/dnn/config_gpubox.yaml:29: runner.sync_mode: gpubox cannot be honoured",
+    ];
+    s.run(&gpu).fails(2, &words);
+    assert!(!s.path("models/rank/dnn/output_model_dnn_queue").exists());
+    let cpu = [
+        "-o",
+        "runner.use_gpu=False",
+        "runner.sync_mode=async",
+        "runner.pipe_command=",
+        "hyper_parameters.sparse_feature_number=1000001",
+        "runner.thread_num=2",
+        "runner.epochs=1",
+    ];
+    let out = s.run(&[&gpu[..], &cpu].concat()).ok();
+    assert!(out.contains("examples: 80,"), "{out}");
     let heter =
         ["train", "-m", "models/rank/dnn/config_sample.yaml", "-o", "runner.sync_mode=heter"];
     s.run(&heter).fails(2, &["-o runner.sync_mode: heter cannot be honoured"]);
