@@ -1,10 +1,14 @@
 //! The worker's side: keys and gradients go to the servers that hold them, values come back in the
 //! order of the keys.
 
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use regatta_net::{Buf, Client as Connection, ClientOptions, Identity, JobToken, Observer, Pending, Pool};
+use regatta_net::{
+    Buf, Client as Connection, ClientOptions, Identity, JobToken, Observer, Pending, Pool,
+};
 
 use crate::Error;
 use crate::message::{
@@ -12,6 +16,7 @@ use crate::message::{
 };
 use crate::partition::{Piece, server_of};
 use crate::route::Route;
+use crate::server::Tune;
 
 /// What a worker must know of the job to talk to its servers.
 #[derive(Clone)]
@@ -26,8 +31,8 @@ pub struct ClientConfig {
     pub token: JobToken,
     /// What the job is; servers refuse workers of another.
     pub job: String,
-    /// Names of the tables with the floats of a row, in order.
-    pub tables: Vec<(String, usize)>,
+    /// The tables in order.
+    pub tables: Vec<ClientTable>,
     /// Which pieces of the dense parameters each server holds.
     pub pieces: Vec<Vec<Piece>>,
     /// How long servers may take to come up.
@@ -37,18 +42,35 @@ pub struct ClientConfig {
     /// Told about trouble with connections.
     pub observer: Observer,
     /// Changes the options of a connection, for tests.
-    pub tune: Option<fn(&mut ClientOptions)>,
+    pub tune: Option<Tune<ClientOptions>>,
+}
+
+/// What a worker must know of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientTable {
+    /// Name of the parameter.
+    pub name: String,
+    /// Floats of a row.
+    pub dim: usize,
+    /// Servers want to know how often ids appear, because they admit them by that.
+    pub counted: bool,
 }
 
 /// Connections to all servers of a job.
+///
+/// Requests are under way as soon as the call that makes them returns; a ticket stands for the
+/// answer. A push whose ticket is dropped may be lost with the connection, and servers then refuse
+/// the next one.
 pub struct Client {
     config: ClientConfig,
     connections: Vec<Connection>,
-    sequence: AtomicU64,
+    /// Number of the next push; held until the push is sent, so that pushes arrive in order.
+    sequence: Mutex<u64>,
     round: AtomicU64,
 }
 
 /// Values on their way.
+#[must_use = "the values are in what `finish_pull` writes"]
 pub struct PullTicket {
     pending: Vec<Pending>,
     routes: Vec<Route>,
@@ -56,11 +78,13 @@ pub struct PullTicket {
 }
 
 /// Gradients on their way.
+#[must_use = "a push that nobody waits for may be lost"]
 pub struct PushTicket {
     pending: Vec<Pending>,
 }
 
 /// Differences on their way, changed values to come back.
+#[must_use = "differences that nobody waits for may be lost"]
 pub struct GeoTicket {
     pending: Vec<Option<Pending>>,
     replies: Vec<Option<Buf>>,
@@ -90,6 +114,9 @@ pub struct Wanted<'a> {
     pub dense: bool,
     /// By table.
     pub keys: &'a [&'a [u64]],
+    /// How often each key appears in the batch, by table; may be left out, and is sent for tables
+    /// only that count.
+    pub counts: &'a [&'a [u32]],
 }
 
 impl Client {
@@ -108,12 +135,12 @@ impl Client {
             options.connect_timeout = config.connect_timeout;
             options.pool = pool.clone();
             options.observer = config.observer.clone();
-            if let Some(tune) = config.tune {
+            if let Some(tune) = &config.tune {
                 tune(&mut options);
             }
             connections.push(Connection::connect(endpoint.as_str(), options)?);
         }
-        let (sequence, round) = (AtomicU64::new(1), AtomicU64::new(1));
+        let (sequence, round) = (Mutex::new(1), AtomicU64::new(1));
         let client = Client { config, connections, sequence, round };
         let hello = Hello {
             job: client.config.job.clone(),
@@ -139,15 +166,20 @@ impl Client {
         self.config.workers
     }
 
+    /// The tables, in order.
+    pub fn tables(&self) -> &[ClientTable] {
+        &self.config.tables
+    }
+
     /// Asks for values.
     ///
     /// # Errors
     /// If a server is gone.
     pub fn pull(&self, wanted: &Wanted<'_>) -> Result<PullTicket, Error> {
-        let routes = self.routes(wanted.keys.iter().copied());
+        let routes = self.routes(wanted.keys.iter().copied())?;
         let send = |server: usize| {
-            let mut buf = self.connections[server].buffer(pull_bytes(wanted, &routes, server));
-            write_pull(&mut buf, wanted, &routes, server);
+            let mut buf = self.connections[server].buffer(self.pull_bytes(wanted, &routes, server));
+            self.write_pull(&mut buf, wanted, &routes, server);
             self.send(server, Kind::Pull, buf)
         };
         let pending = (0..self.servers()).map(send).collect::<Result<_, _>>()?;
@@ -157,38 +189,58 @@ impl Client {
     /// Sends gradients.
     ///
     /// # Errors
-    /// If a server is gone.
+    /// If a server is gone, or the gradients do not fit the tables.
     pub fn push(&self, gradients: &Gradients<'_>) -> Result<PushTicket, Error> {
-        let routes = self.routes(gradients.tables.iter().map(|t| t.0));
-        let sequence = self.next_sequence();
-        let send = |server: usize| {
-            let mut buf = self.connections[server].buffer(1 << 16);
-            self.write_push(&mut buf, gradients, &routes, sequence, server);
-            self.send(server, Kind::Push, buf)
-        };
-        Ok(PushTicket { pending: (0..self.servers()).map(send).collect::<Result<_, _>>()? })
+        Ok(PushTicket { pending: self.send_gradients(Kind::Push, gradients, None)? })
     }
 
     /// Sends gradients and asks for the values after them, in one exchange per server.
     ///
     /// # Errors
-    /// If a server is gone.
+    /// If a server is gone, or the gradients do not fit the tables.
     pub fn push_pull(
         &self,
         gradients: &Gradients<'_>,
         wanted: &Wanted<'_>,
     ) -> Result<PullTicket, Error> {
-        let push_routes = self.routes(gradients.tables.iter().map(|t| t.0));
-        let routes = self.routes(wanted.keys.iter().copied());
-        let sequence = self.next_sequence();
-        let send = |server: usize| {
-            let mut buf = self.connections[server].buffer(1 << 16);
-            self.write_push(&mut buf, gradients, &push_routes, sequence, server);
-            write_pull(&mut buf, wanted, &routes, server);
-            self.send(server, Kind::PushPull, buf)
-        };
-        let pending = (0..self.servers()).map(send).collect::<Result<_, _>>()?;
+        let routes = self.routes(wanted.keys.iter().copied())?;
+        let pending = self.send_gradients(Kind::PushPull, gradients, Some((wanted, &routes)))?;
         Ok(PullTicket { pending, routes, dense: wanted.dense })
+    }
+
+    /// Everything that carries a sequence number.
+    fn send_gradients(
+        &self,
+        kind: Kind,
+        gradients: &Gradients<'_>,
+        pull: Option<(&Wanted<'_>, &[Route])>,
+    ) -> Result<Vec<Pending>, Error> {
+        let routes = self.routes(gradients.tables.iter().map(|t| t.0))?;
+        for ((keys, grads), table) in gradients.tables.iter().zip(&self.config.tables) {
+            if grads.len() != keys.len() * table.dim {
+                let (n, len, name) = (keys.len(), grads.len(), &table.name);
+                let dim = table.dim;
+                return Err(Error::Job(format!(
+                    "table '{name}': {len} floats for {n} keys of {dim}"
+                )));
+            }
+        }
+        let mut sequence = self.sequence.lock().unwrap_or_else(|e| e.into_inner());
+        let send = |server: usize| {
+            let pull_bytes =
+                pull.map_or(0, |(wanted, routes)| self.pull_bytes(wanted, routes, server));
+            let bytes = self.push_bytes(gradients, &routes, server) + pull_bytes;
+            let mut buf = self.connections[server].buffer(bytes);
+            self.write_push(&mut buf, gradients, &routes, *sequence, server);
+            if let Some((wanted, routes)) = pull {
+                self.write_pull(&mut buf, wanted, routes, server);
+            }
+            self.send(server, kind, buf)
+        };
+        let pending = (0..self.servers()).map(send).collect();
+        // Also after a failure: some servers have got it.
+        *sequence += 1;
+        pending
     }
 
     /// Waits for values: rows of each table in the order of its keys, dense parameters in order.
@@ -204,17 +256,17 @@ impl Client {
         for (server, pending) in ticket.pending.into_iter().enumerate() {
             let payload = self.payload(server, pending)?;
             let mut reply = PullReply::new(&payload);
-            for ((route, rows), (_, dim)) in
+            for ((route, rows), table) in
                 ticket.routes.iter().zip(rows.iter_mut()).zip(&self.config.tables)
             {
-                let positions = route.of(server);
-                let values = reply.floats(positions.len() * dim)?;
-                if self.servers() == 1 {
+                let dim = table.dim;
+                let values = reply.floats(route.len_of(server) * dim)?;
+                let Some(positions) = route.positions(server) else {
                     rows.copy_from_slice(values);
                     continue;
-                }
-                for (&position, row) in positions.iter().zip(values.chunks_exact(*dim)) {
-                    rows[position as usize * dim..][..*dim].copy_from_slice(row);
+                };
+                for (&position, row) in positions.iter().zip(values.chunks_exact(dim)) {
+                    rows[position as usize * dim..][..dim].copy_from_slice(row);
                 }
             }
             if ticket.dense {
@@ -246,7 +298,7 @@ impl Client {
     /// If a server is gone or refuses.
     pub fn set_dense(&self, values: &[&[f32]]) -> Result<(), Error> {
         let send = |server: usize| {
-            let mut buf = self.connections[server].buffer(1 << 16);
+            let mut buf = self.connections[server].buffer(self.dense_len(server) as usize * 4 + 16);
             put_u64(&mut buf, self.dense_len(server));
             self.put_dense(&mut buf, values, server);
             self.send(server, Kind::SetDense, buf)
@@ -259,20 +311,10 @@ impl Client {
     ///
     /// # Errors
     /// If a server is gone.
-    pub fn geo(
-        &self,
-        dense: &[&[f32]],
-        tables: &[(&[u64], &[f32])],
-    ) -> Result<GeoTicket, Error> {
-        let routes = self.routes(tables.iter().map(|t| t.0));
+    pub fn geo(&self, dense: &[&[f32]], tables: &[(&[u64], &[f32])]) -> Result<GeoTicket, Error> {
         let gradients = Gradients { step: 0, examples: 0, dense, tables };
-        let sequence = self.next_sequence();
-        let send = |server: usize| {
-            let mut buf = self.connections[server].buffer(1 << 16);
-            self.write_push(&mut buf, &gradients, &routes, sequence, server);
-            self.send(server, Kind::Geo, buf).map(Some)
-        };
-        let pending: Vec<_> = (0..self.servers()).map(send).collect::<Result<_, _>>()?;
+        let pending = self.send_gradients(Kind::Geo, &gradients, None)?;
+        let pending: Vec<_> = pending.into_iter().map(Some).collect();
         let replies = (0..pending.len()).map(|_| None).collect();
         Ok(GeoTicket { pending, replies })
     }
@@ -303,8 +345,7 @@ impl Client {
         mut apply: impl FnMut(usize, &[u64], &[f32]),
         mut dense: impl FnMut(usize, usize, &[f32]),
     ) -> Result<(), Error> {
-        for (server, (pending, reply)) in
-            ticket.pending.into_iter().zip(ticket.replies).enumerate()
+        for (server, (pending, reply)) in ticket.pending.into_iter().zip(ticket.replies).enumerate()
         {
             let payload = match (reply, pending) {
                 (Some(payload), _) => payload,
@@ -312,6 +353,13 @@ impl Client {
                 (None, None) => continue,
             };
             let reply = GeoReply::decode(&payload)?;
+            let fits = |((keys, values), table): (&(&[u64], &[f32]), &ClientTable)| {
+                values.len() == keys.len() * table.dim
+            };
+            let tables = &self.config.tables;
+            if reply.tables.len() != tables.len() || !reply.tables.iter().zip(tables).all(fits) {
+                return Err(Error::malformed(format!("server {server} sent other tables")));
+            }
             for (table, (keys, values)) in reply.tables.iter().enumerate() {
                 apply(table, keys, values);
             }
@@ -383,7 +431,9 @@ impl Client {
     /// # Errors
     /// If a server is gone or cannot write.
     pub fn save(&self, dir: &str) -> Result<(), Error> {
-        self.control_all(&Control::Save { dir: dir.to_string() }).map(|_| ())
+        // Random, so that parts of another save in the same place are noticed.
+        let id = RandomState::new().hash_one(dir);
+        self.control_all(&Control::Save { dir: dir.to_string(), id }).map(|_| ())
     }
 
     /// Lets every server load its part of what any number of servers has saved.
@@ -461,12 +511,13 @@ impl Client {
         })
     }
 
-    fn next_sequence(&self) -> u64 {
-        self.sequence.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn routes<'a>(&self, keys: impl Iterator<Item = &'a [u64]>) -> Vec<Route> {
-        keys.map(|keys| Route::new(keys, self.servers())).collect()
+    fn routes<'a>(&self, keys: impl Iterator<Item = &'a [u64]>) -> Result<Vec<Route>, Error> {
+        let routes: Vec<Route> = keys.map(|keys| Route::new(keys, self.servers())).collect();
+        if routes.len() > self.config.tables.len() {
+            let (n, tables) = (routes.len(), self.config.tables.len());
+            return Err(Error::Job(format!("keys of {n} tables, but there are {tables}")));
+        }
+        Ok(routes)
     }
 
     fn dense_len(&self, server: usize) -> u64 {
@@ -495,49 +546,60 @@ impl Client {
         put_u64(buf, gradients.examples);
         put_u64(buf, n_dense);
         put_u64(buf, gradients.tables.len() as u64);
-        for (table, (route, (_, dim))) in routes.iter().zip(&self.config.tables).enumerate() {
-            let n = route.of(server).len();
-            put_u64(buf, table as u64);
+        for (number, (route, table)) in routes.iter().zip(&self.config.tables).enumerate() {
+            let n = route.len_of(server);
+            put_u64(buf, number as u64);
             put_u64(buf, n as u64);
-            put_u64(buf, (n * dim) as u64);
+            put_u64(buf, (n * table.dim) as u64);
         }
         if n_dense > 0 {
             self.put_dense(buf, gradients.dense, server);
         }
-        for ((route, (_, dim)), (keys, grads)) in
+        for ((route, table), (keys, grads)) in
             routes.iter().zip(&self.config.tables).zip(gradients.tables)
         {
-            put_keys(buf, keys, route.of(server));
-            let positions = route.of(server);
-            if positions.len() == keys.len() {
-                buf.extend_from_slice(bytemuck::cast_slice(grads));
-            } else {
-                let rows = buf.grow(positions.len() * dim * 4).chunks_exact_mut(dim * 4);
-                for (to, &position) in rows.zip(positions) {
-                    let row = &grads[position as usize * dim..][..*dim];
-                    to.copy_from_slice(bytemuck::cast_slice(row));
-                }
-            }
-            pad(buf);
+            let positions = route.positions(server);
+            put_array(buf, keys, 1, positions);
+            put_array(buf, grads, table.dim, positions);
         }
     }
-}
 
-fn pull_bytes(wanted: &Wanted<'_>, routes: &[Route], server: usize) -> usize {
-    let keys: usize = routes.iter().map(|r| r.of(server).len()).sum();
-    24 + wanted.keys.len() * 16 + keys * 8
-}
-
-fn write_pull(buf: &mut Buf, wanted: &Wanted<'_>, routes: &[Route], server: usize) {
-    put_u64(buf, wanted.step);
-    put_u64(buf, u64::from(wanted.test) | u64::from(wanted.dense) << 1);
-    put_u64(buf, wanted.keys.len() as u64);
-    for (table, route) in routes.iter().enumerate() {
-        put_u64(buf, table as u64);
-        put_u64(buf, route.of(server).len() as u64);
+    fn push_bytes(&self, gradients: &Gradients<'_>, routes: &[Route], server: usize) -> usize {
+        let n_dense = if gradients.dense.is_empty() { 0 } else { self.dense_len(server) };
+        let rows = routes.iter().zip(&self.config.tables);
+        let rows = rows.map(|(route, table)| route.len_of(server) * (8 + table.dim * 4) + 8);
+        40 + routes.len() * 24 + n_dense as usize * 4 + 8 + rows.sum::<usize>()
     }
-    for (route, keys) in routes.iter().zip(wanted.keys) {
-        put_keys(buf, keys, route.of(server));
+
+    /// The counts of a table, where they are given and wanted.
+    fn counts<'a>(&self, wanted: &Wanted<'a>, table: usize) -> Option<&'a [u32]> {
+        let counts = wanted.counts.get(table)?;
+        self.config.tables[table].counted.then_some(*counts)
+    }
+
+    fn pull_bytes(&self, wanted: &Wanted<'_>, routes: &[Route], server: usize) -> usize {
+        let keys: usize = routes.iter().map(|r| r.len_of(server)).sum();
+        let counts = if wanted.counts.is_empty() { 0 } else { keys * 4 + routes.len() * 8 };
+        24 + routes.len() * 24 + keys * 8 + counts
+    }
+
+    fn write_pull(&self, buf: &mut Buf, wanted: &Wanted<'_>, routes: &[Route], server: usize) {
+        put_u64(buf, wanted.step);
+        put_u64(buf, u64::from(wanted.test) | u64::from(wanted.dense) << 1);
+        put_u64(buf, wanted.keys.len() as u64);
+        for (table, route) in routes.iter().enumerate() {
+            let n = route.len_of(server) as u64;
+            put_u64(buf, table as u64);
+            put_u64(buf, n);
+            put_u64(buf, self.counts(wanted, table).map_or(0, |_| n));
+        }
+        for (table, (route, keys)) in routes.iter().zip(wanted.keys).enumerate() {
+            let positions = route.positions(server);
+            put_array(buf, keys, 1, positions);
+            if let Some(counts) = self.counts(wanted, table) {
+                put_array(buf, counts, 1, positions);
+            }
+        }
     }
 }
 
@@ -545,13 +607,20 @@ fn put_u64(buf: &mut Buf, x: u64) {
     buf.extend_from_slice(&x.to_le_bytes());
 }
 
-fn put_keys(buf: &mut Buf, keys: &[u64], positions: &[u32]) {
-    if positions.len() == keys.len() {
-        return buf.extend_from_slice(bytemuck::cast_slice(keys));
+/// All rows of `width` elements, or those at some positions, filled up to a multiple of 8 bytes.
+fn put_array<T: bytemuck::Pod>(buf: &mut Buf, rows: &[T], width: usize, at: Option<&[u32]>) {
+    match at {
+        None => buf.extend_from_slice(bytemuck::cast_slice(rows)),
+        Some(positions) => {
+            let bytes = width * size_of::<T>();
+            let to = buf.grow(positions.len() * bytes).chunks_exact_mut(bytes);
+            for (to, &position) in to.zip(positions) {
+                let row = &rows[position as usize * width..][..width];
+                to.copy_from_slice(bytemuck::cast_slice(row));
+            }
+        }
     }
-    for (to, &position) in buf.grow(positions.len() * 8).chunks_exact_mut(8).zip(positions) {
-        to.copy_from_slice(&keys[position as usize].to_le_bytes());
-    }
+    pad(buf);
 }
 
 /// Arrays start at multiples of 8 bytes.

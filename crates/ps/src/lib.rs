@@ -11,16 +11,18 @@ mod error;
 pub mod message;
 mod mode;
 pub mod partition;
-mod route;
 pub mod rounds;
+mod route;
 mod server;
 pub mod storage;
 
-pub use client::{Client, ClientConfig, GeoTicket, Gradients, PullTicket, PushTicket, Wanted};
+pub use client::{
+    Client, ClientConfig, ClientTable, GeoTicket, Gradients, PullTicket, PushTicket, Wanted,
+};
 pub use error::Error;
 pub use mode::{AsyncConfig, Mode};
 pub use regatta_net::{Event as NetEvent, JobToken, Observer};
-pub use server::{DenseSetup, Server, ServerConfig, TableSetup};
+pub use server::{DenseSetup, Server, ServerConfig, TableSetup, Tune};
 
 /// The status of an answer that is what was asked for; any other carries a reason as text.
 pub(crate) const STATUS_OK: u32 = 0;

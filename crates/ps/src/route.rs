@@ -2,19 +2,24 @@
 
 use crate::partition::server_of;
 
-/// Positions of keys, grouped by server. Its buffers are reused.
-#[derive(Debug, Default)]
-pub(crate) struct Route {
+/// Positions of keys, grouped by server.
+#[derive(Debug)]
+pub(crate) enum Route {
+    /// One server holds everything.
+    All(usize),
     /// Positions in the original order of keys, server by server.
-    order: Vec<u32>,
-    /// Where each server's positions begin, and the end.
-    starts: Vec<usize>,
+    Split {
+        /// The positions.
+        order: Vec<u32>,
+        /// Where each server's positions begin, and the end.
+        starts: Vec<usize>,
+    },
 }
 
 impl Route {
     pub(crate) fn new(keys: &[u64], servers: usize) -> Route {
         if servers == 1 {
-            return Route { order: (0..keys.len() as u32).collect(), starts: vec![0, keys.len()] };
+            return Route::All(keys.len());
         }
         let of: Vec<u16> = keys.iter().map(|&k| server_of(k, servers) as u16).collect();
         let mut starts = vec![0usize; servers + 1];
@@ -26,12 +31,23 @@ impl Route {
             order[next[s as usize]] = position as u32;
             next[s as usize] += 1;
         }
-        Route { order, starts }
+        Route::Split { order, starts }
     }
 
-    /// Positions of the keys of a server, in rising order.
-    pub(crate) fn of(&self, server: usize) -> &[u32] {
-        &self.order[self.starts[server]..self.starts[server + 1]]
+    /// How many keys go to a server.
+    pub(crate) fn len_of(&self, server: usize) -> usize {
+        match self {
+            Route::All(n) => *n,
+            Route::Split { starts, .. } => starts[server + 1] - starts[server],
+        }
+    }
+
+    /// Positions of the keys of a server, in rising order; none if it gets all of them.
+    pub(crate) fn positions(&self, server: usize) -> Option<&[u32]> {
+        match self {
+            Route::All(_) => None,
+            Route::Split { order, starts } => Some(&order[starts[server]..starts[server + 1]]),
+        }
     }
 }
 
@@ -49,11 +65,14 @@ mod tests {
             let route = Route::new(&keys, servers);
             let mut seen = vec![0; keys.len()];
             for server in 0..servers {
-                for &position in route.of(server) {
+                let all: Vec<u32> = (0..keys.len() as u32).collect();
+                let positions = route.positions(server).unwrap_or(&all);
+                prop_assert_eq!(positions.len(), route.len_of(server));
+                for &position in positions {
                     seen[position as usize] += 1;
                     prop_assert_eq!(server_of(keys[position as usize], servers), server);
                 }
-                prop_assert!(route.of(server).is_sorted());
+                prop_assert!(positions.is_sorted());
             }
             prop_assert!(seen.iter().all(|&n| n == 1));
         }

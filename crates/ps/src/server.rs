@@ -3,6 +3,7 @@
 
 mod admin;
 mod apply;
+mod control;
 mod core;
 mod dense;
 mod geo;
@@ -11,7 +12,7 @@ mod monitor;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regatta_net::{Disconnect, Handler, Identity, JobToken, Observer, Peer, Request, Responder, Role};
+use regatta_net::{Disconnect, Handler, Identity, JobToken, Observer, Peer, Request, Responder};
 use regatta_net::{Server as Listener, ServerOptions, Serving};
 use regatta_optim::{Rule, Schedule};
 use regatta_table::SparseConfig;
@@ -73,17 +74,21 @@ pub struct ServerConfig {
     pub learning_rate: f64,
     /// How it changes with the updates.
     pub schedule: Schedule,
-    /// Go on without workers that are lost, instead of failing.
+    /// Go on without workers that are lost or do not come, where the job would fail otherwise:
+    /// because others wait for them, in sync and bounded mode, or because they never came.
     pub allow_worker_loss: bool,
-    /// How long a worker may take to appear.
+    /// How long a worker may take to appear; then the job fails in any mode.
     pub start_timeout: Duration,
     /// How long a worker may be away before it counts as lost.
     pub worker_timeout: Duration,
     /// Told about trouble with connections.
     pub observer: Observer,
     /// Changes the options of the listener, for tests.
-    pub tune: Option<fn(&mut ServerOptions)>,
+    pub tune: Option<Tune<ServerOptions>>,
 }
+
+/// Changes options before they are used.
+pub type Tune<T> = Arc<dyn Fn(&mut T) + Send + Sync>;
 
 /// A running server.
 pub struct Server {
@@ -100,7 +105,7 @@ impl Server {
         let me = Identity::server(config.index as u32);
         let mut options = ServerOptions::new(me, config.token.clone());
         options.observer = config.observer.clone();
-        if let Some(tune) = config.tune {
+        if let Some(tune) = &config.tune {
             tune(&mut options);
         }
         let endpoint = config.endpoint.clone();
@@ -137,20 +142,14 @@ struct Service(Arc<Core>);
 
 impl Handler for Service {
     fn request(&self, request: Request, responder: Responder) {
-        let identity = request.peer.identity;
-        let worker = (identity.role == Role::Worker).then_some(identity.index as usize);
-        self.0.handle(worker, request.kind, request.payload, responder);
+        self.0.handle(request.kind, request.id, request.payload, responder);
     }
 
     fn connected(&self, peer: &Peer) {
-        if peer.identity.role == Role::Worker {
-            self.0.connected(peer.identity.index as usize, peer.session);
-        }
+        self.0.connected(peer);
     }
 
     fn disconnected(&self, peer: &Peer, how: &Disconnect) {
-        if peer.identity.role == Role::Worker && *how != Disconnect::Replaced {
-            self.0.disconnected(peer.identity.index as usize, format!("{how:?}"));
-        }
+        self.0.disconnected(peer, how);
     }
 }

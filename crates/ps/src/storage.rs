@@ -4,21 +4,22 @@
 //! rows of words (weights and optimizer state) and a word of bookkeeping per row; pieces of dense
 //! parameters carry their position in their name.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use regatta_checkpoint::{Metadata, TensorFile, load_tensors, save_tensors};
-use regatta_table::{Row, RowBody, SaveMode, SparseTable};
-use regatta_tensor::Tensor;
+use regatta_table::{DensePiece, Row, RowBody, SaveMode, SparseTable};
+use regatta_tensor::{DType, Tensor};
 
 use crate::Error;
 use crate::partition::server_of;
 
-/// A piece of a dense parameter to be written.
-pub(crate) struct PieceOut<'a> {
-    pub(crate) param: &'a str,
-    pub(crate) start: usize,
-    pub(crate) weights: &'a [f32],
-    pub(crate) states: Vec<(&'static str, &'a [f32])>,
+/// Which part of which save a file is.
+pub(crate) struct Part {
+    pub(crate) server: usize,
+    pub(crate) servers: usize,
+    /// The same for all parts of one save.
+    pub(crate) id: u64,
 }
 
 /// What a row is, beside its words: days unseen, and what kind of body it has.
@@ -26,16 +27,20 @@ const KIND_BASE: u64 = 0;
 const KIND_EXTENDED: u64 = 1;
 const KIND_CANDIDATE: u64 = 2;
 
+/// What the values of a dense piece are called, beside the names of its states.
+const WEIGHTS: &str = "weights";
+/// Where a file says which save it belongs to.
+const SAVE_ID: &str = "save";
+
 fn file_error(e: regatta_checkpoint::Error) -> Error {
     Error::Job(e.to_string())
 }
 
-pub(crate) fn save_server<'a>(
+pub(crate) fn save_part<'a>(
     dir: &str,
-    server: usize,
-    servers: usize,
+    part: &Part,
     tables: impl Iterator<Item = (&'a str, &'a SparseTable)>,
-    pieces: &[PieceOut<'_>],
+    pieces: &[DensePiece],
 ) -> Result<(), Error> {
     let mut out: Vec<(String, Tensor)> = Vec::new();
     for (name, table) in tables {
@@ -44,15 +49,19 @@ pub(crate) fn save_server<'a>(
     for piece in pieces {
         let mut add = |what: &str, values: &[f32]| {
             let tensor = Tensor::from_f32(&[values.len()], values.to_vec()).map_err(bad)?;
-            out.push((format!("dense/{}/{}/{what}", piece.param, piece.start), tensor));
+            out.push((format!("dense/{}/{}/{what}", piece.name, piece.offset), tensor));
             Ok::<(), Error>(())
         };
-        add("weights", piece.weights)?;
+        add(WEIGHTS, &piece.weights)?;
         piece.states.iter().try_for_each(|(name, values)| add(name, values))?;
     }
     std::fs::create_dir_all(dir).map_err(|e| Error::Job(format!("cannot create {dir}: {e}")))?;
+    let Part { server, servers, id } = part;
     let path = Path::new(dir).join(format!("server-{server}-of-{servers}.safetensors"));
-    let metadata = Metadata::from([("servers".to_string(), servers.to_string())]);
+    let metadata = Metadata::from([
+        ("servers".to_string(), servers.to_string()),
+        (SAVE_ID.to_string(), format!("{id:016x}")),
+    ]);
     let tensors = out.iter().map(|(name, tensor)| (name.as_str(), tensor));
     save_tensors(&path, tensors, &metadata).map_err(file_error)
 }
@@ -77,9 +86,7 @@ fn table_tensors(
             let (kind, body, extra): (u64, &[f32], u64) = match row.body {
                 RowBody::Base(words) => (KIND_BASE, words, 0),
                 RowBody::Extended(words) => (KIND_EXTENDED, words, 0),
-                RowBody::Candidate { appearances } => {
-                    (KIND_CANDIDATE, &[], u64::from(appearances))
-                }
+                RowBody::Candidate { appearances } => (KIND_CANDIDATE, &[], u64::from(appearances)),
             };
             keys.push(row.key);
             let bits = kind | u64::from(row.changed) << 2 | u64::from(row.unseen_days) << 3;
@@ -97,7 +104,7 @@ fn table_tensors(
 }
 
 /// The files of all servers, checked to be complete.
-fn server_files(dir: &str) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn files(dir: &str) -> Result<Vec<PathBuf>, Error> {
     let mut found: Vec<(usize, usize, PathBuf)> = Vec::new();
     let entries =
         std::fs::read_dir(dir).map_err(|e| Error::Job(format!("cannot read {dir}: {e}")))?;
@@ -132,37 +139,115 @@ fn server_files(dir: &str) -> Result<Vec<PathBuf>, Error> {
     Ok(found.into_iter().map(|f| f.2).collect())
 }
 
+/// Reads one of the files.
+pub(crate) fn read(path: &Path) -> Result<TensorFile, Error> {
+    load_tensors(path).map_err(file_error)
+}
+
 fn for_each_file(
     dir: &str,
-    mut visit: impl FnMut(&TensorFile) -> Result<(), Error>,
+    mut visit: impl FnMut(&Path, &TensorFile) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    for path in server_files(dir)? {
-        visit(&load_tensors(&path).map_err(file_error)?)?;
+    let mut ids = Ids::default();
+    for path in files(dir)? {
+        let file = read(&path)?;
+        ids.check(&path, &file)?;
+        visit(&path, &file)?;
     }
     Ok(())
 }
 
-/// Takes those rows of a table that belong to this server.
+/// Notices parts of different saves.
+#[derive(Default)]
+pub(crate) struct Ids {
+    first: Option<(PathBuf, Option<String>)>,
+}
+
+impl Ids {
+    pub(crate) fn check(&mut self, path: &Path, file: &TensorFile) -> Result<(), Error> {
+        let id = file.metadata.get(SAVE_ID).cloned();
+        let (first, known) = self.first.get_or_insert_with(|| (path.to_path_buf(), id.clone()));
+        if *known == id {
+            return Ok(());
+        }
+        Err(Error::Job(format!(
+            "{} and {} are parts of different saves",
+            first.display(),
+            path.display()
+        )))
+    }
+}
+
+/// The rows of a table in a file: keys, what they are, and words.
+struct SavedRows<'a> {
+    keys: &'a [u64],
+    about: &'a [u64],
+    words: &'a [f32],
+    width: usize,
+}
+
+impl<'a> SavedRows<'a> {
+    fn find(file: &'a TensorFile, path: &Path, name: &str) -> Result<SavedRows<'a>, Error> {
+        let get = |what: &str| file.tensors.get(&format!("table/{name}/{what}"));
+        let (Some(keys), Some(about), Some(rows)) = (get("keys"), get("about"), get("rows")) else {
+            return Err(Error::Job(format!("{} holds no table '{name}'", path.display())));
+        };
+        let is_u64 = |t: &Tensor| t.dtype() == DType::U64;
+        let &[n, width] = rows.shape() else { return Err(odd(path, name)) };
+        let fits = keys.numel() == n && about.numel() == n && rows.dtype() == DType::F32;
+        if !fits || !is_u64(keys) || !is_u64(about) {
+            return Err(odd(path, name));
+        }
+        Ok(SavedRows { keys: keys.u64(), about: about.u64(), words: rows.f32(), width })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u64, u64, &'a [f32])> {
+        let words = self.words.chunks(self.width.max(1));
+        self.keys
+            .iter()
+            .zip(self.about)
+            .zip(words)
+            .map(|((&key, &about), words)| (key, about, words))
+    }
+}
+
+fn odd(path: &Path, name: &str) -> Error {
+    Error::Job(format!("{}: the rows of table '{name}' do not fit together", path.display()))
+}
+
+/// Takes those rows of a table that belong to this server; gives their ids.
 pub(crate) fn load_table(
-    dir: &str,
+    file: &TensorFile,
+    path: &Path,
     name: &str,
     table: &SparseTable,
     server: usize,
     servers: usize,
-) -> Result<(), Error> {
-    for_each_file(dir, |file| {
-        let get = |what: &str| file.tensors.get(&format!("table/{name}/{what}"));
-        let (Some(keys), Some(about), Some(rows)) = (get("keys"), get("about"), get("rows")) else {
-            return Err(Error::Job(format!("{dir} holds no table '{name}'")));
-        };
-        let width = rows.shape().get(1).copied().unwrap_or(0);
-        let base = base_len(table).min(width);
-        let all = keys.u64().iter().zip(about.u64()).zip(rows.f32().chunks(width.max(1)));
-        let own = all.filter(|((key, _), _)| server_of(**key, servers) == server);
-        let rows = own.map(|((&key, &about), words)| row(key, about, words, base));
-        table.import(rows).map_err(|e| Error::Job(format!("{dir}, table '{name}': {e}")))?;
-        Ok(())
-    })
+) -> Result<Vec<u64>, Error> {
+    let saved = SavedRows::find(file, path, name)?;
+    let width: usize = table.row_parts().iter().map(|(_, n)| n).sum();
+    if saved.width != width {
+        let parts: Vec<String> =
+            table.row_parts().iter().map(|(part, n)| format!("{part} {n}")).collect();
+        return Err(Error::Job(format!(
+            "{}: rows of table '{name}' have {} words, but this job's have {width} ({}): another \
+             width or another optimizer",
+            path.display(),
+            saved.width,
+            parts.join(", ")
+        )));
+    }
+    let base = base_len(table);
+    let mut keys = Vec::new();
+    let own = saved.iter().filter(|(key, _, _)| server_of(*key, servers) == server);
+    let rows = own.map(|(key, about, words)| {
+        keys.push(key);
+        row(key, about, words, base)
+    });
+    table
+        .import(rows)
+        .map_err(|e| Error::Job(format!("{}, table '{name}': {e}", path.display())))?;
+    Ok(keys)
 }
 
 /// Words of a row without its second stage.
@@ -181,48 +266,31 @@ fn row(key: u64, about: u64, words: &[f32], base: usize) -> Row<'_> {
     Row { key, unseen_days, changed: about & 4 != 0, body }
 }
 
-/// Fills a piece of a dense parameter and its state from the pieces that were written.
-pub(crate) fn load_piece<'a>(
-    dir: &str,
-    param: &str,
-    start: usize,
-    weights: &mut [f32],
-    states: impl Iterator<Item = (&'static str, &'a mut [f32])>,
-) -> Result<(), Error> {
-    let states: Vec<_> = states.collect();
-    let n = weights.len();
-    let mut covered = 0;
-    let mut targets: Vec<(&str, &mut [f32])> = vec![("weights", weights)];
-    targets.extend(states);
-    for_each_file(dir, |file| {
-        for (name, tensor) in &file.tensors {
-            let Some((at, what)) = piece_name(name, param) else { continue };
-            let Some((_, target)) = targets.iter_mut().find(|(t, _)| *t == what) else { continue };
-            let values = tensor.f32();
-            if target.len() != n {
-                // One number for the whole parameter: the same in every piece.
-                target.copy_from_slice(values);
-                continue;
-            }
-            let (from, to) = (at.max(start), (at + values.len()).min(start + n));
-            if from < to {
-                target[from - start..to - start].copy_from_slice(&values[from - at..to - at]);
-                covered += if what == "weights" { to - from } else { 0 };
-            }
+/// The pieces of dense parameters in a file, with states in any order.
+pub(crate) fn dense_pieces(file: &TensorFile) -> Vec<DensePiece> {
+    let mut pieces: BTreeMap<(&str, usize), DensePiece> = BTreeMap::new();
+    for (name, tensor) in file.tensors.iter().filter(|(_, t)| t.dtype() == DType::F32) {
+        let Some((param, offset, what)) = piece_name(name) else { continue };
+        let piece = pieces.entry((param, offset)).or_insert_with(|| DensePiece {
+            name: param.to_string(),
+            offset,
+            weights: Vec::new(),
+            states: Vec::new(),
+        });
+        let values = tensor.f32().to_vec();
+        match what {
+            WEIGHTS => piece.weights = values,
+            state => piece.states.push((state.to_string(), values)),
         }
-        Ok(())
-    })?;
-    if covered != n {
-        return Err(Error::Job(format!("{dir} holds {covered} of {n} floats of '{param}'")));
     }
-    Ok(())
+    pieces.into_values().collect()
 }
 
-/// Position and content of a piece, if it is one of this parameter.
-fn piece_name<'a>(name: &'a str, param: &str) -> Option<(usize, &'a str)> {
-    let rest = name.strip_prefix("dense/")?.strip_prefix(param)?.strip_prefix('/')?;
-    let (at, what) = rest.split_once('/')?;
-    Some((at.parse().ok()?, what))
+/// Parameter, position and content of a piece.
+fn piece_name(name: &str) -> Option<(&str, usize, &str)> {
+    let (rest, what) = name.strip_prefix("dense/")?.rsplit_once('/')?;
+    let (param, at) = rest.rsplit_once('/')?;
+    Some((param, at.parse().ok()?, what))
 }
 
 /// A dense parameter of `len` floats as servers have saved it.
@@ -231,7 +299,21 @@ fn piece_name<'a>(name: &'a str, param: &str) -> Option<(usize, &'a str)> {
 /// If the directory is not complete or does not hold the parameter.
 pub fn load_dense(dir: &str, param: &str, len: usize) -> Result<Vec<f32>, Error> {
     let mut weights = vec![0.0; len];
-    load_piece(dir, param, 0, &mut weights, std::iter::empty())?;
+    let mut covered = 0;
+    for_each_file(dir, |_, file| {
+        for piece in dense_pieces(file).iter().filter(|p| p.name == param) {
+            let to = weights.get_mut(piece.offset..).and_then(|w| w.get_mut(..piece.weights.len()));
+            let Some(to) = to else {
+                return Err(Error::Job(format!("{dir}: '{param}' has more than {len} floats")));
+            };
+            to.copy_from_slice(&piece.weights);
+            covered += piece.weights.len();
+        }
+        Ok(())
+    })?;
+    if covered != len {
+        return Err(Error::Job(format!("{dir} holds {covered} of {len} floats of '{param}'")));
+    }
     Ok(weights)
 }
 
@@ -245,22 +327,14 @@ pub fn load_rows(
     dim: usize,
     mut row: impl FnMut(u64, &[f32]),
 ) -> Result<(), Error> {
-    for_each_file(dir, |file| {
-        let get = |what: &str| file.tensors.get(&format!("table/{table}/{what}"));
-        let (Some(keys), Some(about), Some(rows)) = (get("keys"), get("about"), get("rows")) else {
-            return Err(Error::Job(format!("{dir} holds no table '{table}'")));
-        };
-        let width = rows.shape().get(1).copied().unwrap_or(0);
-        if width < dim {
-            return Err(Error::Job(format!("{dir}, table '{table}': rows of {width} words")));
+    for_each_file(dir, |path, file| {
+        let saved = SavedRows::find(file, path, table)?;
+        if saved.width < dim {
+            let (path, width) = (path.display(), saved.width);
+            return Err(Error::Job(format!("{path}, table '{table}': rows of {width} words")));
         }
-        for ((&key, &about), words) in
-            keys.u64().iter().zip(about.u64()).zip(rows.f32().chunks(width.max(1)))
-        {
-            if about & 3 != KIND_CANDIDATE {
-                row(key, &words[..dim]);
-            }
-        }
+        let rows = saved.iter().filter(|(_, about, _)| about & 3 != KIND_CANDIDATE);
+        rows.for_each(|(key, _, words)| row(key, &words[..dim]));
         Ok(())
     })
 }

@@ -126,11 +126,8 @@ impl GeoTrainer {
         }
         let start = Instant::now();
         loop {
-            if let Some(mut ticket) = self.ticket.take() {
-                while !self.client.try_geo(&mut ticket)? {
-                    std::thread::yield_now();
-                }
-                self.ticket = Some(ticket);
+            if self.plan.is_waiting() {
+                // Bringing it into the copy waits for it.
                 self.plan.replied();
             }
             let commands = self.plan.finish();

@@ -9,6 +9,8 @@ use super::TableExchange;
 pub struct Lookup {
     index: RowIndex,
     keys: Vec<u64>,
+    /// How often each key appears, if somebody wants to know.
+    counts: Vec<u32>,
     /// Ids of each input as row numbers of `table`.
     local: Vec<Value>,
     /// The pulled rows; the first is zero where there is a padding id.
@@ -23,6 +25,7 @@ impl Default for Lookup {
         Lookup {
             index: RowIndex::default(),
             keys: Vec::new(),
+            counts: Vec::new(),
             local: Vec::new(),
             table: Tensor::zeros(DType::F32, &[0, 0]).into(),
             offset: 0,
@@ -32,11 +35,17 @@ impl Default for Lookup {
 }
 
 impl Lookup {
-    /// Finds the distinct ids of a batch and numbers them.
+    /// Finds the distinct ids of a batch, numbers them, and counts how often each appears if
+    /// `count` says so.
     ///
     /// # Panics
     /// If the batch lacks one of the table's inputs.
-    pub fn prepare<'a>(&mut self, table: &TableExchange, value: impl Fn(&str) -> &'a Value) {
+    pub fn prepare<'a>(
+        &mut self,
+        table: &TableExchange,
+        count: bool,
+        value: impl Fn(&str) -> &'a Value,
+    ) {
         let inputs: Vec<&Value> = table.inputs.iter().map(|(name, _)| value(name)).collect();
         let total: usize = inputs.iter().map(|v| ids_of(v).len()).sum();
         self.dim = table.dim;
@@ -53,6 +62,10 @@ impl Lookup {
             }
         }
         self.local = local;
+        self.counts.clear();
+        if count {
+            self.count();
+        }
         self.make_room(total, inputs.iter().any(|v| matches!(v, Value::Ragged(_))));
     }
 
@@ -66,6 +79,16 @@ impl Lookup {
             self.keys.push(key);
         }
         (at + self.offset) as u64
+    }
+
+    fn count(&mut self) {
+        self.counts.resize(self.keys.len(), 0);
+        for &row in self.local.iter().flat_map(ids_of) {
+            // The padding row is no key.
+            if let Some(at) = (row as usize).checked_sub(self.offset) {
+                self.counts[at] += 1;
+            }
+        }
     }
 
     /// The local table has room for as many rows as there are ids, so that its shape (and the plan
@@ -82,6 +105,11 @@ impl Lookup {
     /// The distinct ids, in order of first appearance.
     pub fn keys(&self) -> &[u64] {
         &self.keys
+    }
+
+    /// How often each key appears in the batch; empty if nobody counts.
+    pub fn counts(&self) -> &[u32] {
+        &self.counts
     }
 
     /// Where the pulled rows go: one per key, in order.
@@ -110,7 +138,10 @@ impl Lookup {
     }
 
     /// Names and values to feed to the program.
-    pub fn feeds<'a>(&'a self, table: &'a TableExchange) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    pub fn feeds<'a>(
+        &'a self,
+        table: &'a TableExchange,
+    ) -> impl Iterator<Item = (&'a str, &'a Value)> {
         let local = table.inputs.iter().map(|(_, name)| name.as_str()).zip(&self.local);
         std::iter::once((table.pulled.as_str(), &self.table)).chain(local)
     }
@@ -171,8 +202,8 @@ mod tests {
         let b: Value = Ragged::new(Data::U64(vec![9, 0, 17]), vec![0, 1, 3]).unwrap().into();
         let value = |name: &str| if name == "a" { &a } else { &b };
         let mut lookup = Lookup::default();
-        lookup.prepare(&table(Some(0), Some(10)), value);
-        assert_eq!(lookup.keys(), [7, 9]);
+        lookup.prepare(&table(Some(0), Some(10)), true, value);
+        assert_eq!((lookup.keys(), lookup.counts()), (&[7, 9][..], &[3, 2][..]));
         lookup.rows_mut().copy_from_slice(&[1., 2., 3., 4.]);
         let t = table(Some(0), Some(10));
         let feeds: Vec<_> = lookup.feeds(&t).collect();
@@ -183,8 +214,9 @@ mod tests {
         assert_eq!((r.u64(), r.offsets()), (&[2, 0, 1][..], &[0, 1, 3][..]));
         assert_eq!(lookup.key_of_row(2), 9);
 
-        lookup.prepare(&table(None, None), value);
+        lookup.prepare(&table(None, None), false, value);
         assert_eq!(lookup.keys(), [7, 0, 9, 17]);
+        assert!(lookup.counts().is_empty());
         assert_eq!(lookup.key_of_row(0), 7);
     }
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use regatta_ir::Op;
 use regatta_optim::{Rule, Sum};
-use regatta_passes::{ServerPiece, Split};
+use regatta_passes::{ServerPiece, Split, TableSpec};
 use regatta_ps::partition::{Piece, dense_pieces};
 use regatta_ps::{
-    ClientConfig, DenseSetup, JobToken, Mode, Observer, ServerConfig, TableSetup,
+    ClientConfig, ClientTable, DenseSetup, JobToken, Mode, Observer, ServerConfig, TableSetup,
 };
 use regatta_table::{Accessor, Admission, Initializer, PlainConfig, SparseConfig, Stream, TableId};
 
@@ -83,10 +83,11 @@ pub fn server_pieces(split: &Split, servers: usize, server: usize) -> Vec<Server
 }
 
 /// What all processes of a job must agree on, in short.
-pub fn fingerprint(split: &Split, mode: &Mode) -> String {
+pub fn fingerprint(split: &Split, job: &Job) -> String {
+    let (mode, admission) = (&job.mode, &job.admission);
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let text = format!(
-        "{}{:?}{:?}{}{:?}{mode:?}",
+        "{}{:?}{:?}{}{:?}{mode:?}{admission}",
         split.trainer, split.tables, split.dense, split.learning_rate, split.schedule
     );
     for byte in text.bytes() {
@@ -107,8 +108,7 @@ pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerCon
         let mut plain = PlainConfig::new(table.dim, rule(&table.rule));
         plain.initializer = initializer(&table.init)?;
         let seed = table.init.int("seed").unwrap_or(0) as u64;
-        let mut config =
-            SparseConfig::new(TableId(number as u32), seed, Accessor::Plain(plain));
+        let mut config = SparseConfig::new(TableId(number as u32), seed, Accessor::Plain(plain));
         // The same first values as a table in one process.
         config.stream = Stream::Variable(table.name.clone());
         config.admission = job.admission.clone();
@@ -136,7 +136,7 @@ pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerCon
         workers: job.workers,
         endpoint: job.endpoints[index].clone(),
         token: job.token.clone(),
-        job: fingerprint(split, &job.mode),
+        job: fingerprint(split, job),
         mode: job.mode,
         tables,
         dense,
@@ -153,13 +153,15 @@ pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerCon
 
 /// The configuration of one worker's connections.
 pub fn client_config(split: &Split, job: &Job, worker: usize) -> ClientConfig {
+    let counted = matches!(job.admission, Admission::CountFilter(_) | Admission::Probability(_));
+    let table = |t: &TableSpec| ClientTable { name: t.name.clone(), dim: t.dim, counted };
     ClientConfig {
         worker,
         workers: job.workers,
         endpoints: job.endpoints.clone(),
         token: job.token.clone(),
-        job: fingerprint(split, &job.mode),
-        tables: split.tables.iter().map(|t| (t.name.clone(), t.dim)).collect(),
+        job: fingerprint(split, job),
+        tables: split.tables.iter().map(table).collect(),
         pieces: pieces(split, job.endpoints.len()),
         connect_timeout: job.start_timeout,
         reply_timeout: job.reply_timeout,

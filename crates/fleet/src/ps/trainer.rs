@@ -38,6 +38,8 @@ pub struct PsTrainer {
     n_user_fetches: usize,
     fetch: Vec<String>,
     merged: Merged,
+    /// How long gradients may be held back to be added up.
+    longest_wait: Option<Duration>,
     spare: Vec<Vec<Lookup>>,
     times: PassTimes,
 }
@@ -61,6 +63,7 @@ impl PsTrainer {
         options: Options,
         fetch: &[&str],
     ) -> Result<PsTrainer, Error> {
+        mode.check()?;
         let names: Vec<String> = split.tables.iter().map(|t| t.name.clone()).collect();
         let exchange = Exchange::of(&split.trainer, &names)?;
         let executor = Executor::new(compute_stage(&split.trainer)?, options)?;
@@ -76,6 +79,10 @@ impl PsTrainer {
             n_user_fetches: fetch.len(),
             fetch: all,
             merged: Merged::default(),
+            longest_wait: match mode {
+                Mode::Async(config) => config.longest_wait(),
+                _ => None,
+            },
             spare: Vec::new(),
             times: PassTimes::default(),
         })
@@ -126,7 +133,8 @@ impl PsTrainer {
     /// If a server is gone.
     pub fn pull_dense(&mut self, scope: &mut Scope) -> Result<(), Error> {
         let no_keys: Vec<&[u64]> = self.exchange.tables.iter().map(|_| &[][..]).collect();
-        let wanted = Wanted { step: self.step, test: true, dense: true, keys: &no_keys };
+        let wanted =
+            Wanted { step: self.step, test: true, dense: true, keys: &no_keys, counts: &[] };
         let ticket = self.client.pull(&wanted)?;
         let mut rows: Vec<&mut [f32]> = no_keys.iter().map(|_| &mut [][..]).collect();
         finish(&self.client, &self.exchange, ticket, &mut rows, scope)
@@ -196,6 +204,9 @@ impl PsTrainer {
                     on_step(examples, fetched, work.batch)?;
                     self.spare.push(work.lookups);
                     self.step += 1;
+                    if self.merged.has_waited(self.longest_wait) {
+                        queue.extend(pipeline.on_event(Event::Overdue));
+                    }
                     queue.extend(pipeline.on_event(Event::Computed(batch)));
                 }
                 Command::Push { .. } => {
@@ -217,20 +228,27 @@ impl PsTrainer {
     fn prepare(&self, work: Option<&mut Work>) -> Result<(), Error> {
         let work = work.ok_or_else(lost_batch)?;
         work.lookups.resize_with(self.exchange.tables.len(), Lookup::default);
-        for (lookup, table) in work.lookups.iter_mut().zip(&self.exchange.tables) {
+        let counted = self.client.tables().iter().map(|t| t.counted);
+        for ((lookup, table), count) in
+            work.lookups.iter_mut().zip(&self.exchange.tables).zip(counted)
+        {
             for (name, _) in &table.inputs {
                 if work.batch.get(name).is_none() {
                     return Err(Error::Config(format!("the batch has no slot '{name}'")));
                 }
             }
-            lookup.prepare(table, |name| work.batch.get(name).expect("checked above"));
+            lookup.prepare(table, count, |name| work.batch.get(name).expect("checked above"));
         }
         Ok(())
     }
 
     fn wants_dense(&self, step: u64) -> bool {
         match &self.mode {
-            Mode::Async(c) => step.is_multiple_of(c.min_send_grad_num_before_recv.max(1)),
+            // A push carries so many batches.
+            Mode::Async(c) => {
+                let pushes = c.min_send_grad_num_before_recv.max(1);
+                step.is_multiple_of(pushes.saturating_mul(c.max_merge_var_num.max(1)))
+            }
             _ => true,
         }
     }
@@ -241,7 +259,8 @@ impl PsTrainer {
         let work = work.ok_or_else(lost_batch)?;
         let keys: Vec<&[u64]> = work.lookups.iter().map(Lookup::keys).collect();
         let dense = self.wants_dense(step) && !self.exchange.params.is_empty();
-        let wanted = Wanted { step, test: false, dense, keys: &keys };
+        let counts: Vec<&[u32]> = work.lookups.iter().map(Lookup::counts).collect();
+        let wanted = Wanted { step, test: false, dense, keys: &keys, counts: &counts };
         work.ticket = Some(self.client.pull(&wanted)?);
         self.times.pull += start.elapsed();
         Ok(())
@@ -252,8 +271,9 @@ impl PsTrainer {
         self.prepare(work.as_deref_mut())?;
         let work = work.ok_or_else(lost_batch)?;
         let keys: Vec<&[u64]> = work.lookups.iter().map(Lookup::keys).collect();
-        let wanted =
-            Wanted { step, test: false, dense: !self.exchange.params.is_empty(), keys: &keys };
+        let counts: Vec<&[u32]> = work.lookups.iter().map(Lookup::counts).collect();
+        let dense = self.wants_dense(step) && !self.exchange.params.is_empty();
+        let wanted = Wanted { step, test: false, dense, keys: &keys, counts: &counts };
         let gradients = self.merged.gradients();
         work.ticket = Some(self.client.push_pull(&gradients.borrow(), &wanted)?);
         self.merged.clear();
@@ -321,6 +341,8 @@ struct Merged {
     step: u64,
     examples: u64,
     batches: u64,
+    /// When the first of them was ready.
+    since: Option<Instant>,
     dense: Vec<Vec<f32>>,
     tables: Vec<TableGradients>,
 }
@@ -363,6 +385,7 @@ impl Merged {
         self.examples += examples as u64;
         let first = self.batches == 0;
         self.batches += 1;
+        self.since.get_or_insert_with(Instant::now);
         self.dense.resize_with(dense.len(), Vec::new);
         for (sum, gradient) in self.dense.iter_mut().zip(dense) {
             if first {
@@ -394,7 +417,12 @@ impl Merged {
     }
 
     fn clear(&mut self) {
-        (self.examples, self.batches) = (0, 0);
+        (self.examples, self.batches, self.since) = (0, 0, None);
+    }
+
+    fn has_waited(&self, limit: Option<Duration>) -> bool {
+        let waited = self.since.map(|since| since.elapsed());
+        limit.zip(waited).is_some_and(|(limit, waited)| waited >= limit)
     }
 }
 

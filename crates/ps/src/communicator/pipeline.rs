@@ -17,6 +17,9 @@ pub enum Event {
     Computed(u64),
     /// A push was applied.
     Acked,
+    /// Gradients have been held back long enough to be added up: what is there, with the batch being
+    /// computed, is sent as soon as that is done.
+    Overdue,
 }
 
 /// Something to do.
@@ -62,6 +65,8 @@ pub struct Pipeline {
     computing: bool,
     /// First batch whose gradient is not sent yet.
     unsent: u64,
+    /// Batches before this one are sent even if there are too few of them.
+    overdue: u64,
     unacked: u64,
     finished: bool,
 }
@@ -94,6 +99,7 @@ impl Pipeline {
             ended: false,
             computing: false,
             unsent: 0,
+            overdue: 0,
             unacked: 0,
             finished: false,
         }
@@ -133,6 +139,7 @@ impl Pipeline {
                 assert!(self.unacked > 0, "no push is waiting");
                 self.unacked -= 1;
             }
+            Event::Overdue => self.overdue = self.computed + u64::from(self.computing),
         }
         self.next_commands()
     }
@@ -145,9 +152,7 @@ impl Pipeline {
             commands.push(Command::Read);
         }
         self.exchange(&mut commands);
-        if !self.computing
-            && self.unacked < self.max_unacked
-            && self.pulled.remove(&self.computed)
+        if !self.computing && self.unacked < self.max_unacked && self.pulled.remove(&self.computed)
         {
             self.computing = true;
             commands.push(Command::Compute(self.computed));
@@ -165,7 +170,7 @@ impl Pipeline {
     fn exchange(&mut self, commands: &mut Vec<Command>) {
         let pending = self.computed - self.unsent;
         let last = self.ended && self.computed == self.read && !self.computing;
-        if pending >= self.merge || (pending > 0 && last) {
+        if self.is_due() || (pending > 0 && last) {
             // Without running ahead, the next pull goes with the push, if its batch is known.
             let fused = self.pull_ahead == 0 && self.merge == 1;
             if fused && !self.ended && self.asked == self.read {
@@ -193,8 +198,13 @@ impl Pipeline {
         if self.pull_ahead > 0 {
             return self.asked <= self.computed + self.pull_ahead;
         }
-        let nothing_to_send = self.computed - self.unsent < self.merge;
-        !self.computing && self.asked == self.computed && self.unacked == 0 && nothing_to_send
+        !self.computing && self.asked == self.computed && self.unacked == 0 && !self.is_due()
+    }
+
+    /// Whether the gradients that are ready should be sent.
+    fn is_due(&self) -> bool {
+        let overdue = self.unsent < self.overdue && self.overdue <= self.computed;
+        self.computed - self.unsent >= self.merge || overdue
     }
 }
 
@@ -288,6 +298,35 @@ mod tests {
             .collect();
         let expected = [(0, 1), (2, 3), (4, 4)].map(|(first, last)| Command::Push { first, last });
         assert_eq!(pushes, expected);
+    }
+
+    #[test]
+    fn gradients_that_have_waited_too_long_are_sent_as_they_are() {
+        let config = AsyncConfig { max_merge_var_num: 9, pull_ahead: 3, ..AsyncConfig::default() };
+        let mut pipeline = Pipeline::new(&Mode::Async(config));
+        let mut commands: VecDeque<Command> = pipeline.start().into();
+        let mut computed = 0;
+        while computed < 2 {
+            let event = match commands.pop_front().unwrap() {
+                Command::Read => Event::Read,
+                Command::Pull(t) => Event::Pulled(t),
+                Command::Compute(t) => {
+                    computed += 1;
+                    if computed == 2 {
+                        commands.extend(pipeline.on_event(Event::Overdue));
+                    }
+                    Event::Computed(t)
+                }
+                other => panic!("{other:?}"),
+            };
+            commands.extend(pipeline.on_event(event));
+        }
+        // Before the next batch is computed, whose gradients would otherwise be among them.
+        let after: Vec<&Command> = commands
+            .iter()
+            .filter(|c| matches!(c, Command::Push { .. } | Command::Compute(_)))
+            .collect();
+        assert_eq!(after, [&Command::Push { first: 0, last: 1 }, &Command::Compute(2)]);
     }
 
     #[test]

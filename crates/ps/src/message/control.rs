@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::exact;
 use crate::Error;
 
 /// The first thing a worker says to a server.
@@ -47,6 +48,7 @@ pub enum Control {
         /// How.
         op: ReduceOp,
         /// This worker's values.
+        #[serde(with = "exact::f64s")]
         values: Vec<f64>,
     },
     /// This worker has no more batches in this pass: others need not wait for its steps until it
@@ -63,6 +65,8 @@ pub enum Control {
     Save {
         /// The directory.
         dir: String,
+        /// The same for all parts of one save, and different for any other.
+        id: u64,
     },
     /// Read this server's part from a directory that any number of servers has written.
     Load {
@@ -94,7 +98,7 @@ pub enum ControlReply {
     /// Done.
     Done,
     /// Combined values.
-    Values(Vec<f64>),
+    Values(#[serde(with = "exact::f64s")] Vec<f64>),
     /// Rows that went.
     Removed(u64),
     /// See [`ServerStats`].
@@ -108,12 +112,14 @@ pub enum ControlReply {
 pub struct ServerStats {
     /// Its number.
     pub server: usize,
-    /// Updates applied.
+    /// Updates applied; exchanges in geo mode.
     pub steps: u64,
     /// Pushes that came again after a reconnect and were not applied again.
     pub repeated: u64,
     /// The largest number of steps that one worker was ahead of another when it was given values.
     pub largest_staleness: u64,
+    /// Workers that were lost or never came, and how.
+    pub lost: Vec<String>,
     /// By table.
     pub tables: BTreeMap<String, TableStats>,
     /// Bytes of resident memory, if known.
@@ -141,6 +147,7 @@ pub struct Inspection {
     /// The server that holds it.
     pub server: usize,
     /// Weights and optimizer state, part by part.
+    #[serde(with = "exact::f32_parts")]
     pub parts: Vec<(String, Vec<f32>)>,
     /// Anything else, as text.
     pub detail: String,

@@ -5,6 +5,7 @@
 //! [`SetDense`]. Everything rare is a [`Control`] message in JSON.
 
 mod control;
+mod exact;
 mod geo;
 mod pull;
 mod push;
@@ -74,8 +75,9 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn u64(&mut self, what: &str) -> Result<u64, Error> {
-        let bytes = self.take(8, what)?;
-        Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes were taken")))
+        let mut number = [0; 8];
+        number.copy_from_slice(self.take(8, what)?);
+        Ok(u64::from_le_bytes(number))
     }
 
     /// A count that must be below a limit, so that a wrong one cannot ask for much memory.
@@ -89,6 +91,12 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn u64s(&mut self, n: usize, what: &str) -> Result<&'a [u64], Error> {
         let bytes = self.take(n.saturating_mul(8), what)?;
+        bytemuck::try_cast_slice(bytes).map_err(|_| misaligned(what))
+    }
+
+    pub(crate) fn u32s(&mut self, n: usize, what: &str) -> Result<&'a [u32], Error> {
+        let bytes = self.take(n.saturating_mul(4), what)?;
+        self.skip_padding()?;
         bytemuck::try_cast_slice(bytes).map_err(|_| misaligned(what))
     }
 

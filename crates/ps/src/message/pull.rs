@@ -10,6 +10,8 @@ pub struct PullTable<'a> {
     pub table: u64,
     /// Distinct ids.
     pub keys: &'a [u64],
+    /// How often each id appeared in the batch; empty where nobody counts.
+    pub counts: &'a [u32],
 }
 
 /// A request for values.
@@ -32,11 +34,16 @@ impl<'a> Pull<'a> {
         let n = r.count("number of tables", MAX_TABLES)?;
         let mut heads = Vec::with_capacity(n);
         for _ in 0..n {
-            heads.push((r.u64("table")?, r.count("number of keys", MAX_ITEMS)?));
+            let table = r.u64("table")?;
+            let keys = r.count("number of keys", MAX_ITEMS)?;
+            heads.push((table, keys, r.count("number of counts", MAX_ITEMS)?));
         }
         let tables = heads
             .into_iter()
-            .map(|(table, n)| Ok(PullTable { table, keys: r.u64s(n, "keys")? }))
+            .map(|(table, keys, counts)| {
+                let keys = r.u64s(keys, "keys")?;
+                Ok(PullTable { table, keys, counts: r.u32s(counts, "counts")? })
+            })
             .collect::<Result<_, Error>>()?;
         Ok(Pull { step, test: flags & 1 != 0, dense: flags & 2 != 0, tables })
     }

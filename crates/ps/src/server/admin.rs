@@ -1,25 +1,26 @@
-//! Rare requests: shrinking, looking at one id, saving and loading.
+//! Errands: shrinking, looking at one id, saving and loading.
 
 use regatta_table::Inspection as Found;
 
 use super::core::{Core, Table};
-use crate::Error;
 use crate::message::{ControlReply, Inspection};
-use crate::storage;
+use crate::{Error, Mode, storage};
 
 impl Core {
     pub(super) fn shrink(&self, max_unseen_days: u32) -> Result<ControlReply, Error> {
         let mut removed = 0;
         for table in &self.tables {
             table.rows.end_day();
-            removed += table.rows.shrink(Some(max_unseen_days)).map_err(job)?.rows as u64;
+            let counts = table.rows.shrink(Some(max_unseen_days)).map_err(|e| table.error(&e))?;
+            removed += counts.rows as u64;
         }
         Ok(ControlReply::Removed(removed))
     }
 
     pub(super) fn inspect(&self, table: &str, id: u64) -> Result<ControlReply, Error> {
         let server = self.config.index;
-        let found = match self.table(table)?.rows.inspect(id).map_err(job)? {
+        let table = self.table(table)?;
+        let found = match table.rows.inspect(id).map_err(|e| table.error(&e))? {
             Found::Row(row) => {
                 let detail = format!("unseen for {} days, shard {}", row.unseen_days, row.shard);
                 Some(Inspection { server, parts: row.parts, detail })
@@ -41,50 +42,43 @@ impl Core {
     }
 
     /// Writes this server's part; the file appears complete or not at all.
-    pub(super) fn save(&self, dir: &str) -> Result<(), Error> {
+    pub(super) fn save(&self, dir: &str, id: u64) -> Result<(), Error> {
         let tables = self.tables.iter().map(|t| (t.setup.name.as_str(), &t.rows));
-        let dense = self.dense();
-        let pieces: Vec<storage::PieceOut<'_>> = dense
-            .pieces
-            .iter()
-            .map(|p| storage::PieceOut {
-                param: &p.param,
-                start: p.start,
-                weights: &p.weights,
-                states: p.states.iter().map(|(name, v)| (*name, v.as_slice())).collect(),
-            })
-            .collect();
-        storage::save_server(dir, self.config.index, self.config.servers, tables, &pieces)
+        let part = storage::Part { server: self.config.index, servers: self.config.servers, id };
+        storage::save_part(dir, &part, tables, &self.dense.export()?)
     }
 
-    /// Reads this server's part of what any number of servers has written.
+    /// Reads this server's part of what any number of servers has written. What the tables held
+    /// before is gone.
     pub(super) fn load(&self, dir: &str, names: &[String]) -> Result<(), Error> {
-        let mut dense = self.dense();
-        for name in names {
-            let known = dense.pieces.iter().any(|p| p.param == *name)
-                || self.tables.iter().any(|t| t.setup.name == *name)
-                || self.config.params.contains(name);
-            if !known {
-                return Err(Error::Job(format!(
-                    "there is no table or parameter '{name}' (known: {})",
-                    self.config.params.join(", ")
-                )));
-            }
+        let known = |name: &String| self.config.params.contains(name);
+        if let Some(name) = names.iter().find(|name| !known(name)) {
+            return Err(Error::Job(format!(
+                "there is no table or parameter '{name}' (known: {})",
+                self.config.params.join(", ")
+            )));
         }
         let wanted = |name: &str| names.is_empty() || names.iter().any(|n| n == name);
+        let files = storage::files(dir)?;
+        let tables = || self.tables.iter().enumerate().filter(|(_, t)| wanted(&t.setup.name));
+        for (_, table) in tables() {
+            table.rows.clear().map_err(|e| table.error(&e))?;
+        }
         let (index, servers) = (self.config.index, self.config.servers);
-        for table in self.tables.iter().filter(|t| wanted(&t.setup.name)) {
-            storage::load_table(dir, &table.setup.name, &table.rows, index, servers)?;
+        let geo = matches!(self.config.mode, Mode::Geo { .. });
+        let (mut pieces, mut ids) = (Vec::new(), storage::Ids::default());
+        for path in files {
+            let file = storage::read(&path)?;
+            ids.check(&path, &file)?;
+            for (number, table) in tables() {
+                let name = &table.setup.name;
+                let keys = storage::load_table(&file, &path, name, &table.rows, index, servers)?;
+                if geo {
+                    self.note_changed(number, &keys);
+                }
+            }
+            pieces.extend(storage::dense_pieces(&file));
         }
-        for piece in dense.pieces.iter_mut().filter(|p| wanted(&p.param)) {
-            let states = piece.states.iter_mut().map(|(name, v)| (*name, v.as_mut_slice()));
-            storage::load_piece(dir, &piece.param, piece.start, &mut piece.weights, states)?;
-        }
-        dense.is_set = true;
-        Ok(())
+        self.dense.import(&pieces, wanted).map_err(|e| Error::Job(format!("{dir}: {e}")))
     }
-}
-
-fn job(e: regatta_table::Error) -> Error {
-    Error::Job(e.to_string())
 }

@@ -1,23 +1,20 @@
 //! What pushes and pulls do to tables and dense parameters.
 
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use regatta_net::{Buf, Responder};
-use regatta_table::{PullMode, Scratch};
+use regatta_net::Buf;
+use regatta_table::{Accessor, PullMode, Scratch};
 use regatta_tensor::RowIndex;
 
-use super::core::{Core, Waiting, refuse};
-use super::dense::Dense;
-use crate::message::{Pull, Push, PushTable, SetDense};
-use crate::{Error, STATUS_OK};
+use super::core::{Core, Table, Waiting, refuse, reply};
+use crate::Error;
+use crate::message::{Kind, Pull, Push, PushTable, SetDense};
+
+/// Largest answer to a pull; clients accept no more either.
+const MAX_ANSWER_BYTES: usize = 1 << 30;
 
 impl Core {
-    pub(super) fn dense(&self) -> MutexGuard<'_, Dense> {
-        self.dense.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     pub(super) fn with_scratch<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> T {
         let pool = || self.scratch.lock().unwrap_or_else(|e| e.into_inner());
         let mut scratch = pool().pop().unwrap_or_default();
@@ -26,7 +23,74 @@ impl Core {
         result
     }
 
-    /// One update with the weighted sum of these gradients.
+    fn table_of(&self, number: u64) -> Result<&Table, Error> {
+        let table = usize::try_from(number).ok().and_then(|n| self.tables.get(n));
+        table.ok_or_else(|| Error::malformed(format!("there is no table {number}")))
+    }
+
+    /// The push of a request, if everything about it (and the pull with it) is as it should be:
+    /// what is wrong must be found before anything is changed.
+    pub(super) fn checked_push<'a>(&self, waiting: &'a Waiting) -> Result<Push<'a>, Error> {
+        let push = match waiting.kind {
+            Kind::PushPull => {
+                let (push, pull) = Push::decode_with_pull(&waiting.payload)?;
+                self.check_pull(&pull)?;
+                push
+            }
+            _ => Push::decode(&waiting.payload)?,
+        };
+        self.check_gradients(push.dense, &push.tables)?;
+        Ok(push)
+    }
+
+    pub(super) fn check_gradients(
+        &self,
+        dense: &[f32],
+        tables: &[PushTable<'_>],
+    ) -> Result<(), Error> {
+        if !dense.is_empty() {
+            self.dense.check(dense.len())?;
+        }
+        check_order(tables.iter().map(|t| t.table))?;
+        for t in tables {
+            let width = self.table_of(t.table)?.rows.push_width();
+            if Some(t.grads.len()) != t.keys.len().checked_mul(width) {
+                return Err(Error::malformed(format!(
+                    "table {}: {} floats for {} keys of {width}",
+                    t.table,
+                    t.grads.len(),
+                    t.keys.len()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a pull and says how many bytes its answer has.
+    fn check_pull(&self, pull: &Pull<'_>) -> Result<usize, Error> {
+        check_order(pull.tables.iter().map(|t| t.table))?;
+        let mut total = if pull.dense { self.dense.len() * 4 + 8 } else { 0 };
+        for t in &pull.tables {
+            if !t.counts.is_empty() && t.counts.len() != t.keys.len() {
+                return Err(Error::malformed(format!(
+                    "table {}: {} counts for {} keys",
+                    t.table,
+                    t.counts.len(),
+                    t.keys.len()
+                )));
+            }
+            let width = self.table_of(t.table)?.rows.pull_width();
+            total = total.saturating_add(t.keys.len().saturating_mul(width * 4) + 8);
+        }
+        if total > MAX_ANSWER_BYTES {
+            return Err(Error::malformed(format!(
+                "the answer would have {total} bytes, more than {MAX_ANSWER_BYTES}"
+            )));
+        }
+        Ok(total)
+    }
+
+    /// One update with the weighted sum of these gradients, which have been checked.
     pub(super) fn apply(&self, parts: &[(f32, Push<'_>)]) -> Result<(), Error> {
         let start = Instant::now();
         let step = self.steps.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +100,7 @@ impl Core {
             .filter(|(_, p)| !p.dense.is_empty())
             .map(|(weight, p)| (*weight, p.dense))
             .collect();
-        self.dense().push(&dense, lr)?;
+        self.dense.push(&dense, lr)?;
         self.with_scratch(|scratch| self.apply_rows(parts, lr, scratch))?;
         self.busy_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         Ok(())
@@ -48,93 +112,81 @@ impl Core {
         lr: f32,
         scratch: &mut Scratch,
     ) -> Result<(), Error> {
-        for (_, push) in parts {
-            if let Some(t) = push.tables.iter().find(|t| t.table as usize >= self.tables.len()) {
-                return Err(Error::malformed(format!("there is no table {}", t.table)));
-            }
-        }
         if let [(1.0, push)] = parts {
-            for t in &push.tables {
-                self.push_rows(t.table as usize, t.keys, t.grads, lr, scratch)?;
-            }
-            return Ok(());
+            let mut tables = push.tables.iter();
+            return tables.try_for_each(|t| {
+                self.push_rows(self.table_of(t.table)?, t.keys, t.grads, lr, scratch)
+            });
         }
         let mut index = RowIndex::default();
         let (mut keys, mut sums) = (Vec::new(), Vec::new());
         for (number, table) in self.tables.iter().enumerate() {
             let width = table.rows.push_width();
+            let statistics = table.n_statistics();
             let given: Vec<(f32, PushTable<'_>)> =
                 parts.iter().filter_map(|(w, p)| Some((*w, p.table(number)?))).collect();
             index.clear(given.iter().map(|(_, t)| t.keys.len()).sum());
             keys.clear();
             sums.clear();
             for (weight, t) in given {
-                if t.grads.len() != t.keys.len() * width {
-                    return Err(Error::malformed(format!(
-                        "{} floats for {} keys of {width}",
-                        t.grads.len(),
-                        t.keys.len()
-                    )));
-                }
                 for (&key, grad) in t.keys.iter().zip(t.grads.chunks_exact(width)) {
+                    let (numbers, grad) = grad.split_at(statistics);
                     let (at, new) = index.insert(key);
                     if new {
                         keys.push(key);
+                        sums.extend_from_slice(numbers);
                         sums.extend(grad.iter().map(|g| weight * g));
                     } else {
                         let sum = &mut sums[at * width..(at + 1) * width];
+                        let (counted, sum) = sum.split_at_mut(statistics);
+                        // The first one is the slot, which is a name and not a number.
+                        let counted = counted.iter_mut().skip(1);
+                        counted.zip(numbers.iter().skip(1)).for_each(|(s, n)| *s += n);
                         sum.iter_mut().zip(grad).for_each(|(s, g)| *s += weight * g);
                     }
                 }
             }
-            self.push_rows(number, &keys, &sums, lr, scratch)?;
+            self.push_rows(table, &keys, &sums, lr, scratch)?;
         }
         Ok(())
     }
 
     fn push_rows(
         &self,
-        table: usize,
+        table: &Table,
         keys: &[u64],
         grads: &[f32],
         lr: f32,
         scratch: &mut Scratch,
     ) -> Result<(), Error> {
-        let table = &self.tables[table];
         let outcome = table.rows.push_unique(keys, grads, lr * table.setup.lr_scale, scratch);
-        outcome.map(|_| ()).map_err(|e| Error::Job(format!("table '{}': {e}", table.setup.name)))
+        outcome.map(|_| ()).map_err(|e| table.error(&e))
     }
 
     /// Collects what a pull asks for into one buffer.
-    pub(super) fn gather(&self, pull: &Pull<'_>, responder: &Responder) -> Result<Buf, Error> {
+    pub(super) fn gather(&self, pull: &Pull<'_>, waiting: &Waiting) -> Result<Buf, Error> {
         let start = Instant::now();
-        let mode = if pull.test { PullMode::Test } else { PullMode::Train };
-        let bytes = |t: &crate::message::PullTable<'_>| {
-            let width = self.tables.get(t.table as usize).map_or(0, |t| t.rows.pull_width());
-            t.keys.len() * width * 4 + 8
-        };
-        let dense = self.dense();
-        let total = pull.tables.iter().map(bytes).sum::<usize>() + dense.len() * 4 + 8;
-        let mut buf = responder.buffer(total);
-        drop(dense);
+        let mut buf = waiting.responder.buffer(self.check_pull(pull)?);
+        let counting = !pull.test && self.tables.iter().any(|t| t.counts);
+        // A pull that comes again because its answer was lost has been counted.
+        let counted = counting && !self.lock().count_once(waiting.responder.peer(), waiting.id);
         self.with_scratch(|scratch| {
             for t in &pull.tables {
-                let table = self.tables.get(t.table as usize).ok_or_else(|| {
-                    Error::malformed(format!("there is no table {}", t.table))
-                })?;
+                let table = self.table_of(t.table)?;
+                let mode = match (pull.test, table.counts, t.counts) {
+                    (true, _, _) => PullMode::Test,
+                    (_, true, _) if counted => PullMode::Test,
+                    (_, true, counts) if !counts.is_empty() => PullMode::TrainCounted(counts),
+                    _ => PullMode::Train,
+                };
                 let out = grow_floats(&mut buf, t.keys.len() * table.rows.pull_width())?;
-                table
-                    .rows
-                    .pull(t.keys, out, mode, scratch)
-                    .map_err(|e| Error::Job(format!("table '{}': {e}", table.setup.name)))?;
+                table.rows.pull(t.keys, out, mode, scratch).map_err(|e| table.error(&e))?;
                 pad(&mut buf);
             }
             Ok::<(), Error>(())
         })?;
         if pull.dense {
-            let dense = self.dense();
-            let out = grow_floats(&mut buf, dense.len())?;
-            dense.pull(out);
+            self.dense.pull(grow_floats(&mut buf, self.dense.len())?)?;
             pad(&mut buf);
         }
         self.busy_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -144,15 +196,35 @@ impl Core {
     /// Worker 0 gives the dense parameters their first values; a second time (after a reconnect) is
     /// harmless because nobody trains before all have them.
     pub(super) fn set_dense(&self, waiting: Waiting) {
-        let outcome =
-            SetDense::decode(&waiting.payload).and_then(|set| self.dense().set(set.values));
+        let outcome = SetDense::decode(&waiting.payload).and_then(|set| self.dense.set(set.values));
         match outcome {
-            Ok(()) => {
-                let _ = waiting.responder.reply(STATUS_OK, &[]);
-            }
+            Ok(()) => reply(waiting.responder, &[]),
             Err(e) => refuse(waiting.responder, &e.to_string()),
         }
     }
+}
+
+impl Table {
+    pub(super) fn error(&self, e: &regatta_table::Error) -> Error {
+        Error::Job(format!("table '{}': {e}", self.setup.name))
+    }
+
+    /// Leading numbers of a pushed row that are no gradients: slot, shows and clicks.
+    fn n_statistics(&self) -> usize {
+        if matches!(self.setup.config.accessor, Accessor::Ctr(_)) { 3 } else { 0 }
+    }
+}
+
+/// Every table at most once.
+fn check_order(mut tables: impl Iterator<Item = u64>) -> Result<(), Error> {
+    let Some(mut last) = tables.next() else { return Ok(()) };
+    for table in tables {
+        if table <= last {
+            return Err(Error::malformed(format!("table {table} comes after table {last}")));
+        }
+        last = table;
+    }
+    Ok(())
 }
 
 fn grow_floats(buf: &mut Buf, n: usize) -> Result<&mut [f32], Error> {

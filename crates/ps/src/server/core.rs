@@ -1,33 +1,44 @@
-//! What a server does with each request.
+//! What a server holds and remembers, and what it does with pulls and pushes.
+//!
+//! Locks: `state` may be held while tables and dense parameters are locked, never the other way
+//! round; nothing is sent while `state` is held.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
-use regatta_net::{Buf, Responder};
-use regatta_table::{Scratch, SparseTable};
+use regatta_net::{Buf, Peer, Responder, Role};
+use regatta_optim::Rule;
+use regatta_table::{Accessor, Admission, AnyRule, Scratch, SparseTable};
 
 use super::dense::Dense;
 use super::geo::Changed;
 use super::{ServerConfig, TableSetup};
-use crate::message::{Control, ControlReply, Hello, Kind, Push, ReduceOp, ServerStats, TableStats};
+use crate::message::{ControlReply, Kind, Pull, Push, ReduceOp, ServerStats, TableStats};
 use crate::rounds::{Clocks, Collector, Members, Offer};
 use crate::{Error, Mode, STATUS_OK, STATUS_REFUSED};
+
+/// Pulls of a worker whose appearances were counted and that may still come again: more than
+/// requests can be under way.
+const MAX_COUNTED: usize = 256;
 
 /// A table with its name and learning-rate factor.
 pub(super) struct Table {
     pub(super) setup: TableSetup,
     pub(super) rows: SparseTable,
+    /// Whether it matters how often an id appears.
+    pub(super) counts: bool,
 }
 
 /// Everything a server holds and remembers.
 pub(super) struct Core {
     pub(super) config: ServerConfig,
     pub(super) tables: Vec<Table>,
-    pub(super) dense: Mutex<Dense>,
+    pub(super) dense: Dense,
     /// Updates so far, which the learning rate follows.
     pub(super) steps: AtomicU64,
-    pub(super) state: Mutex<State>,
+    state: Mutex<State>,
     /// Something that `watch` waits for has changed.
     pub(super) changed: Condvar,
     pub(super) scratch: Mutex<Vec<Scratch>>,
@@ -38,53 +49,81 @@ pub(super) struct Core {
 
 /// Who is where.
 pub(super) struct State {
-    /// Workers that are there.
+    pub(super) workers: Vec<Worker>,
+    /// Workers that are there or still expected.
     pub(super) members: Members,
     /// Those of them that have batches: the ones that steps wait for.
     pub(super) training: Members,
     pub(super) sync: Collector<Waiting>,
     pub(super) reduce: Collector<Reduction>,
-    last_reduction: (u64, Vec<f64>),
-    clocks: Clocks,
+    pub(super) last_reduction: (u64, Vec<f64>),
+    pub(super) clocks: Clocks,
     /// Pulls that are too far ahead of the slowest worker, with their step.
     pub(super) early: Vec<(u64, Waiting)>,
-    /// The last push of each worker that was applied.
-    sequences: Vec<u64>,
-    repeated: u64,
-    /// Session of each worker that has come.
-    pub(super) sessions: Vec<Option<u64>>,
-    /// Since when a worker is away, and why.
-    pub(super) away: Vec<Option<(Instant, String)>>,
+    /// Answers to requests that must not be done twice: session, request, answer.
+    pub(super) done_once: VecDeque<(u64, u64, ControlReply)>,
+    pub(super) repeated: u64,
+    /// Workers that were lost, and how.
+    pub(super) lost: Vec<String>,
     /// Why the job cannot go on.
     pub(super) failed: Option<String>,
+}
+
+/// What is known of a worker.
+#[derive(Default)]
+pub(super) struct Worker {
+    /// Its process; none before it has said hello.
+    pub(super) session: Option<u64>,
+    /// Since when it has no connection, and why.
+    pub(super) away: Option<(Instant, String)>,
+    /// Why it takes no part any more.
+    pub(super) gone: Option<String>,
+    /// It said itself that it is done.
+    pub(super) has_left: bool,
+    /// It has heard that the job failed.
+    pub(super) told: bool,
+    /// The last push that was applied.
+    sequence: u64,
+    /// Its latest pulls whose appearances were counted.
+    counted: VecDeque<u64>,
 }
 
 /// A request that has not been answered.
 pub(super) struct Waiting {
     pub(super) kind: Kind,
+    /// Its number within the session of the client; the same when it comes again.
+    pub(super) id: u64,
     pub(super) payload: Buf,
     pub(super) responder: Responder,
 }
 
 /// A worker's part of a reduction.
 pub(super) struct Reduction {
-    what: String,
-    op: ReduceOp,
-    values: Vec<f64>,
+    pub(super) what: String,
+    pub(super) op: ReduceOp,
+    pub(super) values: Vec<f64>,
     pub(super) responder: Responder,
 }
 
 impl Core {
     pub(super) fn new(config: ServerConfig) -> Result<Core, Error> {
+        config.mode.check()?;
         let table = |setup: &TableSetup| {
             let rows = SparseTable::new(setup.config.clone())
                 .map_err(|e| Error::Job(format!("table '{}': {e}", setup.name)))?;
-            Ok(Table { setup: setup.clone(), rows })
+            let admission = &setup.config.admission;
+            let counts = matches!(admission, Admission::CountFilter(_) | Admission::Probability(_));
+            Ok(Table { setup: setup.clone(), rows, counts })
         };
         let tables = config.tables.iter().map(table).collect::<Result<Vec<_>, Error>>()?;
+        let dense = Dense::new(&config.dense)?;
+        if matches!(config.mode, Mode::Geo { .. }) {
+            check_geo(&tables, &dense)?;
+        }
         let workers = config.workers;
         let changed = Changed::new(workers, tables.len());
         let state = State {
+            workers: (0..workers).map(|_| Worker::default()).collect(),
             members: Members::new(workers),
             training: Members::new(workers),
             sync: Collector::new(workers),
@@ -92,16 +131,15 @@ impl Core {
             last_reduction: (0, vec![]),
             clocks: Clocks::new(workers),
             early: Vec::new(),
-            sequences: vec![0; workers],
+            done_once: VecDeque::new(),
             repeated: 0,
-            sessions: vec![None; workers],
-            away: vec![None; workers],
+            lost: Vec::new(),
             failed: None,
         };
         Ok(Core {
-            dense: Mutex::new(Dense::new(&config.dense)?),
             config,
             tables,
+            dense,
             steps: AtomicU64::new(0),
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -116,40 +154,61 @@ impl Core {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Handles one request. Requests of one worker come one at a time and in order.
-    pub(super) fn handle(
-        &self,
-        worker: Option<usize>,
-        kind: u16,
-        payload: Buf,
-        responder: Responder,
-    ) {
+    /// Handles one request. Requests of one client come one at a time and in order.
+    pub(super) fn handle(&self, kind: u16, id: u64, payload: Buf, responder: Responder) {
         let kind = match Kind::try_from(kind) {
             Ok(kind) => kind,
             Err(e) => return refuse(responder, &e.to_string()),
         };
-        let waiting = Waiting { kind, payload, responder };
-        match (kind, worker) {
-            (Kind::Control, worker) => self.control(worker, waiting),
-            (Kind::Pull, None) => self.answer(waiting),
-            (_, None) => refuse(waiting.responder, "only workers may do that"),
-            (_, Some(w)) if w >= self.config.workers => {
-                refuse(waiting.responder, &format!("this job has no worker {w}"));
-            }
-            (_, Some(w)) => self.exchange(w, waiting),
+        let waiting = Waiting { kind, id, payload, responder };
+        if kind == Kind::Control {
+            return self.control(waiting);
+        }
+        let peer = waiting.responder.peer();
+        if peer.identity.role != Role::Worker {
+            return match (kind, waiting.pull()) {
+                (Kind::Pull, Ok(pull)) if pull.test => self.answer(waiting),
+                _ => refuse(waiting.responder, "only workers may do that"),
+            };
+        }
+        match self.standing(peer) {
+            Ok(worker) => self.exchange(worker, waiting),
+            Err(reason) => refuse(waiting.responder, &reason),
         }
     }
 
-    fn exchange(&self, worker: usize, waiting: Waiting) {
-        if let Some(reason) = self.lock().failed.clone() {
-            return refuse(waiting.responder, &reason);
+    /// The number of the worker that asks, if it is one that takes part.
+    pub(super) fn standing(&self, peer: &Peer) -> Result<usize, String> {
+        let worker = peer.identity.index as usize;
+        let mut state = self.lock();
+        let State { workers, failed, .. } = &mut *state;
+        let Some(known) = workers.get_mut(worker) else { return Err(self.no_such(worker)) };
+        match known.session {
+            None => return Err(format!("worker {worker} has not said what job it belongs to")),
+            Some(session) if session != peer.session => {
+                return Err(format!("another process is worker {worker} of this job"));
+            }
+            Some(_) => {}
         }
+        if let Some(reason) = failed {
+            known.told = true;
+            self.changed.notify_all();
+            return Err(reason.clone());
+        }
+        known.gone.clone().map_or(Ok(worker), Err)
+    }
+
+    pub(super) fn no_such(&self, worker: usize) -> String {
+        format!("there is no worker {worker}, this job has {}", self.config.workers)
+    }
+
+    fn exchange(&self, worker: usize, waiting: Waiting) {
         match waiting.kind {
             Kind::Pull => self.pull_in_turn(waiting),
             Kind::Push | Kind::PushPull => self.push(worker, waiting),
             Kind::Geo => self.geo(worker, waiting),
             Kind::SetDense => self.set_dense(waiting),
-            Kind::Control => unreachable!("handled before"),
+            Kind::Control => self.control(waiting),
         }
     }
 
@@ -170,40 +229,32 @@ impl Core {
     }
 
     fn push(&self, worker: usize, waiting: Waiting) {
-        let (sequence, step) = match waiting.push() {
+        let (sequence, step) = match self.checked_push(&waiting) {
             Ok(push) => (push.sequence, push.step),
             Err(e) => return refuse(waiting.responder, &e.to_string()),
         };
         let mut state = self.lock();
-        if sequence <= state.sequences[worker] {
-            // It came again because its answer was lost.
-            state.repeated += 1;
-            drop(state);
-            return self.pull_in_turn(waiting);
+        match state.arrived(worker, sequence) {
+            Arrived::New => {}
+            Arrived::Again => {
+                drop(state);
+                return self.pull_in_turn(waiting);
+            }
+            Arrived::TooEarly(reason) => {
+                drop(state);
+                return refuse(waiting.responder, &reason);
+            }
         }
         if self.config.mode.is_sync() {
-            let State { sync, training, .. } = &mut *state;
-            match sync.offer(worker, step + 1, waiting, training) {
-                Offer::Waiting => {}
-                Offer::Complete(parts) => self.finish_round(state, parts),
-                Offer::Past(w) | Offer::Ahead(w) => {
-                    let reason = format!(
-                        "worker {worker} is at step {step}, but the job is at step {}",
-                        sync.round() - 1
-                    );
-                    drop(state);
-                    refuse(w.responder, &reason);
-                }
-            }
-            return;
+            return self.push_in_round(state, worker, step, waiting);
         }
         drop(state);
         let outcome = waiting.push().and_then(|push| self.apply(&[(1.0, push)]));
         if let Err(e) = outcome {
-            return refuse(waiting.responder, &e.to_string());
+            return self.break_down(waiting.responder, &e);
         }
         let mut state = self.lock();
-        state.sequences[worker] = sequence;
+        state.applied(worker, sequence);
         state.clocks.tick(worker, step);
         let released = self.release(&mut state);
         drop(state);
@@ -211,33 +262,68 @@ impl Core {
         self.pull_in_turn(waiting);
     }
 
+    fn push_in_round(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        worker: usize,
+        step: u64,
+        waiting: Waiting,
+    ) {
+        let State { sync, training, .. } = &mut *state;
+        match sync.offer(worker, step.saturating_add(1), waiting, training) {
+            Offer::Waiting => {}
+            Offer::Complete(parts) => self.finish_round(state, parts),
+            Offer::Past(w) | Offer::Ahead(w) => {
+                let reason = format!(
+                    "worker {worker} is at step {step}, but the job is at step {}",
+                    sync.round() - 1
+                );
+                drop(state);
+                refuse(w.responder, &reason);
+            }
+        }
+    }
+
     /// Applies a synchronous step: the gradients of all workers, weighted by their examples, in the
     /// order of the workers.
-    pub(super) fn finish_round(&self, mut state: MutexGuard<'_, State>, parts: Vec<(usize, Waiting)>) {
+    pub(super) fn finish_round(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        parts: Vec<(usize, Waiting)>,
+    ) {
         let pushes: Result<Vec<Push<'_>>, Error> = parts.iter().map(|(_, w)| w.push()).collect();
         let outcome = pushes.and_then(|pushes| {
-            let total: u64 = pushes.iter().map(|p| p.examples).sum();
+            let total: f64 = pushes.iter().map(|p| p.examples as f64).sum();
             let weight = |p: &Push<'_>| match total {
-                0 => 1.0 / pushes.len() as f32,
-                _ => (p.examples as f64 / total as f64) as f32,
+                0.0 => 1.0 / pushes.len() as f32,
+                _ => (p.examples as f64 / total) as f32,
             };
             let sequences: Vec<u64> = pushes.iter().map(|p| p.sequence).collect();
             let weighted: Vec<_> = pushes.iter().map(|p| (weight(p), p.clone())).collect();
             self.apply(&weighted)?;
             Ok(sequences)
         });
-        if let Ok(sequences) = &outcome {
-            for ((worker, _), sequence) in parts.iter().zip(sequences) {
-                state.sequences[*worker] = *sequence;
+        match outcome {
+            Ok(sequences) => {
+                for ((worker, _), sequence) in parts.iter().zip(sequences) {
+                    state.applied(*worker, sequence);
+                }
+                drop(state);
+                parts.into_iter().for_each(|(_, waiting)| self.answer(waiting));
+            }
+            Err(e) => {
+                drop(state);
+                parts.into_iter().for_each(|(_, w)| self.break_down(w.responder, &e));
             }
         }
-        drop(state);
-        for (_, waiting) in parts {
-            match &outcome {
-                Ok(_) => self.answer(waiting),
-                Err(e) => refuse(waiting.responder, &e.to_string()),
-            }
-        }
+    }
+
+    /// Something failed half done, so that what this server holds is not to be trusted: nobody gets
+    /// anything more.
+    pub(super) fn break_down(&self, responder: Responder, e: &Error) {
+        let reason = format!("server {} failed: {e}", self.config.index);
+        self.fail(self.lock(), &reason);
+        refuse(responder, &reason);
     }
 
     /// Pulls that need not wait any more.
@@ -256,214 +342,130 @@ impl Core {
         if waiting.kind == Kind::Push {
             return reply(waiting.responder, &[]);
         }
-        let outcome = waiting.pull().and_then(|pull| self.gather(&pull, &waiting.responder));
+        let outcome = waiting.pull().and_then(|pull| self.gather(&pull, &waiting));
         match outcome {
             Ok(buf) => reply(waiting.responder, &buf),
             Err(e) => refuse(waiting.responder, &e.to_string()),
         }
     }
 
-    fn control(&self, worker: Option<usize>, waiting: Waiting) {
-        let outcome = Control::decode(&waiting.payload).and_then(|request| match request {
-            Control::Reduce { round, what, op, values } => {
-                let worker = worker.filter(|w| *w < self.config.workers);
-                let Some(worker) = worker else {
-                    return Err(Error::Job("only workers may reduce".into()));
-                };
-                Ok(Err((worker, round, what, op, values)))
-            }
-            other => self.control_now(worker, other).map(Ok),
-        });
-        match outcome {
-            Ok(Ok(answer)) => reply(waiting.responder, &answer.encode()),
-            Ok(Err((worker, round, what, op, values))) => {
-                let part = Reduction { what, op, values, responder: waiting.responder };
-                self.reduce(worker, round, part);
-            }
-            Err(e) => refuse(waiting.responder, &e.to_string()),
-        }
-    }
-
-    fn control_now(&self, worker: Option<usize>, request: Control) -> Result<ControlReply, Error> {
-        match request {
-            Control::Hello(hello) => self.hello(&hello).map(|()| ControlReply::Done),
-            Control::Leave => {
-                let worker = worker.ok_or_else(|| Error::Job("only workers can leave".into()))?;
-                self.leave(worker);
-                Ok(ControlReply::Done)
-            }
-            Control::Rest => {
-                let worker = worker.ok_or_else(|| Error::Job("only workers can rest".into()))?;
-                self.rest(worker);
-                Ok(ControlReply::Done)
-            }
-            Control::Resume { step } => {
-                let worker = worker.ok_or_else(|| Error::Job("only workers can resume".into()))?;
-                let mut state = self.lock();
-                if worker < self.config.workers && state.members.contains(worker) {
-                    state.training.join(worker);
-                    state.clocks.set(worker, step);
-                    state.sync.set_round(step + 1);
-                }
-                Ok(ControlReply::Done)
-            }
-            Control::Stats => Ok(ControlReply::Stats(self.stats())),
-            Control::Shrink { max_unseen_days } => self.shrink(max_unseen_days),
-            Control::Inspect { table, id } => self.inspect(&table, id),
-            Control::Save { dir } => self.save(&dir).map(|()| ControlReply::Done),
-            Control::Load { dir, names } => self.load(&dir, &names).map(|()| ControlReply::Done),
-            Control::Reduce { .. } => unreachable!("handled before"),
-        }
-    }
-
-    fn hello(&self, hello: &Hello) -> Result<(), Error> {
-        let c = &self.config;
-        if hello.job != c.job {
-            return Err(Error::Job(format!(
-                "this server serves another model or configuration (server: {}, worker: {})",
-                c.job, hello.job
-            )));
-        }
-        if (hello.workers, hello.servers) != (c.workers, c.servers) {
-            return Err(Error::Job(format!(
-                "the worker counts {} workers and {} servers, this server {} and {}",
-                hello.workers, hello.servers, c.workers, c.servers
-            )));
-        }
-        Ok(())
-    }
-
-    fn reduce(&self, worker: usize, round: u64, part: Reduction) {
-        let mut state = self.lock();
-        if let Some(reason) = state.failed.clone() {
-            return refuse(part.responder, &reason);
-        }
-        let State { reduce, members, last_reduction, .. } = &mut *state;
-        let (last_round, current) = (last_reduction.0, reduce.round());
-        match reduce.offer(worker, round, part, members) {
-            Offer::Waiting => {}
-            Offer::Complete(parts) => self.finish_reduction(state, parts),
-            Offer::Past(part) if round == last_round => {
-                let values = state.last_reduction.1.clone();
-                drop(state);
-                reply(part.responder, &ControlReply::Values(values).encode());
-            }
-            Offer::Past(part) | Offer::Ahead(part) => {
-                let reason = format!(
-                    "worker {worker} is at reduction {round} ('{}'), the job at {}",
-                    part.what, current
-                );
-                refuse(part.responder, &reason);
-            }
-        }
-    }
-
-    pub(super) fn finish_reduction(
-        &self,
-        mut state: MutexGuard<'_, State>,
-        parts: Vec<(usize, Reduction)>,
-    ) {
-        let outcome = combine(&parts);
-        if let Ok(values) = &outcome {
-            state.last_reduction = (state.reduce.round() - 1, values.clone());
-        }
-        drop(state);
-        for (_, part) in parts {
-            match &outcome {
-                Ok(values) => {
-                    reply(part.responder, &ControlReply::Values(values.clone()).encode());
-                }
-                Err(reason) => refuse(part.responder, reason),
-            }
-        }
-    }
-
     pub(super) fn stats(&self) -> ServerStats {
-        let state = self.lock();
         let tables = self.tables.iter().map(|t| {
             let s = t.rows.stats().unwrap_or_default();
             let stats =
                 TableStats { rows: s.rows, bytes: s.bytes, pulled: s.pulls, pushed: s.updated };
             (t.setup.name.clone(), stats)
         });
+        let tables = tables.collect();
+        let state = self.lock();
         ServerStats {
             server: self.config.index,
             steps: self.steps.load(Ordering::Relaxed),
             repeated: state.repeated,
             largest_staleness: state.clocks.largest(),
-            tables: tables.collect(),
+            lost: state.lost.clone(),
+            tables,
             peak_rss_bytes: peak_rss_bytes(),
             busy_seconds: self.busy_nanos.load(Ordering::Relaxed) as f64 / 1e9,
         }
     }
+}
 
-    /// Remembers a push or exchange that was applied; true if it was applied before.
-    pub(super) fn is_repeated(&self, worker: usize, sequence: u64) -> bool {
-        let mut state = self.lock();
-        let repeated = sequence <= state.sequences[worker];
-        if repeated {
-            state.repeated += 1;
+/// What a push or exchange is, by its number.
+pub(super) enum Arrived {
+    /// The next one.
+    New,
+    /// It was applied; its answer was lost on the way.
+    Again,
+    /// One before it is missing.
+    TooEarly(String),
+}
+
+impl State {
+    pub(super) fn arrived(&mut self, worker: usize, sequence: u64) -> Arrived {
+        let last = self.workers[worker].sequence;
+        if sequence <= last {
+            self.repeated += 1;
+            return Arrived::Again;
         }
-        repeated
+        if sequence > last + 1 {
+            return Arrived::TooEarly(format!(
+                "push {sequence} of worker {worker} came after push {last}: one between is lost"
+            ));
+        }
+        Arrived::New
     }
 
-    pub(super) fn applied(&self, worker: usize, sequence: u64) {
-        self.lock().sequences[worker] = sequence;
+    pub(super) fn applied(&mut self, worker: usize, sequence: u64) {
+        self.workers[worker].sequence = sequence;
+    }
+
+    /// Whether this is the first time that a pull is counted.
+    pub(super) fn count_once(&mut self, peer: &Peer, id: u64) -> bool {
+        let worker = peer.identity.index as usize;
+        let Some(known) = self.workers.get_mut(worker) else { return false };
+        if known.counted.contains(&id) {
+            return false;
+        }
+        known.counted.push_back(id);
+        if known.counted.len() > MAX_COUNTED {
+            known.counted.pop_front();
+        }
+        true
     }
 }
 
+/// Servers of geo mode add differences to plain rows; anything else would make the copies of the
+/// workers drift apart.
+fn check_geo(tables: &[Table], dense: &Dense) -> Result<(), Error> {
+    let sum = |rule: &Rule| matches!(rule, Rule::Sum(_));
+    for table in tables {
+        let rule = match &table.setup.config.accessor {
+            Accessor::Plain(plain) => plain.rule,
+            _ => return Err(not_geo(&table.setup.name, "rows are not plain")),
+        };
+        if !matches!(&rule, AnyRule::Optimizer(rule) if sum(rule)) {
+            return Err(not_geo(
+                &table.setup.name,
+                "differences are added, but the rule is another",
+            ));
+        }
+        if table.setup.config.admission != Admission::None {
+            return Err(not_geo(
+                &table.setup.name,
+                "workers train all rows of their own copies, so ids cannot be admitted one by one",
+            ));
+        }
+    }
+    match dense.params().find(|(_, rule)| !sum(rule)) {
+        Some((param, _)) => Err(not_geo(param, "differences are added, but the rule is another")),
+        None => Ok(()),
+    }
+}
+
+fn not_geo(name: &str, why: &str) -> Error {
+    Error::Job(format!("'{name}' cannot be trained in geo mode: {why}"))
+}
+
 impl Waiting {
-    fn push(&self) -> Result<Push<'_>, Error> {
+    pub(super) fn push(&self) -> Result<Push<'_>, Error> {
         match self.kind {
             Kind::PushPull => Push::decode_with_pull(&self.payload).map(|(push, _)| push),
             _ => Push::decode(&self.payload),
         }
     }
 
-    fn pull(&self) -> Result<crate::message::Pull<'_>, Error> {
+    pub(super) fn pull(&self) -> Result<Pull<'_>, Error> {
         match self.kind {
             Kind::PushPull => Push::decode_with_pull(&self.payload).map(|(_, pull)| pull),
-            _ => crate::message::Pull::decode(&self.payload),
+            _ => Pull::decode(&self.payload),
         }
     }
-}
-
-/// Sum, largest, smallest or all values, worker by worker.
-fn combine(parts: &[(usize, Reduction)]) -> Result<Vec<f64>, String> {
-    let (first_worker, first) = &parts[0];
-    if let Some((worker, other)) = parts.iter().find(|(_, p)| p.what != first.what) {
-        return Err(format!(
-            "worker {first_worker} reduces '{}' while worker {worker} reduces '{}'",
-            first.what, other.what
-        ));
-    }
-    if first.op == ReduceOp::Gather {
-        return Ok(parts.iter().flat_map(|(_, p)| p.values.clone()).collect());
-    }
-    let mut all = first.values.clone();
-    for (worker, part) in &parts[1..] {
-        if part.values.len() != all.len() {
-            return Err(format!(
-                "'{}': worker {first_worker} has {} values, worker {worker} {}",
-                first.what,
-                all.len(),
-                part.values.len()
-            ));
-        }
-        for (a, b) in all.iter_mut().zip(&part.values) {
-            *a = match first.op {
-                ReduceOp::Max => a.max(*b),
-                ReduceOp::Min => a.min(*b),
-                ReduceOp::Sum | ReduceOp::Gather => *a + b,
-            };
-        }
-    }
-    Ok(all)
 }
 
 /// Answers; a worker that is gone will ask again or be missed, so a failure to send is not an error
 /// here.
-fn reply(responder: Responder, payload: &[u8]) {
+pub(super) fn reply(responder: Responder, payload: &[u8]) {
     let _ = responder.reply(STATUS_OK, &[payload]);
 }
 

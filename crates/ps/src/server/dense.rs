@@ -1,48 +1,59 @@
-//! A server's pieces of the dense parameters, with their optimizer state.
+//! A server's pieces of the dense parameters, end to end.
 
-use regatta_optim::{RowRule, Rule, StateMut};
+use std::ops::Range;
+use std::sync::Mutex;
+
+use regatta_optim::{RowRule, Rule};
+use regatta_table::{DenseConfig, DenseParam, DensePiece, DenseTable, TableId};
 
 use super::DenseSetup;
 use crate::Error;
 
-/// One piece.
-pub(super) struct DensePiece {
-    pub(super) param: String,
-    pub(super) start: usize,
-    pub(super) weights: Vec<f32>,
-    /// State name and values.
-    pub(super) states: Vec<(&'static str, Vec<f32>)>,
-    rule: Rule,
-    lr_scale: f32,
+/// All pieces of a server. Each is a table of its own, because parameters may have different rules.
+pub(super) struct Dense {
+    pieces: Vec<Piece>,
+    len: usize,
+    /// For sums of several workers' gradients; whoever needs one takes it.
+    sum: Mutex<Vec<f32>>,
 }
 
-/// All pieces of a server, end to end.
-pub(super) struct Dense {
-    pub(super) pieces: Vec<DensePiece>,
-    len: usize,
-    /// Whether somebody has given the weights their first values.
-    pub(super) is_set: bool,
-    /// For sums of several workers' gradients.
-    sum: Vec<f32>,
+struct Piece {
+    param: String,
+    rule: Rule,
+    table: DenseTable,
+    /// Where it is in the floats of this server.
+    at: Range<usize>,
+}
+
+impl Piece {
+    fn new(number: usize, at: usize, setup: &DenseSetup) -> Result<Piece, Error> {
+        let end = setup.start + setup.len;
+        // How the parameter goes on after this piece does not matter here.
+        let param = DenseParam { name: setup.param.clone(), len: end, lr_scale: setup.lr_scale };
+        let config = DenseConfig {
+            table: TableId(number as u32),
+            rule: setup.rule,
+            params: vec![param],
+            range: setup.start..end,
+        };
+        let table = DenseTable::new(config).map_err(|e| named(&setup.param, &e))?;
+        Ok(Piece { param: setup.param.clone(), rule: setup.rule, table, at: at..at + setup.len })
+    }
+}
+
+fn named(param: &str, e: &regatta_table::Error) -> Error {
+    Error::Job(format!("parameter '{param}': {e}"))
 }
 
 impl Dense {
     pub(super) fn new(setups: &[DenseSetup]) -> Result<Dense, Error> {
-        let piece = |setup: &DenseSetup| {
-            setup.rule.validate().map_err(|e| Error::Job(format!("'{}': {e}", setup.param)))?;
-            let state = |s: &regatta_optim::StateDesc| (s.name, vec![s.initial; s.len_for(setup.len)]);
-            Ok(DensePiece {
-                param: setup.param.clone(),
-                start: setup.start,
-                weights: vec![0.0; setup.len],
-                states: setup.rule.states().iter().map(state).collect(),
-                rule: setup.rule,
-                lr_scale: setup.lr_scale,
-            })
-        };
-        let pieces = setups.iter().map(piece).collect::<Result<Vec<_>, Error>>()?;
-        let len = setups.iter().map(|s| s.len).sum();
-        Ok(Dense { pieces, len, is_set: false, sum: Vec::new() })
+        let mut pieces = Vec::with_capacity(setups.len());
+        let mut len = 0;
+        for (number, setup) in setups.iter().enumerate() {
+            pieces.push(Piece::new(number, len, setup)?);
+            len += setup.len;
+        }
+        Ok(Dense { pieces, len, sum: Mutex::default() })
     }
 
     /// Floats of all pieces.
@@ -50,76 +61,105 @@ impl Dense {
         self.len
     }
 
-    fn check(&self, len: usize) -> Result<(), Error> {
+    /// The parameters of which there are pieces here, with their rules.
+    pub(super) fn params(&self) -> impl Iterator<Item = (&str, &Rule)> {
+        self.pieces.iter().map(|p| (p.param.as_str(), &p.rule))
+    }
+
+    /// Checks that there are as many floats as here.
+    pub(super) fn check(&self, len: usize) -> Result<(), Error> {
         if len == self.len {
             return Ok(());
         }
         Err(Error::malformed(format!("{len} dense floats, but this server holds {}", self.len)))
     }
 
+    fn each(
+        &self,
+        mut work: impl FnMut(&Piece) -> Result<(), regatta_table::Error>,
+    ) -> Result<(), Error> {
+        self.pieces.iter().try_for_each(|p| work(p).map_err(|e| named(&p.param, &e)))
+    }
+
     /// Replaces all weights.
-    pub(super) fn set(&mut self, values: &[f32]) -> Result<(), Error> {
+    pub(super) fn set(&self, values: &[f32]) -> Result<(), Error> {
         self.check(values.len())?;
-        let mut rest = values;
-        for piece in &mut self.pieces {
-            let (now, later) = rest.split_at(piece.weights.len());
-            piece.weights.copy_from_slice(now);
-            rest = later;
-        }
-        self.is_set = true;
-        Ok(())
+        self.each(|p| p.table.set(&values[p.at.clone()]))
     }
 
     /// Copies all weights.
-    pub(super) fn pull(&self, out: &mut [f32]) {
-        let mut rest = out;
-        for piece in &self.pieces {
-            let (now, later) = rest.split_at_mut(piece.weights.len());
-            now.copy_from_slice(&piece.weights);
-            rest = later;
-        }
+    pub(super) fn pull(&self, out: &mut [f32]) -> Result<(), Error> {
+        self.check(out.len())?;
+        self.each(|p| p.table.pull(0..p.at.len(), &mut out[p.at.clone()]))
     }
 
     /// One step with the weighted sum of gradients.
-    pub(super) fn push(&mut self, parts: &[(f32, &[f32])], lr: f32) -> Result<(), Error> {
-        for (_, gradient) in parts {
-            self.check(gradient.len())?;
-        }
+    pub(super) fn push(&self, parts: &[(f32, &[f32])], lr: f32) -> Result<(), Error> {
+        parts.iter().try_for_each(|(_, gradient)| self.check(gradient.len()))?;
         match parts {
             [] => Ok(()),
-            [(1.0, gradient)] => {
-                self.step(gradient, lr);
-                Ok(())
-            }
-            _ => {
-                let mut sum = std::mem::take(&mut self.sum);
-                sum.clear();
-                sum.resize(self.len, 0.0);
-                for (weight, gradient) in parts {
-                    sum.iter_mut().zip(*gradient).for_each(|(s, g)| *s += weight * g);
+            [(1.0, gradient)] => self.step(gradient, lr),
+            [(first, gradient), others @ ..] => {
+                let sum = || self.sum.lock().unwrap_or_else(|e| e.into_inner());
+                let mut total = std::mem::take(&mut *sum());
+                total.clear();
+                total.extend(gradient.iter().map(|g| first * g));
+                for (weight, gradient) in others {
+                    total.iter_mut().zip(*gradient).for_each(|(s, g)| *s += weight * g);
                 }
-                self.step(&sum, lr);
-                self.sum = sum;
-                Ok(())
+                let outcome = self.step(&total, lr);
+                *sum() = total;
+                outcome
             }
         }
     }
 
-    fn step(&mut self, gradient: &[f32], lr: f32) {
-        let mut rest = gradient;
-        for piece in &mut self.pieces {
-            let (now, later) = rest.split_at(piece.weights.len());
-            let states: StateMut<'_> = piece.states.iter_mut().map(|(_, s)| s).collect();
-            piece.rule.update(lr * piece.lr_scale, &mut piece.weights, now, states);
-            rest = later;
-        }
+    fn step(&self, gradient: &[f32], lr: f32) -> Result<(), Error> {
+        self.each(|p| p.table.push(&gradient[p.at.clone()], lr))
     }
 
-    /// Adds differences.
-    pub(super) fn add(&mut self, values: &[f32]) -> Result<(), Error> {
-        self.check(values.len())?;
-        let weights = self.pieces.iter_mut().flat_map(|p| &mut p.weights);
-        weights.zip(values).for_each(|(w, d)| *w += d);
+    /// All pieces with their optimizer state.
+    pub(super) fn export(&self) -> Result<Vec<DensePiece>, Error> {
+        let mut all = Vec::new();
+        self.each(|p| {
+            all.extend(p.table.export()?);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Takes what belongs here of the pieces of any number of servers; `wanted` chooses parameters.
+    pub(super) fn import(
+        &self,
+        saved: &[DensePiece],
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<(), Error> {
+        for piece in self.pieces.iter().filter(|p| wanted(&p.param)) {
+            let names: Vec<&str> = piece.rule.states().iter().map(|s| s.name).collect();
+            let same = saved.iter().filter(|s| s.name == piece.param);
+            let ordered = same.map(|s| in_order(s, &names)).collect::<Result<Vec<_>, _>>()?;
+            let n = piece.table.import(&ordered).map_err(|e| named(&piece.param, &e))?;
+            if n != piece.at.len() {
+                let (len, param) = (piece.at.len(), &piece.param);
+                return Err(Error::Job(format!("{n} of {len} floats of '{param}' were saved")));
+            }
+        }
         Ok(())
     }
+}
+
+/// The piece with its states in the order of the rule, which files do not keep.
+fn in_order(piece: &DensePiece, names: &[&str]) -> Result<DensePiece, Error> {
+    let found = |name: &&str| piece.states.iter().find(|(n, _)| n == name).cloned();
+    let states: Vec<_> = names.iter().filter_map(found).collect();
+    if states.len() != names.len() || states.len() != piece.states.len() {
+        let saved: Vec<_> = piece.states.iter().map(|(n, _)| n.as_str()).collect();
+        return Err(Error::Job(format!(
+            "parameter '{}' was saved with the states [{}] of another optimizer, this one has [{}]",
+            piece.name,
+            saved.join(", "),
+            names.join(", ")
+        )));
+    }
+    Ok(DensePiece { states, ..piece.clone() })
 }

@@ -1,104 +1,122 @@
 //! Exchanges of workers that train their own copies: differences are added, changed rows go back.
 
 use std::collections::HashSet;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
 
 use regatta_table::PullMode;
 
-use super::core::{Core, Waiting, refuse};
+use super::core::{Arrived, Core, Table, Waiting, refuse, reply};
+use crate::Error;
 use crate::message::{Geo, GeoReply};
-use crate::{Error, STATUS_OK};
 
 /// For every worker and table, the ids that have changed since the worker's last exchange.
 pub(super) struct Changed {
     by_worker: Vec<Vec<HashSet<u64>>>,
     /// The answer to each worker's last exchange, in case it is lost on the way.
-    last: Vec<Option<Vec<u8>>>,
+    last: Vec<Option<Last>>,
+}
+
+struct Last {
+    sequence: u64,
+    answer: Vec<u8>,
 }
 
 impl Changed {
     pub(super) fn new(workers: usize, tables: usize) -> Changed {
         Changed {
             by_worker: vec![vec![HashSet::new(); tables]; workers],
-            last: vec![None; workers],
+            last: (0..workers).map(|_| None).collect(),
         }
     }
 }
 
 impl Core {
+    fn changed_rows(&self) -> MutexGuard<'_, Changed> {
+        self.changed_rows.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     pub(super) fn geo(&self, worker: usize, waiting: Waiting) {
-        let outcome = Geo::decode(&waiting.payload).and_then(|geo| {
-            if self.is_repeated(worker, geo.sequence) {
-                let changed = self.changed_rows.lock().unwrap_or_else(|e| e.into_inner());
-                return changed.last[worker]
-                    .clone()
-                    .ok_or_else(|| Error::malformed("an exchange came again out of order"));
-            }
-            let answer = self.exchange_differences(worker, &geo)?;
-            self.applied(worker, geo.sequence);
-            Ok(answer)
-        });
+        let geo = match Geo::decode(&waiting.payload).and_then(|geo| {
+            self.check_gradients(geo.dense, &geo.tables)?;
+            Ok(geo)
+        }) {
+            Ok(geo) => geo,
+            Err(e) => return refuse(waiting.responder, &e.to_string()),
+        };
+        let sequence = geo.sequence;
+        let arrived = self.lock().arrived(worker, sequence);
+        let outcome = match arrived {
+            Arrived::New => self.exchange_differences(worker, &geo),
+            Arrived::Again => self.last_answer(worker, sequence),
+            Arrived::TooEarly(reason) => return refuse(waiting.responder, &reason),
+        };
         match outcome {
-            Ok(answer) => {
-                let _ = waiting.responder.reply(STATUS_OK, &[&answer]);
-            }
-            Err(e) => refuse(waiting.responder, &e.to_string()),
+            Ok(answer) => reply(waiting.responder, &answer),
+            Err(e) => self.break_down(waiting.responder, &e),
         }
     }
 
+    fn last_answer(&self, worker: usize, sequence: u64) -> Result<Vec<u8>, Error> {
+        let changed = self.changed_rows();
+        let last = changed.last[worker].as_ref().filter(|last| last.sequence == sequence);
+        last.map(|last| last.answer.clone())
+            .ok_or_else(|| Error::malformed("an exchange came again out of order"))
+    }
+
     fn exchange_differences(&self, worker: usize, geo: &Geo<'_>) -> Result<Vec<u8>, Error> {
+        let members: Vec<usize> = self.lock().members.iter().collect();
         // One exchange at a time: what a worker is told and what it is later told has changed fit
         // together.
-        let mut changed = self.changed_rows.lock().unwrap_or_else(|e| e.into_inner());
-        let mut dense = self.dense();
+        let mut changed = self.changed_rows();
         if !geo.dense.is_empty() {
-            dense.add(geo.dense)?;
+            self.dense.push(&[(1.0, geo.dense)], 1.0)?;
         }
         for t in &geo.tables {
             let number = t.table as usize;
-            if number >= self.tables.len() {
-                return Err(Error::malformed(format!("there is no table {}", t.table)));
-            }
-            self.add_rows(number, t.keys, t.grads)?;
-            for sets in &mut changed.by_worker {
-                sets[number].extend(t.keys);
+            self.add_rows(&self.tables[number], t.keys, t.grads)?;
+            for &member in &members {
+                changed.by_worker[member][number].extend(t.keys);
             }
         }
-        let mut weights = vec![0.0; dense.len()];
-        dense.pull(&mut weights);
-        drop(dense);
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        let mut weights = vec![0.0; self.dense.len()];
+        self.dense.pull(&mut weights)?;
         let mut rows: Vec<(Vec<u64>, Vec<f32>)> = Vec::new();
-        for (number, set) in changed.by_worker[worker].iter_mut().enumerate() {
+        for (table, set) in self.tables.iter().zip(&mut changed.by_worker[worker]) {
             let mut keys: Vec<u64> = set.drain().collect();
             keys.sort_unstable();
-            let values = self.read_rows(number, &keys)?;
+            let values = self.read_rows(table, &keys)?;
             rows.push((keys, values));
         }
         let tables = rows.iter().map(|(k, v)| (k.as_slice(), v.as_slice())).collect();
         let answer = GeoReply { dense: &weights, tables }.encode();
-        changed.last[worker] = Some(answer.clone());
+        let sequence = geo.sequence;
+        changed.last[worker] = Some(Last { sequence, answer: answer.clone() });
+        drop(changed);
+        self.lock().applied(worker, sequence);
         Ok(answer)
     }
 
     /// Adds differences to rows, which begin with the values that every copy began with.
-    fn add_rows(&self, table: usize, keys: &[u64], deltas: &[f32]) -> Result<(), Error> {
-        let table = &self.tables[table];
-        let job = |e: regatta_table::Error| Error::Job(format!("table '{}': {e}", table.setup.name));
-        self.with_scratch(|scratch| {
-            let mut values = vec![0.0; deltas.len()];
-            table.rows.pull(keys, &mut values, PullMode::Train, scratch).map_err(job)?;
-            table.rows.push_unique(keys, deltas, 1.0, scratch).map_err(job)?;
-            Ok(())
-        })
+    fn add_rows(&self, table: &Table, keys: &[u64], deltas: &[f32]) -> Result<(), Error> {
+        self.read_rows(table, keys)?;
+        self.with_scratch(|scratch| table.rows.push_unique(keys, deltas, 1.0, scratch))
+            .map(|_| ())
+            .map_err(|e| table.error(&e))
     }
 
-    fn read_rows(&self, table: usize, keys: &[u64]) -> Result<Vec<f32>, Error> {
-        let table = &self.tables[table];
+    /// Values of rows. One that was dropped in the meantime begins anew, here as in every copy.
+    fn read_rows(&self, table: &Table, keys: &[u64]) -> Result<Vec<f32>, Error> {
         let mut values = vec![0.0; keys.len() * table.rows.pull_width()];
-        self.with_scratch(|scratch| {
-            table.rows.pull(keys, &mut values, PullMode::Test, scratch).map_err(|e| {
-                Error::Job(format!("table '{}': {e}", table.setup.name))
-            })
-        })?;
+        self.with_scratch(|scratch| table.rows.pull(keys, &mut values, PullMode::Train, scratch))
+            .map_err(|e| table.error(&e))?;
         Ok(values)
+    }
+
+    /// Every copy is to get these rows with its next exchange.
+    pub(super) fn note_changed(&self, table: usize, keys: &[u64]) {
+        let mut changed = self.changed_rows();
+        changed.by_worker.iter_mut().for_each(|sets| sets[table].extend(keys));
     }
 }

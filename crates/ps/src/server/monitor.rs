@@ -1,41 +1,102 @@
 //! Who is there, who is late, who is lost; and the end.
 
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
+
+use regatta_net::{Disconnect, Peer, Role};
 
 use super::core::{Core, State, refuse};
 use crate::{Error, Mode};
 
 /// How often absent workers are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long a server whose job has failed waits for workers to come by and hear why.
+const TELL_FOR: Duration = Duration::from_secs(10);
+/// How long a server that is done waits for workers to close their connections: one whose last
+/// answer was lost on the way comes again.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Core {
-    pub(super) fn connected(&self, worker: usize, session: u64) {
+    /// A process says that it is a worker of this job, and takes its place unless another has it.
+    pub(super) fn adopt(&self, peer: &Peer) -> Result<(), String> {
+        let worker = peer.identity.index as usize;
         let mut state = self.lock();
-        let Some(known) = state.sessions.get_mut(worker) else { return };
-        let restarted = known.is_some_and(|old| old != session);
-        *known = Some(session);
-        state.away[worker] = None;
-        if restarted && state.members.contains(worker) {
-            // A new process has taken the number of one that is gone, with none of its state.
-            let reason = format!("worker {worker} was restarted while the job was running");
-            self.lose(&mut state, worker, &reason);
+        if let Some(reason) = &state.failed {
+            return Err(reason.clone());
+        }
+        let Some(known) = state.workers.get_mut(worker) else { return Err(self.no_such(worker)) };
+        if let Some(reason) = &known.gone {
+            return Err(reason.clone());
+        }
+        match known.session {
+            Some(session) if session == peer.session => Ok(()),
+            None => {
+                known.session = Some(peer.session);
+                self.changed.notify_all();
+                Ok(())
+            }
+            Some(_) if known.away.is_none() => {
+                Err(format!("there is a worker {worker} already: two processes have its number"))
+            }
+            Some(_) => {
+                // A new process has taken the number of one that is gone, with none of its state.
+                let reason = format!("worker {worker} was restarted while the job was running");
+                self.lose(state, worker, &reason);
+                Err(reason)
+            }
+        }
+    }
+
+    pub(super) fn connected(&self, peer: &Peer) {
+        let mut state = self.lock();
+        if let Some(worker) = state.number_of(peer) {
+            state.workers[worker].away = None;
         }
         self.changed.notify_all();
     }
 
-    pub(super) fn disconnected(&self, worker: usize, how: String) {
+    pub(super) fn disconnected(&self, peer: &Peer, how: &Disconnect) {
         let mut state = self.lock();
-        if state.away.get(worker).is_some() {
-            state.away[worker] = Some((Instant::now(), how));
+        // What waited there cannot be answered; it comes again if somebody still wants it.
+        let gone = |p: &Peer| p.connection == peer.connection;
+        let (dead, alive) = std::mem::take(&mut state.early)
+            .into_iter()
+            .partition(|(_, w)| gone(w.responder.peer()));
+        state.early = alive;
+        let number = state.number_of(peer).filter(|_| *how != Disconnect::Replaced);
+        if let Some(worker) = number {
+            let reason = match how {
+                Disconnect::Lost(problem) => problem.clone(),
+                Disconnect::Goodbye => "it closed the connection".to_string(),
+                _ => "this server stops".to_string(),
+            };
+            state.workers[worker].away = Some((Instant::now(), reason));
+            if *how == Disconnect::Goodbye && state.members.contains(worker) {
+                let reason = format!("worker {worker} is lost: it ended without leaving the job");
+                self.lose(state, worker, &reason);
+            } else {
+                drop(state);
+            }
+        } else {
+            drop(state);
         }
+        drop::<Vec<_>>(dead);
         self.changed.notify_all();
+    }
+
+    /// Whether this process has left; it may say so again if it did not hear the answer.
+    pub(super) fn has_left(&self, peer: &Peer) -> bool {
+        let state = self.lock();
+        state.number_of(peer).is_some_and(|worker| state.workers[worker].has_left)
     }
 
     /// A worker is done: those that wait for it need not any more.
     pub(super) fn leave(&self, worker: usize) {
         let mut state = self.lock();
-        if worker < self.config.workers && state.members.leave(worker) {
+        if state.members.leave(worker) {
             state.training.leave(worker);
+            state.workers[worker].has_left = true;
+            state.workers[worker].gone = Some(format!("worker {worker} has left the job"));
             self.complete_without(state);
         }
         self.changed.notify_all();
@@ -44,7 +105,7 @@ impl Core {
     /// A worker has no more batches for now: steps need not wait for it.
     pub(super) fn rest(&self, worker: usize) {
         let mut state = self.lock();
-        if worker < self.config.workers && state.training.leave(worker) {
+        if state.training.leave(worker) {
             self.complete_without(state);
         }
     }
@@ -55,34 +116,44 @@ impl Core {
         let mut state = self.lock();
         loop {
             if let Some(reason) = state.failed.clone() {
-                // Give workers a moment to hear why.
-                let until = Instant::now() + Duration::from_secs(1);
-                while Instant::now() < until && state.away.iter().any(Option::is_none) {
-                    state = self.wait(state);
-                }
+                self.wait_until(state, TELL_FOR, |w| {
+                    w.told || w.away.is_some() || w.gone.is_some()
+                });
                 return Err(Error::Job(reason));
             }
             if state.members.is_empty() {
+                self.wait_until(state, FAREWELL, |w| w.away.is_some());
                 return Ok(());
             }
-            if let Some((worker, reason)) = self.missing(&state, started) {
-                self.lose(&mut state, worker, &reason);
-                if state.failed.is_none() {
-                    self.complete_without(state);
-                    state = self.lock();
+            state = match self.missing(&state, started) {
+                Some((worker, reason)) => {
+                    self.lose(state, worker, &reason);
+                    self.lock()
                 }
-                continue;
-            }
-            state = self.wait(state);
+                None => self.wait(state, LOOK_EVERY),
+            };
         }
     }
 
-    fn wait<'a>(
+    /// Waits until something is so of every worker that has come, but not for ever.
+    fn wait_until(
         &self,
-        state: std::sync::MutexGuard<'a, State>,
-    ) -> std::sync::MutexGuard<'a, State> {
-        let (state, _) =
-            self.changed.wait_timeout(state, LOOK_EVERY).unwrap_or_else(|e| e.into_inner());
+        mut state: MutexGuard<'_, State>,
+        limit: Duration,
+        is_so: impl Fn(&super::core::Worker) -> bool,
+    ) {
+        let until = Instant::now() + limit;
+        while state.workers.iter().any(|w| w.session.is_some() && !is_so(w)) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.wait(state, left.min(LOOK_EVERY));
+        }
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+        let (state, _) = self.changed.wait_timeout(state, limit).unwrap_or_else(|e| e.into_inner());
         state
     }
 
@@ -90,39 +161,57 @@ impl Core {
     fn missing(&self, state: &State, started: Instant) -> Option<(usize, String)> {
         let late = started.elapsed() > self.config.start_timeout;
         state.members.iter().find_map(|w| {
-            if state.sessions[w].is_none() {
-                let limit = self.config.start_timeout.as_secs();
+            if state.workers[w].session.is_none() {
+                let limit = self.config.start_timeout.as_secs_f32();
                 return late.then(|| (w, format!("worker {w} did not come within {limit} s")));
             }
-            let (since, how) = state.away[w].as_ref()?;
+            let (since, how) = state.workers[w].away.as_ref()?;
             let gone = since.elapsed() > self.config.worker_timeout;
-            gone.then(|| (w, format!("worker {w} is lost ({how})")))
+            gone.then(|| (w, format!("worker {w} is lost: {how}")))
         })
     }
 
-    /// A worker will not come back. Where others wait for it the job fails, unless it may go on
-    /// without lost workers.
-    fn lose(&self, state: &mut State, worker: usize, reason: &str) {
-        let waits = matches!(self.config.mode, Mode::Sync | Mode::Bounded { .. });
-        state.members.leave(worker);
-        state.training.leave(worker);
-        if !waits || self.config.allow_worker_loss {
+    /// A worker will not come back. Where others wait for it, or if it never came, the job fails,
+    /// unless it may go on without lost workers.
+    ///
+    /// A step that it has contributed to on some servers but not on others then counts its gradients
+    /// on those servers only.
+    fn lose(&self, mut state: MutexGuard<'_, State>, worker: usize, reason: &str) {
+        if !state.members.leave(worker) {
             return;
         }
-        state.failed = Some(reason.to_string());
-        for (_, waiting) in state.sync.abort() {
-            refuse(waiting.responder, reason);
+        state.training.leave(worker);
+        state.lost.push(reason.to_string());
+        let never_came = state.workers[worker].session.is_none();
+        state.workers[worker].gone = Some(reason.to_string());
+        let waits = matches!(self.config.mode, Mode::Sync | Mode::Bounded { .. });
+        if (waits || never_came) && !self.config.allow_worker_loss {
+            self.fail(state, reason);
+        } else {
+            self.complete_without(state);
         }
-        for (_, part) in state.reduce.abort() {
-            refuse(part.responder, reason);
+        self.changed.notify_all();
+    }
+
+    /// The job cannot go on: whoever waits hears why, and so does everybody who asks from now on.
+    pub(super) fn fail(&self, mut state: MutexGuard<'_, State>, reason: &str) {
+        state.failed.get_or_insert_with(|| reason.to_string());
+        let State { sync, reduce, early, .. } = &mut *state;
+        let mut waiting: Vec<_> = sync.abort().into_iter().map(|(_, w)| w.responder).collect();
+        waiting.extend(reduce.abort().into_iter().map(|(_, part)| part.responder));
+        waiting.extend(std::mem::take(early).into_iter().map(|(_, w)| w.responder));
+        for responder in &waiting {
+            if let Some(worker) = state.number_of(responder.peer()) {
+                state.workers[worker].told = true;
+            }
         }
-        for (_, waiting) in std::mem::take(&mut state.early) {
-            refuse(waiting.responder, reason);
-        }
+        drop(state);
+        waiting.into_iter().for_each(|responder| refuse(responder, reason));
+        self.changed.notify_all();
     }
 
     /// Finishes whatever waited for a worker that is no longer there.
-    fn complete_without<'a>(&'a self, mut state: std::sync::MutexGuard<'a, State>) {
+    fn complete_without<'a>(&'a self, mut state: MutexGuard<'a, State>) {
         let State { sync, training, .. } = &mut *state;
         if let Some(parts) = sync.complete(training) {
             self.finish_round(state, parts);
@@ -136,5 +225,14 @@ impl Core {
         let released = self.release(&mut state);
         drop(state);
         released.into_iter().for_each(|w| self.answer(w));
+    }
+}
+
+impl State {
+    /// The worker whose process this is.
+    fn number_of(&self, peer: &Peer) -> Option<usize> {
+        let worker = peer.identity.index as usize;
+        let known = self.workers.get(worker).filter(|_| peer.identity.role == Role::Worker)?;
+        (known.session == Some(peer.session)).then_some(worker)
     }
 }

@@ -398,6 +398,7 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
         min_send_grad_num_before_recv: r
             .int("runner.min_send_grad_num_before_recv")
             .unwrap_or(default.min_send_grad_num_before_recv),
+        ..default
     };
     Distributed {
         sync_mode,

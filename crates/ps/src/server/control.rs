@@ -1,0 +1,213 @@
+//! Rare requests: who takes part, waiting for each other, and errands to tables and files.
+
+use std::sync::MutexGuard;
+
+use regatta_net::{Peer, Role};
+
+use super::core::{Core, Reduction, State, Waiting, refuse, reply};
+use crate::Error;
+use crate::message::{Control, ControlReply, Hello, ReduceOp};
+use crate::rounds::Offer;
+
+/// Answers that are remembered in case their request comes again.
+const MAX_REMEMBERED: usize = 64;
+
+impl Core {
+    pub(super) fn control(&self, waiting: Waiting) {
+        let request = match Control::decode(&waiting.payload) {
+            Ok(request) => request,
+            Err(e) => return refuse(waiting.responder, &e.to_string()),
+        };
+        let peer = waiting.responder.peer();
+        if let Control::Reduce { round, what, op, values } = request {
+            return match self.worker(peer) {
+                Ok(worker) => {
+                    let part = Reduction { what, op, values, responder: waiting.responder };
+                    self.reduce(worker, round, part);
+                }
+                Err(e) => refuse(waiting.responder, &e.to_string()),
+            };
+        }
+        match self.control_now(peer, waiting.id, request) {
+            Ok(answer) => reply(waiting.responder, &answer.encode()),
+            Err(e) => refuse(waiting.responder, &e.to_string()),
+        }
+    }
+
+    /// The worker that asks; nobody else may.
+    fn worker(&self, peer: &Peer) -> Result<usize, Error> {
+        if peer.identity.role != Role::Worker {
+            return Err(Error::Job("only workers may do that".into()));
+        }
+        self.standing(peer).map_err(Error::Job)
+    }
+
+    /// Workers must take part; tools only need to know the secret of the job.
+    fn anyone(&self, peer: &Peer) -> Result<(), Error> {
+        match peer.identity.role {
+            Role::Worker => self.worker(peer).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
+    fn control_now(&self, peer: &Peer, id: u64, request: Control) -> Result<ControlReply, Error> {
+        match request {
+            Control::Hello(hello) => self.hello(peer, &hello)?,
+            Control::Leave if self.has_left(peer) => {}
+            Control::Leave => self.leave(self.worker(peer)?),
+            Control::Rest => self.rest(self.worker(peer)?),
+            Control::Resume { step } => self.resume(self.worker(peer)?, step),
+            Control::Load { dir, names } => {
+                self.worker(peer)?;
+                self.load(&dir, &names)?;
+            }
+            Control::Save { dir, id } => {
+                self.anyone(peer)?;
+                self.save(&dir, id)?;
+            }
+            Control::Stats => {
+                self.anyone(peer)?;
+                return Ok(ControlReply::Stats(self.stats()));
+            }
+            Control::Inspect { table, id } => {
+                self.anyone(peer)?;
+                return self.inspect(&table, id);
+            }
+            Control::Shrink { max_unseen_days } => {
+                self.anyone(peer)?;
+                return self.once(peer, id, || self.shrink(max_unseen_days));
+            }
+            Control::Reduce { .. } => return Err(Error::malformed("a reduction out of place")),
+        }
+        Ok(ControlReply::Done)
+    }
+
+    /// Does something that must not be done again when its answer was lost on the way. Requests of
+    /// one client come one at a time.
+    fn once(
+        &self,
+        peer: &Peer,
+        id: u64,
+        work: impl FnOnce() -> Result<ControlReply, Error>,
+    ) -> Result<ControlReply, Error> {
+        let known = |(session, request, _): &&(u64, u64, ControlReply)| {
+            (*session, *request) == (peer.session, id)
+        };
+        if let Some((_, _, answer)) = self.lock().done_once.iter().find(known) {
+            return Ok(answer.clone());
+        }
+        let answer = work()?;
+        let mut state = self.lock();
+        state.done_once.push_back((peer.session, id, answer.clone()));
+        if state.done_once.len() > MAX_REMEMBERED {
+            state.done_once.pop_front();
+        }
+        Ok(answer)
+    }
+
+    fn hello(&self, peer: &Peer, hello: &Hello) -> Result<(), Error> {
+        let c = &self.config;
+        if hello.job != c.job {
+            return Err(Error::Job(format!(
+                "this server serves another model or configuration (server: {}, worker: {})",
+                c.job, hello.job
+            )));
+        }
+        if (hello.workers, hello.servers) != (c.workers, c.servers) {
+            return Err(Error::Job(format!(
+                "the worker counts {} workers and {} servers, this server {} and {}",
+                hello.workers, hello.servers, c.workers, c.servers
+            )));
+        }
+        match peer.identity.role {
+            Role::Worker => self.adopt(peer).map_err(Error::Job),
+            _ => Ok(()),
+        }
+    }
+
+    /// A worker begins a pass at this step.
+    fn resume(&self, worker: usize, step: u64) {
+        let mut state = self.lock();
+        if state.members.contains(worker) {
+            state.training.join(worker);
+            state.clocks.set(worker, step);
+            state.sync.set_round(step.saturating_add(1));
+        }
+    }
+
+    fn reduce(&self, worker: usize, round: u64, part: Reduction) {
+        let mut state = self.lock();
+        let State { reduce, members, last_reduction, .. } = &mut *state;
+        let (last_round, current) = (last_reduction.0, reduce.round());
+        match reduce.offer(worker, round, part, members) {
+            Offer::Waiting => {}
+            Offer::Complete(parts) => self.finish_reduction(state, parts),
+            Offer::Past(part) if round == last_round => {
+                let values = state.last_reduction.1.clone();
+                drop(state);
+                reply(part.responder, &ControlReply::Values(values).encode());
+            }
+            Offer::Past(part) | Offer::Ahead(part) => {
+                let reason = format!(
+                    "worker {worker} is at reduction {round} ('{}'), the job at {current}",
+                    part.what
+                );
+                drop(state);
+                refuse(part.responder, &reason);
+            }
+        }
+    }
+
+    pub(super) fn finish_reduction(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        parts: Vec<(usize, Reduction)>,
+    ) {
+        let outcome = combine(&parts);
+        if let Ok(values) = &outcome {
+            state.last_reduction = (state.reduce.round() - 1, values.clone());
+        }
+        drop(state);
+        let answer = outcome.map(|values| ControlReply::Values(values).encode());
+        for (_, part) in parts {
+            match &answer {
+                Ok(answer) => reply(part.responder, answer),
+                Err(reason) => refuse(part.responder, reason),
+            }
+        }
+    }
+}
+
+/// Sum, largest, smallest or all values, worker by worker.
+fn combine(parts: &[(usize, Reduction)]) -> Result<Vec<f64>, String> {
+    let Some((first_worker, first)) = parts.first() else { return Ok(vec![]) };
+    let differs = |p: &Reduction| p.what != first.what || p.op != first.op;
+    if let Some((worker, other)) = parts.iter().find(|(_, p)| differs(p)) {
+        return Err(format!(
+            "worker {first_worker} reduces '{}' ({:?}) while worker {worker} reduces '{}' ({:?})",
+            first.what, first.op, other.what, other.op
+        ));
+    }
+    if first.op == ReduceOp::Gather {
+        return Ok(parts.iter().flat_map(|(_, p)| p.values.iter().copied()).collect());
+    }
+    let mut all = first.values.clone();
+    for (worker, part) in &parts[1..] {
+        if part.values.len() != all.len() {
+            return Err(format!(
+                "'{}': worker {first_worker} has {} values, worker {worker} {}",
+                first.what,
+                all.len(),
+                part.values.len()
+            ));
+        }
+        for (a, b) in all.iter_mut().zip(&part.values) {
+            *a = match first.op {
+                ReduceOp::Max => a.max(*b),
+                ReduceOp::Min => a.min(*b),
+                ReduceOp::Sum | ReduceOp::Gather => *a + b,
+            };
+        }
+    }
+    Ok(all)
+}
