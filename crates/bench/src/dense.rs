@@ -137,7 +137,7 @@ fn batches(features: usize, batch: usize) -> Vec<(Value, Value)> {
             for j in 0..features {
                 let k = draw.next();
                 x.push(k as f32 / (1 << 23) as f32);
-                sum += if j % 2 == 0 { i64::from(k) } else { -i64::from(k) };
+                sum += if j.is_multiple_of(2) { i64::from(k) } else { -i64::from(k) };
             }
             labels.push(i64::from(sum > 0));
         }

@@ -95,7 +95,7 @@ fn batches() -> Vec<(Value, Value)> {
             for _ in 0..16 {
                 let k: Vec<i32> = (0..32).map(|_| draw.next()).collect();
                 x.extend(k.iter().map(|&k| k as f32 / (1 << 23) as f32));
-                let sign = |j: usize| if j % 2 == 0 { 1 } else { -1 };
+                let sign = |j: usize| if j.is_multiple_of(2) { 1 } else { -1 };
                 let sum: i64 = k.iter().enumerate().map(|(j, &k)| sign(j) * i64::from(k)).sum();
                 labels.push(i64::from(sum > 0));
             }

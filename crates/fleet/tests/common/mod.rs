@@ -11,17 +11,17 @@ use regatta_passes::{Backward, Optimizer, Split, minimize, split_trainer};
 use regatta_ps::{Client, JobToken, Mode, Server};
 use regatta_tensor::{DType, Rng, Value};
 
-pub const DIM: i64 = 3;
-pub const ROWS: i64 = 40;
+pub(crate) const DIM: i64 = 3;
+pub(crate) const ROWS: i64 = 40;
 
-pub struct Model {
-    pub programs: Programs,
-    pub split: Split,
-    pub loss: String,
+pub(crate) struct Model {
+    pub(crate) programs: Programs,
+    pub(crate) split: Split,
+    pub(crate) loss: String,
 }
 
 /// Two slots over one table (one of them multi-valued, with padding), dense features, two layers.
-pub fn model(optimizer: &Optimizer) -> Model {
+pub(crate) fn model(optimizer: &Optimizer) -> Model {
     let mut b = regatta_ops::builder(11);
     let user = b.data("user", DType::U64, &[-1, 2]).unwrap();
     let tags = b.sparse_data("tags").unwrap();
@@ -42,7 +42,7 @@ pub fn model(optimizer: &Optimizer) -> Model {
     Model { programs, split, loss }
 }
 
-pub fn schema() -> Schema {
+pub(crate) fn schema() -> Schema {
     Schema::new(vec![
         Slot::label("label"),
         Slot::fixed_ids("user", 2),
@@ -53,7 +53,7 @@ pub fn schema() -> Schema {
 }
 
 /// Examples `first..first + n` of an endless sequence.
-pub fn batch(first: u64, n: u64) -> Batch {
+pub(crate) fn batch(first: u64, n: u64) -> Batch {
     let mut records = Records::new(&schema());
     for example in first..first + n {
         let rng = Rng::new(5, example);
@@ -69,7 +69,7 @@ pub fn batch(first: u64, n: u64) -> Batch {
 }
 
 /// Losses and final parameters of one process.
-pub fn train_locally(model: &Model, batches: &[Batch]) -> (Vec<f32>, Scope) {
+pub(crate) fn train_locally(model: &Model, batches: &[Batch]) -> (Vec<f32>, Scope) {
     let mut scope = Scope::new();
     run_startup(&model.programs.startup, &mut scope).unwrap();
     let mut executor = Executor::new(model.programs.main.clone(), Options::default()).unwrap();
@@ -84,20 +84,20 @@ pub fn train_locally(model: &Model, batches: &[Batch]) -> (Vec<f32>, Scope) {
 }
 
 /// What a job leaves behind: per worker its losses, and the final parameters.
-pub struct Outcome {
-    pub losses: Vec<Vec<f32>>,
-    pub dense: Vec<Vec<f32>>,
-    pub rows: Vec<Vec<f32>>,
-    pub stats: Vec<regatta_ps::message::ServerStats>,
+pub(crate) struct Outcome {
+    pub(crate) losses: Vec<Vec<f32>>,
+    pub(crate) dense: Vec<Vec<f32>>,
+    pub(crate) rows: Vec<Vec<f32>>,
+    pub(crate) stats: Vec<regatta_ps::message::ServerStats>,
 }
 
-pub fn job(servers: usize, workers: usize, mode: Mode) -> Job {
+pub(crate) fn job(servers: usize, workers: usize, mode: Mode) -> Job {
     let endpoints = vec!["127.0.0.1:0".to_string(); servers];
     Job::new(endpoints, workers, mode, JobToken::new("test"))
 }
 
 /// Runs servers and workers in threads; worker `w` trains on `batches[w]`.
-pub fn train_on_servers(model: &Model, mut job: Job, batches: &[Vec<Batch>]) -> Outcome {
+pub(crate) fn train_on_servers(model: &Model, mut job: Job, batches: &[Vec<Batch>]) -> Outcome {
     let servers: Vec<Server> = (0..job.endpoints.len())
         .map(|i| Server::start(server_config(&model.split, &job, i).unwrap()).unwrap())
         .collect();
@@ -153,7 +153,7 @@ fn worker(model: &Model, job: &Job, w: usize, batches: &[Batch]) -> Trained {
     result
 }
 
-pub fn assert_close(what: &str, a: &[f32], b: &[f32], tolerance: f32) {
+pub(crate) fn assert_close(what: &str, a: &[f32], b: &[f32], tolerance: f32) {
     assert_eq!(a.len(), b.len(), "{what}");
     for (i, (a, b)) in a.iter().zip(b).enumerate() {
         assert!((a - b).abs() <= tolerance, "{what}[{i}]: {a} and {b}");
