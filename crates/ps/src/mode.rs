@@ -64,7 +64,7 @@ impl Default for AsyncConfig {
         AsyncConfig {
             max_merge_var_num: 1,
             send_queue_size: 16,
-            pull_ahead: 1,
+            pull_ahead: 0,
             min_send_grad_num_before_recv: 1,
             send_wait_times: None,
             independent_recv_thread: false,

@@ -266,7 +266,8 @@ mod tests {
     #[test]
     fn asynchronous_training_pulls_for_the_next_batch_while_it_computes() {
         use Command::{Compute, Finish, Pull};
-        let trace = run(&Mode::Async(AsyncConfig::default()), 3);
+        let config = AsyncConfig { pull_ahead: 1, ..AsyncConfig::default() };
+        let trace = run(&Mode::Async(config), 3);
         let expected = vec![
             Pull(0),
             Pull(1),
@@ -338,7 +339,8 @@ mod tests {
 
     #[test]
     fn a_full_send_queue_stops_the_computation() {
-        let config = AsyncConfig { send_queue_size: 2, ..AsyncConfig::default() };
+        let config =
+            AsyncConfig { send_queue_size: 2, pull_ahead: 1, ..AsyncConfig::default() };
         let mut pipeline = Pipeline::new(&Mode::Async(config));
         let mut queue: VecDeque<Command> = pipeline.start().into();
         let mut computed = 0;

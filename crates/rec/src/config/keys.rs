@@ -118,7 +118,7 @@ pub const KEYS: &[Key] = &[
     later("runner.staleness", Kind::Int(0), "bounded: steps that a worker may be ahead of the slowest"),
     later("runner.max_merge_var_num", Kind::Int(1), "async: batches whose gradients are added up before they are pushed (1)"),
     later("runner.send_queue_size", Kind::Int(1), "async: pushes that may be under way (16)"),
-    later("runner.pull_ahead", Kind::Int(0), "async: batches pulled for before they are computed (1)"),
+    later("runner.pull_ahead", Kind::Int(0), "async: batches pulled for while others are computed, at the price of older values (0)"),
     later("runner.min_send_grad_num_before_recv", Kind::Int(1), "async: dense parameters are pulled every so many batches (1)"),
     later("runner.geo_step", Kind::Int(1), "geo: local steps between two exchanges"),
     later("runner.split_file_list", Kind::Bool, "divide the files between the workers"),
