@@ -12,10 +12,7 @@ const STEPS: u64 = 50;
 fn optimizers() -> Vec<(&'static str, Optimizer)> {
     vec![
         ("sgd", Optimizer::new(Rule::Sgd(Sgd {}), 0.2)),
-        (
-            "momentum",
-            Optimizer::new(Rule::Momentum(Momentum { mu: 0.9, nesterov: false }), 0.05),
-        ),
+        ("momentum", Optimizer::new(Rule::Momentum(Momentum { mu: 0.9, nesterov: false }), 0.05)),
         ("adagrad", Optimizer::new(Rule::Adagrad(Adagrad::default()), 0.05)),
         ("adam", Optimizer::new(Rule::Adam(Adam::default()), 0.01)),
     ]
@@ -57,8 +54,7 @@ fn sync_equals_one_process_on_the_merged_batch() {
                 .collect();
             for servers in 1..=3usize {
                 let what = format!("{name}, {workers} workers, {servers} servers");
-                let outcome =
-                    train_on_servers(&model, job(servers, workers, Mode::Sync), &parts);
+                let outcome = train_on_servers(&model, job(servers, workers, Mode::Sync), &parts);
                 for step in 0..STEPS as usize {
                     let mean: f64 = (0..workers)
                         .map(|w| f64::from(outcome.losses[w][step]) * sizes[w] as f64)

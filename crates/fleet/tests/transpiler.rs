@@ -48,7 +48,9 @@ fn the_trainer_updates_nothing() {
     let t = DistributeTranspiler::transpile(&model.programs, 0, SERVERS, 2).unwrap();
     let text = t.get_trainer_program().to_string();
     assert!(!text.contains("adam(") && !text.contains("moment"), "{text}");
-    assert!(text.contains("pull_sparse(") && text.contains("push_sparse(") && text.contains("send("));
+    assert!(
+        text.contains("pull_sparse(") && text.contains("push_sparse(") && text.contains("send(")
+    );
 }
 
 #[test]

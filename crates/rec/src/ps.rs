@@ -231,7 +231,11 @@ impl WorkerRun {
             observer.event(&Event::BadLines(&bad));
         }
         let seconds = start.elapsed().as_secs_f64();
-        let reading = crate::train::stages(&[loading, batches.stages()], Default::default(), Default::default());
+        let reading = crate::train::stages(
+            &[loading, batches.stages()],
+            Default::default(),
+            Default::default(),
+        );
         let stages = with_exchanges(reading, &times);
         let loss = (examples > 0).then(|| loss_sum / examples as f64);
         let measured = measures(&self.meters);

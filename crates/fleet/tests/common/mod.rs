@@ -36,8 +36,7 @@ pub(crate) fn model(optimizer: &Optimizer) -> Model {
     let logits = b.fc(&h, 2, Act::None).unwrap();
     let (cost, _) = b.softmax_with_cross_entropy(&logits, &label).unwrap();
     let loss = b.mean(&cost).unwrap().name().to_string();
-    let programs =
-        minimize(&b.finish(), &loss, optimizer, &Backward::default()).unwrap().programs;
+    let programs = minimize(&b.finish(), &loss, optimizer, &Backward::default()).unwrap().programs;
     let split = split_trainer(&programs).unwrap();
     Model { programs, split, loss }
 }

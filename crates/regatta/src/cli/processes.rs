@@ -230,7 +230,9 @@ impl Processes {
         let failed: Vec<&Process> = self.all.iter().filter(by_itself).collect();
         let names: Vec<String> = failed
             .iter()
-            .map(|p| format!("{} ({})", p.role, p.status.map(|s| s.to_string()).unwrap_or_default()))
+            .map(|p| {
+                format!("{} ({})", p.role, p.status.map(|s| s.to_string()).unwrap_or_default())
+            })
             .collect();
         let last: Vec<String> = failed
             .first()
@@ -256,7 +258,8 @@ pub(super) fn token_from_parent() -> Result<String> {
     thread::spawn(|| {
         let mut rest = Vec::new();
         let _ = std::io::stdin().read_to_end(&mut rest);
-        eprintln!("error: the process that started this one is gone");
+        // Nobody may be there to read it; `eprintln` would panic then.
+        let _ = writeln!(std::io::stderr(), "error: the process that started this one is gone");
         std::process::exit(1);
     });
     Ok(line.trim().to_string())

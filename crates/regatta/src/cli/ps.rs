@@ -1,5 +1,6 @@
 //! `regatta train --servers S --workers W`: the processes of a parameter-server job.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -88,7 +89,12 @@ pub(super) fn supervise(config: &Config, run: &RunArgs, args: &PsArgs) -> Result
 }
 
 /// Runs one process of the job.
-pub(super) fn run_role(config: &Config, run: &RunArgs, args: &PsArgs, role: Role) -> Result<Outcome> {
+pub(super) fn run_role(
+    config: &Config,
+    run: &RunArgs,
+    args: &PsArgs,
+    role: Role,
+) -> Result<Outcome> {
     let token = JobToken::new(token_from_parent()?);
     let endpoints = match role {
         Role::Server(_) => vec!["127.0.0.1:0".to_string(); args.servers],
@@ -96,7 +102,9 @@ pub(super) fn run_role(config: &Config, run: &RunArgs, args: &PsArgs, role: Role
     };
     let mut job = Job::new(endpoints, args.workers, ps::mode(config)?, token);
     job.allow_worker_loss = args.allow_worker_loss;
-    job.observer = Arc::new(|event| eprintln!("{event}"));
+    job.observer = Arc::new(|event| {
+        let _ = writeln!(std::io::stderr(), "{event}");
+    });
     let outcome = match role {
         Role::Server(i) => ps::serve(config, &job, i, |endpoint| {
             println!("{LISTENING}{endpoint}");
@@ -166,7 +174,6 @@ impl Drop for TempDir {
 
 fn tempdir() -> Result<TempDir> {
     let path = std::env::temp_dir().join(format!("regatta-{}", std::process::id()));
-    std::fs::create_dir_all(&path)
-        .with_context(|| format!("cannot create {}", path.display()))?;
+    std::fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
     Ok(TempDir(path))
 }
