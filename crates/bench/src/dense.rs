@@ -87,8 +87,7 @@ impl Runner {
         run_startup(&self.programs.startup, &mut self.scope)?;
         let mut draw = Uniform(1);
         let mut values = |shape: &[usize]| {
-            let values =
-                (0..shape.iter().product()).map(|_| draw.next() as f32 / (1 << 26) as f32);
+            let values = (0..shape.iter().product()).map(|_| draw.next() as f32 / (1 << 26) as f32);
             Tensor::from_f32(shape, values.collect())
         };
         for (i, w) in self.workload.widths.windows(2).enumerate() {

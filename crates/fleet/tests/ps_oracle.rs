@@ -55,13 +55,13 @@ fn sync_equals_one_process_on_the_merged_batch() {
             for servers in 1..=3usize {
                 let what = format!("{name}, {workers} workers, {servers} servers");
                 let outcome = train_on_servers(&model, job(servers, workers, Mode::Sync), &parts);
-                for step in 0..STEPS as usize {
+                for (step, local) in local.iter().enumerate() {
                     let mean: f64 = (0..workers)
                         .map(|w| f64::from(outcome.losses[w][step]) * sizes[w] as f64)
                         .sum::<f64>()
                         / total as f64;
-                    let difference = (mean - f64::from(local[step])).abs();
-                    assert!(difference < 1e-5, "{what}, step {step}: {mean} and {}", local[step]);
+                    let difference = (mean - f64::from(*local)).abs();
+                    assert!(difference < 1e-5, "{what}, step {step}: {mean} and {local}");
                 }
                 compare(&what, &scope, &model, &outcome);
                 assert!(outcome.stats.iter().all(|s| s.steps == STEPS), "{what}");
@@ -95,7 +95,7 @@ fn one_worker_without_running_ahead_equals_one_process_in_every_mode() {
             [Mode::HalfAsync, Mode::Async(waiting), Mode::Bounded { staleness: 3 }, Mode::Sync]
         {
             let what = format!("{name} {}", mode.name());
-            let outcome = train_on_servers(&model, job(2, 1, mode), &[batches.clone()]);
+            let outcome = train_on_servers(&model, job(2, 1, mode), std::slice::from_ref(&batches));
             assert_close(&what, &outcome.losses[0], &local, 1e-5);
             compare(&what, &scope, &model, &outcome);
         }
@@ -110,7 +110,7 @@ fn learning_rate_schedules_work_on_servers() {
     let batches: Vec<_> = (0..30).map(|t| batch(t * 8, 8)).collect();
     let (local, _) = train_locally(&model, &batches);
     for mode in [Mode::Sync, Mode::HalfAsync] {
-        let outcome = train_on_servers(&model, job(2, 1, mode), &[batches.clone()]);
+        let outcome = train_on_servers(&model, job(2, 1, mode), std::slice::from_ref(&batches));
         assert_close(mode.name(), &outcome.losses[0], &local, 1e-5);
     }
 }

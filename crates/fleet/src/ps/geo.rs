@@ -250,7 +250,7 @@ fn floats<'a>(scope: &'a Scope, names: &[String]) -> Result<Vec<&'a [f32]>, Erro
     let get = |name: &String| {
         let tensor = scope.get(name).ok_or_else(|| {
             let (what, name) = ("parameter", name.clone());
-            Error::Exec(regatta_exec::Error::NotInitialised { what, name })
+            Error::from(regatta_exec::Error::NotInitialised { what, name })
         })?;
         Ok(tensor.f32())
     };

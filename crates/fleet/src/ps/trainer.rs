@@ -120,7 +120,7 @@ impl PsTrainer {
         let get = |name: &String| {
             let tensor = scope.get(name).ok_or_else(|| {
                 let (what, name) = ("parameter", name.clone());
-                Error::Exec(regatta_exec::Error::NotInitialised { what, name })
+                Error::from(regatta_exec::Error::NotInitialised { what, name })
             })?;
             Ok(tensor.f32())
         };

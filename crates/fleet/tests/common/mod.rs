@@ -58,7 +58,7 @@ pub(crate) fn batch(first: u64, n: u64) -> Batch {
         let rng = Rng::new(5, example);
         let ids: Vec<u64> = (0..2).map(|i| rng.u64(i) % ROWS as u64).collect();
         let dense: Vec<f32> = (0..4).map(|i| rng.unit_f32(10 + i) - 0.5).collect();
-        records.push_label(0, i64::from(ids[0] % 3 == 0 || dense[0] > 0.3));
+        records.push_label(0, i64::from(ids[0].is_multiple_of(3) || dense[0] > 0.3));
         ids.iter().for_each(|&id| records.push_id(1, id));
         (0..1 + example % 3).for_each(|i| records.push_id(2, rng.u64(20 + i) % ROWS as u64));
         dense.iter().for_each(|&x| records.push_float(3, x));
