@@ -156,6 +156,11 @@ impl Client {
         self.connections.len()
     }
 
+    /// Addresses of the servers, in order.
+    pub fn endpoints(&self) -> &[String] {
+        &self.config.endpoints
+    }
+
     /// This worker's number.
     pub fn worker(&self) -> usize {
         self.config.worker

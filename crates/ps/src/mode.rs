@@ -161,7 +161,9 @@ mod tests {
     fn what_cannot_be_honoured_is_named() {
         let good = AsyncConfig::default();
         assert!(good.check().is_ok());
-        assert!(AsyncConfig { independent_recv_thread: true, pull_ahead: 1, ..good }.check().is_ok());
+        assert!(
+            AsyncConfig { independent_recv_thread: true, pull_ahead: 1, ..good }.check().is_ok()
+        );
         let bad = [
             (AsyncConfig { thread_pool_size: 4, ..good }, "thread_pool_size is 4"),
             (AsyncConfig { max_merge_var_num: 0, ..good }, "max_merge_var_num is 0"),

@@ -339,8 +339,7 @@ mod tests {
 
     #[test]
     fn a_full_send_queue_stops_the_computation() {
-        let config =
-            AsyncConfig { send_queue_size: 2, pull_ahead: 1, ..AsyncConfig::default() };
+        let config = AsyncConfig { send_queue_size: 2, pull_ahead: 1, ..AsyncConfig::default() };
         let mut pipeline = Pipeline::new(&Mode::Async(config));
         let mut queue: VecDeque<Command> = pipeline.start().into();
         let mut computed = 0;

@@ -38,6 +38,9 @@ impl<'a> Push<'a> {
 
     pub(crate) fn read(r: &mut Reader<'a>) -> Result<Push<'a>, Error> {
         let sequence = r.u64("sequence")?;
+        if sequence == 0 {
+            return Err(Error::malformed("push 0, but they count from 1"));
+        }
         let step = r.u64("step")?;
         let examples = r.u64("examples")?;
         let n_dense = r.count("dense floats", MAX_ITEMS)?;

@@ -80,6 +80,8 @@ pub(super) struct Worker {
     pub(super) gone: Option<String>,
     /// It said itself that it is done.
     pub(super) has_left: bool,
+    /// It has closed its connection on purpose.
+    pub(super) said_goodbye: bool,
     /// It has heard that the job failed.
     pub(super) told: bool,
     /// The last push that was applied.
@@ -203,7 +205,12 @@ impl Core {
     }
 
     fn exchange(&self, worker: usize, waiting: Waiting) {
+        let geo = matches!(self.config.mode, Mode::Geo { .. });
         match waiting.kind {
+            Kind::Push | Kind::PushPull if geo => {
+                refuse(waiting.responder, "servers of geo mode take differences, not gradients");
+            }
+            Kind::Geo if !geo => refuse(waiting.responder, "this job is not in geo mode"),
             Kind::Pull => self.pull_in_turn(waiting),
             Kind::Push | Kind::PushPull => self.push(worker, waiting),
             Kind::Geo => self.geo(worker, waiting),

@@ -46,22 +46,23 @@ impl Core {
         };
         let sequence = geo.sequence;
         let arrived = self.lock().arrived(worker, sequence);
-        let outcome = match arrived {
-            Arrived::New => self.exchange_differences(worker, &geo),
-            Arrived::Again => self.last_answer(worker, sequence),
-            Arrived::TooEarly(reason) => return refuse(waiting.responder, &reason),
-        };
-        match outcome {
-            Ok(answer) => reply(waiting.responder, &answer),
-            Err(e) => self.break_down(waiting.responder, &e),
+        match arrived {
+            Arrived::New => match self.exchange_differences(worker, &geo) {
+                Ok(answer) => reply(waiting.responder, &answer),
+                Err(e) => self.break_down(waiting.responder, &e),
+            },
+            Arrived::Again => match self.last_answer(worker, sequence) {
+                Some(answer) => reply(waiting.responder, &answer),
+                None => refuse(waiting.responder, "an exchange came again out of order"),
+            },
+            Arrived::TooEarly(reason) => refuse(waiting.responder, &reason),
         }
     }
 
-    fn last_answer(&self, worker: usize, sequence: u64) -> Result<Vec<u8>, Error> {
+    fn last_answer(&self, worker: usize, sequence: u64) -> Option<Vec<u8>> {
         let changed = self.changed_rows();
         let last = changed.last[worker].as_ref().filter(|last| last.sequence == sequence);
         last.map(|last| last.answer.clone())
-            .ok_or_else(|| Error::malformed("an exchange came again out of order"))
     }
 
     fn exchange_differences(&self, worker: usize, geo: &Geo<'_>) -> Result<Vec<u8>, Error> {

@@ -71,6 +71,7 @@ impl Core {
                 _ => "this server stops".to_string(),
             };
             state.workers[worker].away = Some((Instant::now(), reason));
+            state.workers[worker].said_goodbye = *how == Disconnect::Goodbye;
             if *how == Disconnect::Goodbye && state.members.contains(worker) {
                 let reason = format!("worker {worker} is lost: it ended without leaving the job");
                 self.lose(state, worker, &reason);
@@ -122,7 +123,7 @@ impl Core {
                 return Err(Error::Job(reason));
             }
             if state.members.is_empty() {
-                self.wait_until(state, FAREWELL, |w| w.away.is_some());
+                self.wait_until(state, FAREWELL, |w| w.said_goodbye || !w.has_left);
                 return Ok(());
             }
             state = match self.missing(&state, started) {
@@ -186,11 +187,20 @@ impl Core {
         state.workers[worker].gone = Some(reason.to_string());
         let waits = matches!(self.config.mode, Mode::Sync | Mode::Bounded { .. });
         if (waits || never_came) && !self.config.allow_worker_loss {
-            self.fail(state, reason);
+            let reason = self.first_absent(&state).unwrap_or_else(|| reason.to_string());
+            self.fail(state, &reason);
         } else {
             self.complete_without(state);
         }
         self.changed.notify_all();
+    }
+
+    /// A worker that went away before the one that is lost: that one has probably ended because
+    /// another server told it so.
+    fn first_absent(&self, state: &State) -> Option<String> {
+        let absent = |w: usize| Some((state.workers[w].away.as_ref()?, w));
+        let ((_, how), w) = state.members.iter().filter_map(absent).min_by_key(|((t, _), _)| *t)?;
+        Some(format!("worker {w} is lost: {how}"))
     }
 
     /// The job cannot go on: whoever waits hears why, and so does everybody who asks from now on.

@@ -1,0 +1,11 @@
+//! Servers and workers over real sockets, in threads, and in processes where one is killed.
+
+mod admission;
+mod common;
+mod faults;
+mod garbage;
+mod geo;
+mod losses;
+mod processes;
+mod refusals;
+mod storage;
