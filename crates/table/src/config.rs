@@ -238,7 +238,7 @@ impl SparseConfig {
             admission: Admission::None,
             create,
             padding_idx: None,
-            n_shards: 32,
+            n_shards: 16,
             huge_pages: true,
         }
     }

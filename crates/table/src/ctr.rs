@@ -12,7 +12,7 @@ use crate::index::Place;
 use crate::init::{Initializer, RowInit};
 use crate::row::Kind;
 use crate::shard::Shard;
-use crate::slab::{copy_floats, prefetch_floats};
+use crate::slab::copy_floats;
 
 /// Positions in a row.
 pub(crate) const SLOT: usize = 0;
@@ -183,6 +183,17 @@ struct Pull<'a> {
     work: &'a mut Work,
 }
 
+impl Pull<'_> {
+    #[inline(always)]
+    fn found(&mut self, i: usize, place: Place) {
+        self.work.places[i] = place;
+        if let Some(slot) = place.slot() {
+            let dim = if place.has(Place::EXTENDED) { self.ctr.config.embedx_dim } else { 0 };
+            self.shard.slab(place).prefetch(slot, self.ctr.base_len() + dim);
+        }
+    }
+}
+
 impl Stages for Pull<'_> {
     #[inline(always)]
     fn fetch_index(&mut self, i: usize) {
@@ -190,16 +201,15 @@ impl Stages for Pull<'_> {
     }
 
     #[inline(always)]
-    fn fetch_row(&mut self, i: usize) {
-        let Item { hash, pos } = self.items[i];
-        let place = self.shard.index.find(hash);
-        self.work.places[i] = place;
-        let dim = self.ctr.config.embedx_dim;
-        if let Some(slot) = place.slot() {
-            let n = self.ctr.base_len() + if place.has(Place::EXTENDED) { dim } else { 0 };
-            self.shard.slab(place).prefetch(slot, n);
+    fn locate(&mut self, i: usize) {
+        self.found(i, self.shard.index.find_or_prefetch(self.items[i].hash));
+    }
+
+    #[inline(always)]
+    fn locate_further(&mut self, i: usize) {
+        if self.work.places[i] == Place::FURTHER_ON {
+            self.found(i, self.shard.index.find(self.items[i].hash));
         }
-        prefetch_floats(self.out, pos as usize * (3 + dim), 3 + dim);
     }
 
     #[inline(always)]
@@ -224,6 +234,19 @@ struct Count<'a> {
     day: u32,
 }
 
+impl Count<'_> {
+    #[inline(always)]
+    fn found(&mut self, i: usize, place: Place) {
+        self.work.places[i] = place;
+        if let Some(slot) = place.slot() {
+            let slab = self.shard.slab(place);
+            slab.prefetch(slot, slab.stride());
+            let touched = self.shard.index.touch(self.items[i].hash, place, self.day);
+            self.work.places[i] = touched;
+        }
+    }
+}
+
 impl Stages for Count<'_> {
     #[inline(always)]
     fn fetch_index(&mut self, i: usize) {
@@ -231,12 +254,14 @@ impl Stages for Count<'_> {
     }
 
     #[inline(always)]
-    fn fetch_row(&mut self, i: usize) {
-        let place = self.shard.index.touch(self.items[i].hash, self.day);
-        self.work.places[i] = place;
-        if let Some(slot) = place.slot() {
-            let slab = self.shard.slab(place);
-            slab.prefetch(slot, slab.stride());
+    fn locate(&mut self, i: usize) {
+        self.found(i, self.shard.index.find_or_prefetch(self.items[i].hash));
+    }
+
+    #[inline(always)]
+    fn locate_further(&mut self, i: usize) {
+        if self.work.places[i] == Place::FURTHER_ON {
+            self.found(i, self.shard.index.find(self.items[i].hash));
         }
     }
 

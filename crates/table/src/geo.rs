@@ -52,7 +52,7 @@ impl GeoConfig {
             initializer: Initializer::Constant(0.0),
             n_trainers,
             padding_idx: None,
-            n_shards: 32,
+            n_shards: 16,
             huge_pages: true,
         }
     }

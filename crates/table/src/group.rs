@@ -153,16 +153,19 @@ impl Work {
     }
 }
 
-/// How far ahead memory is asked for, in items.
-const BLOCK: usize = 16;
+/// How far ahead memory is asked for, in items. More than this and the processor runs out of places
+/// to note what it waits for.
+const AHEAD: usize = 16;
 
-/// The three things done to every item, each a block of items after the one before, so that memory
-/// asked for in one has arrived in the next.
+/// The four things done to every item, each some items after the one before, so that memory asked
+/// for in one has arrived in the next.
 pub(crate) trait Stages {
     /// Asks for the line of the index.
     fn fetch_index(&mut self, i: usize);
-    /// Reads the index and asks for the row.
-    fn fetch_row(&mut self, i: usize);
+    /// Reads the line and asks for the row, or for the next line if that must be read too.
+    fn locate(&mut self, i: usize);
+    /// Reads the next line if there was one to wait for, and asks for the row.
+    fn locate_further(&mut self, i: usize);
     /// Works on the row.
     fn visit(&mut self, i: usize);
 }
@@ -170,18 +173,24 @@ pub(crate) trait Stages {
 /// Takes `n` items through the stages.
 #[inline(always)]
 pub(crate) fn pipeline(n: usize, stages: &mut impl Stages) {
-    let mut at = 0;
-    while at < n + 2 * BLOCK {
-        for i in at.min(n)..(at + BLOCK).min(n) {
-            stages.fetch_index(i);
+    let [first, second, third] = [3, 2, 1].map(|stage| (stage * AHEAD).min(n));
+    (0..first).for_each(|i| stages.fetch_index(i));
+    (0..second).for_each(|i| stages.locate(i));
+    (0..third).for_each(|i| stages.locate_further(i));
+    for i in 0..n - first {
+        stages.fetch_index(i + first);
+        stages.locate(i + second);
+        stages.locate_further(i + third);
+        stages.visit(i);
+    }
+    for i in n - first..n {
+        if i + second < n {
+            stages.locate(i + second);
         }
-        for i in at.saturating_sub(BLOCK).min(n)..at.min(n) {
-            stages.fetch_row(i);
+        if i + third < n {
+            stages.locate_further(i + third);
         }
-        for i in at.saturating_sub(2 * BLOCK).min(n)..at.saturating_sub(BLOCK).min(n) {
-            stages.visit(i);
-        }
-        at += BLOCK;
+        stages.visit(i);
     }
 }
 
@@ -238,17 +247,20 @@ mod tests {
             fn fetch_index(&mut self, i: usize) {
                 self.step(i, 0);
             }
-            fn fetch_row(&mut self, i: usize) {
+            fn locate(&mut self, i: usize) {
                 self.step(i, 1);
             }
-            fn visit(&mut self, i: usize) {
+            fn locate_further(&mut self, i: usize) {
                 self.step(i, 2);
+            }
+            fn visit(&mut self, i: usize) {
+                self.step(i, 3);
             }
         }
         for n in 0..100 {
             let mut trace = Trace(vec![0; n]);
             pipeline(n, &mut trace);
-            assert!(trace.0.iter().all(|count| *count == 3));
+            assert!(trace.0.iter().all(|count| *count == 4));
         }
     }
 }

@@ -10,6 +10,8 @@ use crate::Error;
 
 /// The size of a huge page on the systems that matter here.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
+/// The size of other pages.
+const PAGE: usize = 4096;
 
 /// Types of which every bit pattern is a value, that of zeros included, and that need no drop.
 ///
@@ -33,7 +35,8 @@ impl<T: Pod> Region<T> {
     /// Maps `len` values; nothing is resident yet. With `huge`, whatever lies behind the first
     /// `small_head` bytes asks for huge pages; a system without them is no error.
     pub(crate) fn new(len: usize, huge: bool, small_head: usize) -> Result<Self, Error> {
-        let inner = imp::Mapping::new(len)?;
+        let huge = huge && (len * size_of::<T>()).saturating_sub(small_head) >= HUGE_PAGE;
+        let inner = imp::Mapping::new(len, if huge { HUGE_PAGE } else { PAGE })?;
         if huge {
             inner.advise_huge(small_head);
         }
@@ -79,7 +82,7 @@ mod imp {
 
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-    use super::Pod;
+    use super::{PAGE, Pod};
     use crate::Error;
 
     /// A private anonymous mapping of `bytes` bytes that holds `len` values from its start.
@@ -96,34 +99,38 @@ mod imp {
     unsafe impl<T: Pod + Sync> Sync for Mapping<T> {}
 
     impl<T: Pod> Mapping<T> {
-        pub(super) fn new(len: usize) -> Result<Self, Error> {
+        /// Maps `len` values, the first one at a multiple of `align` bytes: huge pages lie at
+        /// multiples of their size.
+        pub(super) fn new(len: usize, align: usize) -> Result<Self, Error> {
             let bytes = len
                 .checked_mul(size_of::<T>())
-                .and_then(|bytes| bytes.max(1).checked_next_multiple_of(4096))
-                .filter(|bytes| isize::try_from(*bytes).is_ok())
+                .and_then(|bytes| bytes.max(1).checked_next_multiple_of(PAGE))
+                .filter(|bytes| *bytes < isize::MAX as usize / 2)
                 .ok_or(Error::Memory { bytes: usize::MAX, why: "too large".into() })?;
+            let reserve = bytes + align - PAGE;
             let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            let access = ProtFlags::READ | ProtFlags::WRITE;
             // SAFETY: a fresh mapping at an address of the kernel's choice touches no other memory.
-            let start = unsafe {
-                mmap_anonymous(
-                    std::ptr::null_mut(),
-                    bytes,
-                    ProtFlags::READ | ProtFlags::WRITE,
-                    flags,
-                )
-            };
+            let start = unsafe { mmap_anonymous(std::ptr::null_mut(), reserve, access, flags) };
             let start = start.map_err(|e| Error::Memory { bytes, why: e.to_string() })?;
-            match NonNull::new(start.cast()) {
+            let head = start.cast::<u8>().align_offset(align);
+            let own = start.cast::<u8>().wrapping_add(head);
+            for (from, len) in
+                [(start.cast(), head), (own.wrapping_add(bytes), align - PAGE - head)]
+            {
+                if len > 0 {
+                    // SAFETY: the part of our own mapping before or behind what is kept.
+                    let _ = unsafe { munmap(from.cast(), len) };
+                }
+            }
+            match NonNull::new(own.cast()) {
                 Some(start) => Ok(Mapping { start, len, bytes }),
                 None => Err(Error::Memory { bytes, why: "mapped at address zero".into() }),
             }
         }
 
         pub(super) fn advise_huge(&self, small_head: usize) {
-            let skip = small_head.next_multiple_of(4096);
-            if self.bytes.saturating_sub(skip) < super::HUGE_PAGE {
-                return;
-            }
+            let skip = small_head.next_multiple_of(PAGE);
             let from = self.start.as_ptr().cast::<u8>().wrapping_add(skip);
             // SAFETY: the range lies in our own mapping, and this advice changes no contents.
             let _ =
@@ -162,7 +169,7 @@ mod imp {
     pub(super) struct Mapping<T: Pod>(Vec<T>);
 
     impl<T: Pod> Mapping<T> {
-        pub(super) fn new(len: usize) -> Result<Self, Error> {
+        pub(super) fn new(len: usize, _align: usize) -> Result<Self, Error> {
             Ok(Mapping(vec![T::default(); len]))
         }
 

@@ -4,10 +4,35 @@ use regatta_optim::{Kernel, RowLoop, RowRule, RowUpdater};
 
 use crate::config::{AnyRule, PlainConfig, SparseConfig};
 use crate::group::{Item, Stages, Work, pipeline};
+use crate::index::Place;
 use crate::init::RowInit;
 use crate::shard::Shard;
-use crate::slab::{copy_floats, prefetch_floats};
+use crate::slab::copy_floats;
 
+/// Runs a block with the constant `D` set to the number of weights if that is a usual one, for which
+/// the loops are compiled with their lengths known, and to 0 otherwise.
+macro_rules! by_dim {
+    ($dim:expr, $D:ident => $block:block) => {
+        match $dim {
+            8 => {
+                const $D: usize = 8;
+                $block
+            }
+            9 => {
+                const $D: usize = 9;
+                $block
+            }
+            16 => {
+                const $D: usize = 16;
+                $block
+            }
+            _ => {
+                const $D: usize = 0;
+                $block
+            }
+        }
+    };
+}
 /// A plain row, resolved.
 #[derive(Debug)]
 pub(crate) struct Plain {
@@ -52,7 +77,11 @@ impl Plain {
     /// are noted in `work.missing`.
     pub(crate) fn pull(&self, shard: &Shard, items: &[Item], out: &mut [f32], work: &mut Work) {
         work.start(items.len());
-        pipeline(items.len(), &mut Pull { shard, items, out, work, dim: self.dim });
+        let Work { places, missing } = work;
+        let dim = self.dim;
+        by_dim!(dim, D => {
+            pipeline(items.len(), &mut Pull::<D> { shard, items, out, places, missing, dim });
+        });
     }
 
     /// Updates rows with the gradients at their positions in `values`; what is not a row changes
@@ -67,64 +96,82 @@ impl Plain {
         work: &mut Work,
     ) -> usize {
         work.start(items.len());
-        let mut n_updated = 0;
-        let push =
-            Push { shard, items, values, work, dim: self.dim, day, n_updated: &mut n_updated };
-        self.rule.run_rows(lr, push);
-        n_updated
+        let (places, dim) = (work.places.as_mut_slice(), self.dim);
+        by_dim!(dim, D => {
+            self.rule.run_rows(lr, Push::<D> { shard, items, values, places, dim, day });
+        });
+        work.places.iter().filter(|place| place.slot().is_some()).count()
     }
 }
 
-struct Pull<'a> {
+/// Pulls rows of `D` weights, or of `dim` if `D` is 0.
+struct Pull<'a, const D: usize> {
     shard: &'a Shard,
     items: &'a [Item],
     out: &'a mut [f32],
-    work: &'a mut Work,
+    places: &'a mut [Place],
+    missing: &'a mut Vec<u32>,
     dim: usize,
 }
 
-impl Stages for Pull<'_> {
+impl<const D: usize> Pull<'_, D> {
+    #[inline(always)]
+    fn dim(&self) -> usize {
+        if D == 0 { self.dim } else { D }
+    }
+
+    #[inline(always)]
+    fn found(&mut self, i: usize, place: Place) {
+        self.places[i] = place;
+        if let Some(slot) = place.slot() {
+            self.shard.base.prefetch(slot, self.dim());
+        }
+    }
+}
+
+impl<const D: usize> Stages for Pull<'_, D> {
     #[inline(always)]
     fn fetch_index(&mut self, i: usize) {
         self.shard.index.prefetch(self.items[i].hash);
     }
 
     #[inline(always)]
-    fn fetch_row(&mut self, i: usize) {
-        let Item { hash, pos } = self.items[i];
-        let place = self.shard.index.find(hash);
-        self.work.places[i] = place;
-        if let Some(slot) = place.slot() {
-            self.shard.base.prefetch(slot, self.dim);
+    fn locate(&mut self, i: usize) {
+        self.found(i, self.shard.index.find_or_prefetch(self.items[i].hash));
+    }
+
+    #[inline(always)]
+    fn locate_further(&mut self, i: usize) {
+        if self.places[i] == Place::FURTHER_ON {
+            self.found(i, self.shard.index.find(self.items[i].hash));
         }
-        prefetch_floats(self.out, pos as usize * self.dim, self.dim);
     }
 
     #[inline(always)]
     fn visit(&mut self, i: usize) {
-        let at = self.items[i].pos as usize * self.dim;
-        let out = &mut self.out[at..at + self.dim];
-        match self.work.places[i].slot() {
-            Some(slot) => copy_floats(&self.shard.base.row(slot)[..self.dim], out),
+        let dim = self.dim();
+        let out = &mut self.out[self.items[i].pos as usize * dim..][..dim];
+        match self.places[i].slot() {
+            Some(slot) => copy_floats(&self.shard.base.row(slot)[..dim], out),
             None => {
                 out.fill(0.0);
-                self.work.missing.push(i as u32);
+                self.missing.push(i as u32);
             }
         }
     }
 }
 
-struct Push<'a> {
+/// Pushes to rows of `D` weights, or of `dim` if `D` is 0.
+struct Push<'a, const D: usize> {
     shard: &'a mut Shard,
     items: &'a [Item],
     values: &'a [f32],
-    work: &'a mut Work,
+    places: &'a mut [Place],
     dim: usize,
     day: u32,
-    n_updated: &'a mut usize,
 }
 
-impl RowLoop for Push<'_> {
+impl<const D: usize> RowLoop for Push<'_, D> {
     #[inline(always)]
     fn run<K: Kernel>(self, update: RowUpdater<'_, K>) {
         pipeline(self.items.len(), &mut PushWith { push: self, update });
@@ -132,36 +179,48 @@ impl RowLoop for Push<'_> {
 }
 
 /// [`Push`] with the rule that was chosen at run time.
-struct PushWith<'a, 'b, K> {
-    push: Push<'a>,
+struct PushWith<'a, 'b, K, const D: usize> {
+    push: Push<'a, D>,
     update: RowUpdater<'b, K>,
 }
 
-impl<K: Kernel> Stages for PushWith<'_, '_, K> {
+impl<K: Kernel, const D: usize> PushWith<'_, '_, K, D> {
+    #[inline(always)]
+    fn found(&mut self, i: usize, place: Place) {
+        let push = &mut self.push;
+        push.places[i] = place;
+        if let Some(slot) = place.slot() {
+            push.shard.base.prefetch(slot, push.shard.base.stride());
+            push.shard.index.touch(push.items[i].hash, place, push.day);
+        }
+    }
+}
+
+impl<K: Kernel, const D: usize> Stages for PushWith<'_, '_, K, D> {
     #[inline(always)]
     fn fetch_index(&mut self, i: usize) {
         self.push.shard.index.prefetch(self.push.items[i].hash);
     }
 
     #[inline(always)]
-    fn fetch_row(&mut self, i: usize) {
-        let push = &mut self.push;
-        let Item { hash, pos } = push.items[i];
-        let place = push.shard.index.touch(hash, push.day);
-        push.work.places[i] = place;
-        if let Some(slot) = place.slot() {
-            push.shard.base.prefetch(slot, push.shard.base.stride());
-            prefetch_floats(push.values, pos as usize * push.dim, push.dim);
+    fn locate(&mut self, i: usize) {
+        self.found(i, self.push.shard.index.find_or_prefetch(self.push.items[i].hash));
+    }
+
+    #[inline(always)]
+    fn locate_further(&mut self, i: usize) {
+        if self.push.places[i] == Place::FURTHER_ON {
+            self.found(i, self.push.shard.index.find(self.push.items[i].hash));
         }
     }
 
     #[inline(always)]
     fn visit(&mut self, i: usize) {
         let push = &mut self.push;
-        let Some(slot) = push.work.places[i].slot() else { return };
-        let at = push.items[i].pos as usize * push.dim;
-        let (weights, state) = push.shard.base.row_mut(slot).split_at_mut(push.dim);
-        self.update.row(weights, &push.values[at..at + push.dim], state);
-        *push.n_updated += 1;
+        let Some(slot) = push.places[i].slot() else { return };
+        let dim = if D == 0 { push.dim } else { D };
+        let gradient = &push.values[push.items[i].pos as usize * dim..][..dim];
+        let (weights, state) = push.shard.base.row_mut(slot).split_at_mut(dim);
+        self.update.row(weights, gradient, state);
     }
 }

@@ -102,23 +102,17 @@ impl Slab {
     #[inline(always)]
     pub(crate) fn prefetch(&self, slot: u32, n: usize) {
         let (chunk, at) = self.split(slot);
-        if let Some(chunk) = self.chunks.get(chunk) {
-            prefetch_floats(chunk, at, n);
+        let Some(chunk) = self.chunks.get(chunk) else { return };
+        prefetch(chunk, at);
+        let mut i = LINE;
+        while i < n {
+            prefetch(chunk, at + i);
+            i += LINE;
         }
-    }
-}
-
-/// Asks for the cache lines of `floats[at..at + n]`, of a slice that begins at a page or not.
-#[inline(always)]
-pub(crate) fn prefetch_floats(floats: &[f32], at: usize, n: usize) {
-    let mut i = 0;
-    while i < n {
-        prefetch(floats, at + i);
-        i += LINE;
-    }
-    // The last float may be in one line more.
-    if n > 1 && (at + n - 1) / LINE != (at + i - LINE) / LINE {
-        prefetch(floats, at + n - 1);
+        if !self.stride.is_multiple_of(LINE) {
+            // The last float may be one line further on.
+            prefetch(chunk, at + n - 1);
+        }
     }
 }
 

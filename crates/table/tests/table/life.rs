@@ -108,5 +108,5 @@ fn rows_of_another_layout_are_refused() {
     let error = table.import([row(RowBody::Extended(&[1.0; 3]))]).unwrap_err();
     assert!(matches!(error, Error::Length { expected: 0, .. }));
     let error = table.export(1000, SaveMode::All).unwrap_err();
-    assert_eq!(error.to_string(), "table 1: shard 1000, but there are 32");
+    assert_eq!(error.to_string(), "table 1: shard 1000, but there are 16");
 }
