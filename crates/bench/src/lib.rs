@@ -2,3 +2,4 @@
 //! (`bench/compare`), so that losses can be compared too.
 
 pub mod dense;
+pub mod ps;
