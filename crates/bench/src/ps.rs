@@ -151,9 +151,16 @@ pub fn serve(dim: usize) -> Result<()> {
     Ok(())
 }
 
+/// Answers whoever connects to the bare socket.
+fn answer_bare(listener: &TcpListener) {
+    for stream in listener.incoming().flatten() {
+        // Its end is the end of a measurement.
+        let _ = answer_stream(stream);
+    }
+}
+
 /// Answers requests `[bytes that follow, bytes of the answer]` until the peer is gone.
-fn answer_bare(listener: &TcpListener) -> Result<()> {
-    let (mut stream, _) = listener.accept()?;
+fn answer_stream(mut stream: TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let (mut head, mut buf) = ([0; 16], Vec::new());
     loop {

@@ -3,7 +3,8 @@
 //!
 //! Requests hold the distinct ids of batches of 26 slots x 2048 examples, drawn from a zipf
 //! distribution (exponent 1.05) over all rows of the table; one thread. 40 requests are timed in
-//! nine passes, and each counts with its best time. The memory figures of the machine come from the same run.
+//! nine passes, and each counts with its best time. "B/row" is what a row takes beyond its floats by
+//! the table's own count, and by the memory of the process ("resident"). The memory figures of the machine come from the same run.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -79,6 +80,13 @@ fn fill(table: &SparseTable, n_rows: u64) -> f64 {
         table.pull(&keys, out, PullMode::Train, &mut scratch).unwrap();
     }
     start.elapsed().as_nanos() as f64 / n_rows as f64
+}
+
+/// Bytes of this process that are in memory, where the system tells.
+fn resident() -> f64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok());
+    pages.map_or(f64::NAN, |pages: f64| pages * 4096.0)
 }
 
 struct Figures {
@@ -159,7 +167,7 @@ fn main() {
         ("dim 9 adam", 9, Rule::Adam(Adam::default())),
     ];
     println!(
-        "{:<14} {:>9} {:>5} {:<8} {:>7} {:>7} {:>7} {:>7} {:>9} {:>9} {:>9}",
+        "{:<14} {:>9} {:>5} {:<8} {:>7} {:>7} {:>7} {:>7} {:>9} {:>9} {:>7} {:>9}",
         "ns per key",
         "rows",
         "huge",
@@ -170,7 +178,8 @@ fn main() {
         "merge",
         "push_pull",
         "keys/req",
-        "B/row"
+        "B/row",
+        "resident"
     );
     for &n_rows in &sizes {
         let zipf = zipf_requests(n_rows);
@@ -181,15 +190,19 @@ fn main() {
                 let plain = PlainConfig { initializer, ..PlainConfig::new(*dim, *rule) };
                 let config = SparseConfig::new(TableId(0), 1, Accessor::Plain(plain));
                 let table = SparseTable::new(SparseConfig { huge_pages, ..config }).unwrap();
+                let before = resident();
                 let create = fill(&table, n_rows);
+                let grown = (resident() - before) / n_rows as f64;
                 let stats = table.stats().unwrap();
                 let floats: usize = table.row_parts().iter().map(|(_, len)| len).sum();
                 let extra = stats.bytes as f64 / stats.rows as f64 - 4.0 * floats as f64;
+                let extra_resident = grown - 4.0 * floats as f64;
                 for (ids, requests) in [("zipf", &zipf), ("uniform", &uniform)] {
                     let Figures { pull, push, merged, both } = measure(&table, requests);
                     println!(
                         "{name:<14} {n_rows:>9} {huge_pages:>5} {ids:<8} {create:>7.1} {pull:>7.1} \
-                         {push:>7.1} {merged:>7.1} {both:>9.1} {:>9} {extra:>9.1}",
+                         {push:>7.1} {merged:>7.1} {both:>9.1} {:>9} {extra:>7.1} \
+                         {extra_resident:>9.1}",
                         requests[0].len()
                     );
                 }

@@ -151,11 +151,11 @@ fn a_killed_server_is_named_by_every_worker_within_ten_seconds() {
     }
 }
 
+/// How the servers ended, how long it took, and what each worker says.
+type Ended = (Result<(), String>, Duration, Vec<Result<Vec<String>, String>>);
+
 /// Worker 1 is killed after some steps; worker 0 goes on until `steps` or an error.
-fn kill_a_worker(
-    job: &Job,
-    steps: u64,
-) -> (Result<(), String>, Duration, Vec<Result<Vec<String>, String>>) {
+fn kill_a_worker(job: &Job, steps: u64) -> Ended {
     let (servers, endpoints) = job.start();
     let part = Part {
         mode: job.mode,
@@ -167,7 +167,7 @@ fn kill_a_worker(
     let mut victim = Running::start(&part);
     thread::scope(|s| {
         let servers: Vec<_> = servers.into_iter().map(|v| s.spawn(|| v.run())).collect();
-        let (tell, killed) = std::sync::mpsc::channel();
+        let (tell, killed) = std::sync::mpsc::sync_channel(1);
         let endpoints = &endpoints;
         let survivor = s.spawn(move || {
             let client = job.connect(endpoints, 0).unwrap();
