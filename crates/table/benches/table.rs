@@ -4,7 +4,8 @@
 //! Requests hold the distinct ids of batches of 26 slots x 2048 examples, drawn from a zipf
 //! distribution (exponent 1.05) over all rows of the table; one thread. 40 requests are timed in
 //! nine passes, and each counts with its best time. "B/row" is what a row takes beyond its floats by
-//! the table's own count, and by the memory of the process ("resident"). The memory figures of the machine come from the same run.
+//! the table's own count, and by the memory of the process ("resident", request buffers included).
+//! The memory figures of the machine come from the same run.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -3,7 +3,7 @@
 //! Open addressing over cache lines: a line holds four hashes and their four places, a search starts
 //! at the line of the hash and goes on to the next one only if the line is full. Lines are numbered
 //! by the high bits of the hash, so the index is nearly sorted: growing it is one sequential pass,
-//! which makes steps of a fifth affordable and keeps the index more than 70 % full.
+//! which makes steps of a sixth affordable and keeps the index more than three quarters full.
 //!
 //! There is no removal of single entries; [`Index::retain`] rebuilds, as shrinking a table does.
 
@@ -16,7 +16,7 @@ const PER_LINE: usize = 4;
 const MIN_LINES: usize = 64;
 /// Entries per hundred places beyond which the index grows, and after growing.
 const MAX_FILL: usize = 88;
-const NEW_FILL: usize = 73;
+const NEW_FILL: usize = 76;
 
 /// A row, a candidate for admission, or nothing; and when it was last seen.
 ///
