@@ -180,7 +180,8 @@ fn pull_table(block: &mut regatta_ir::Block, table: &TableSpec) -> Result<(), Er
         VarDef::new(&pulled, block.var(name, "split_trainer")?.ty.clone(), Origin::Temp);
     local.ty.shape[0] = -2;
     block.declare(local)?;
-    for var in &ids {
+    let (ids, padded) = inputs_of(block, table, ids, padding.unwrap_or(-1))?;
+    for var in ids.iter().chain(padded.iter().map(|(var, _)| var)) {
         let ty = block.var(var, "split_trainer")?.ty.clone();
         block.declare(VarDef::new(local_name(var, name), ty, Origin::Temp))?;
     }
@@ -199,8 +200,55 @@ fn pull_table(block: &mut regatta_ir::Block, table: &TableSpec) -> Result<(), Er
         .attr("modulo", modulo)
         .output("Out", &pulled)
         .outputs("Local", locals.iter().map(String::as_str));
-    block.ops.insert(0, op);
+    // After the pull, sequences of ids are padded as sequences of row numbers.
+    block.ops.splice(0..0, std::iter::once(op).chain(padded.into_iter().map(|(_, op)| op)));
     Ok(())
+}
+
+/// The inputs of the program that hold a table's ids. Ids that `sequence_pad` makes are those of its
+/// input: it is applied to their row numbers instead, which row 0 pads.
+fn inputs_of(
+    block: &regatta_ir::Block,
+    table: &TableSpec,
+    ids: Vec<String>,
+    padding: i64,
+) -> Result<(Vec<String>, Vec<(String, Op)>), Error> {
+    let (mut inputs, mut padded): (Vec<String>, Vec<(String, Op)>) = (Vec::new(), Vec::new());
+    for var in ids {
+        if block.var(&var, "split_trainer")?.origin == Origin::Data {
+            if !inputs.contains(&var) {
+                inputs.push(var);
+            }
+            continue;
+        }
+        let maker = block.ops.iter().find(|op| op.output_vars().any(|v| v == var));
+        let maker = maker.filter(|op| op.kind == "sequence_pad");
+        let source = maker.and_then(|op| op.input_var("X")).map(str::to_string);
+        let is_input = source.as_ref().is_some_and(|x| {
+            block.vars.get(x).is_some_and(|v| v.origin == Origin::Data)
+        });
+        let (Some(maker), Some(source), true) = (maker, source, is_input) else {
+            let reason = format!(
+                "the ids '{var}' of the table '{}' are computed; servers can only be asked for ids \
+                 that are inputs, or inputs that were padded",
+                table.name
+            );
+            return refused("split_trainer", reason);
+        };
+        if maker.int("value")? != padding {
+            let reason = format!("'{var}' is padded with another id than padding_idx {padding}");
+            return refused("split_trainer", reason);
+        }
+        let mut op = maker.clone();
+        op.attrs.insert("value".into(), Attr::Int(0));
+        op.rename_input(&source, &local_name(&source, &table.name));
+        op.rename_output(&var, &local_name(&var, &table.name));
+        padded.push((var, op));
+        if !inputs.contains(&source) {
+            inputs.push(source);
+        }
+    }
+    Ok((inputs, padded))
 }
 
 /// The part of a trainer program between its pulls and its pushes: what pulls make becomes an input,

@@ -170,3 +170,31 @@ fn a_server_holds_pieces_and_tables() {
           Out: table_moment_0 = fill_constant() {dtype: "f32", shape: [100, 2], value: 0.0}
     "#]].assert_eq(&server.startup.to_string());
 }
+
+/// Ids that are padded on the way: the inputs are pulled, and their row numbers are padded.
+#[test]
+fn padded_sequences_are_pulled_by_their_inputs() {
+    let mut b = regatta_ops::builder(1);
+    let history = b.sparse_data("history").unwrap();
+    let label = b.data("label", DType::I64, &[-1, 1]).unwrap();
+    let padded = b
+        .emit_one(regatta_ir::Op::new("sequence_pad").input("X", "history").attr("len", 3i64))
+        .unwrap();
+    let mut spec = Embedding { padding_idx: Some(0), ..Embedding::new(100, 2) };
+    spec.table = spec.table.named("table");
+    let e = b.embedding(&[&padded, &history], &spec).unwrap();
+    let e = b.reshape(&e, &[-1, 8]).unwrap();
+    let logits = b.fc(&e, 2, Act::None).unwrap();
+    let (cost, _) = b.softmax_with_cross_entropy(&logits, &label).unwrap();
+    let loss = b.mean(&cost).unwrap().name().to_string();
+    let programs =
+        minimize(&b.finish(), &loss, &adagrad(), &Backward::default()).unwrap().programs;
+    let text = split_trainer(&programs).unwrap().trainer.to_string();
+    for line in [
+        "Out: table@PULLED, Local: history@LOCAL@table = pull_sparse(Ids: history)",
+        "Out: sequence_pad_0.tmp_0@LOCAL@table = sequence_pad(X: history@LOCAL@table)",
+        "embedding(W: table@PULLED, Ids: [sequence_pad_0.tmp_0@LOCAL@table, history@LOCAL@table])",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
