@@ -87,6 +87,8 @@ pub(crate) struct Outcome {
     pub(crate) losses: Vec<Vec<f32>>,
     pub(crate) dense: Vec<Vec<f32>>,
     pub(crate) rows: Vec<Vec<f32>>,
+    /// What servers know of each id: a row, how often it was seen, or nothing.
+    pub(crate) found: Vec<String>,
     pub(crate) stats: Vec<regatta_ps::message::ServerStats>,
 }
 
@@ -111,13 +113,14 @@ pub(crate) fn train_on_servers(model: &Model, mut job: Job, batches: &[Vec<Batch
             .collect();
         let mut results: Vec<_> = workers.into_iter().map(|w| w.join().unwrap()).collect();
         let stats = servers.into_iter().map(|s| s.join().unwrap().unwrap()).collect();
-        let (_, dense, rows) = results[0].clone();
+        let (_, dense, found) = results[0].clone();
         let losses = results.drain(..).map(|r| r.0).collect();
-        Outcome { losses, dense, rows, stats }
+        let (found, rows) = found.into_iter().unzip();
+        Outcome { losses, dense, rows, found, stats }
     })
 }
 
-type Trained = (Vec<f32>, Vec<Vec<f32>>, Vec<Vec<f32>>);
+type Trained = (Vec<f32>, Vec<Vec<f32>>, Vec<(String, Vec<f32>)>);
 
 fn worker(model: &Model, job: &Job, w: usize, batches: &[Batch]) -> Trained {
     let client = Client::connect(client_config(&model.split, job, w)).unwrap();
@@ -142,9 +145,10 @@ fn worker(model: &Model, job: &Job, w: usize, batches: &[Batch]) -> Trained {
     trainer.client().barrier("trained").unwrap();
     trainer.pull_dense(&mut scope).unwrap();
     let dense = model.split.dense.iter().map(|d| scope.get(&d.name).unwrap().f32().to_vec());
-    let rows = (0..ROWS as u64).map(|id| {
-        let found = trainer.client().inspect("table", id).unwrap();
-        found.map(|row| row.parts[0].1.clone()).unwrap_or_default()
+    let rows = (0..ROWS as u64).map(|id| match trainer.client().inspect("table", id).unwrap() {
+        Some(found) if found.parts.is_empty() => (found.detail, vec![]),
+        Some(found) => ("row".to_string(), found.parts[0].1.clone()),
+        None => ("nothing".to_string(), vec![]),
     });
     let result = (losses, dense.collect(), rows.collect());
     trainer.client().barrier("read").unwrap();

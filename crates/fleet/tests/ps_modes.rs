@@ -1,0 +1,190 @@
+//! Workers that train their own copies, and ids that have to earn their rows.
+
+mod common;
+
+use std::thread;
+
+use common::*;
+use regatta_exec::{Executor, Options, Scope, run_startup};
+use regatta_fleet::ps::{GeoTrainer, Job, client_config, server_config};
+use regatta_optim::{Rule, Sgd};
+use regatta_passes::Optimizer;
+use regatta_ps::{AsyncConfig, Client, Mode, Server, Wanted};
+use regatta_table::Admission;
+use regatta_tensor::Value;
+
+fn sgd() -> Optimizer {
+    Optimizer::new(Rule::Sgd(Sgd {}), 0.2)
+}
+
+/// What a worker in geo mode has in the end: its losses, its copy of every parameter, and what the
+/// servers hold (rows that nobody trained are empty).
+struct Copied {
+    losses: Vec<f32>,
+    copy: Vec<Vec<f32>>,
+    server_dense: Vec<Vec<f32>>,
+    server_rows: Vec<Vec<f32>>,
+}
+
+fn names(model: &Model) -> Vec<String> {
+    let dense = model.split.dense.iter().map(|d| d.name.clone());
+    dense.chain(["table".to_string()]).collect()
+}
+
+fn values(scope: &Scope, model: &Model) -> Vec<Vec<f32>> {
+    names(model).iter().map(|name| scope.get(name).unwrap().f32().to_vec()).collect()
+}
+
+fn train_copies(
+    model: &Model,
+    every: u64,
+    servers: usize,
+    batches: &[Vec<regatta_data::Batch>],
+) -> Vec<Copied> {
+    let mut job = job(servers, batches.len(), Mode::Geo { every });
+    let servers: Vec<Server> = (0..servers)
+        .map(|i| Server::start(server_config(&model.split, &job, i).unwrap()).unwrap())
+        .collect();
+    job.endpoints = servers.iter().map(Server::endpoint).collect();
+    let job = &job;
+    thread::scope(|s| {
+        let servers: Vec<_> = servers.into_iter().map(|server| s.spawn(|| server.run())).collect();
+        let workers: Vec<_> = batches
+            .iter()
+            .enumerate()
+            .map(|(w, batches)| s.spawn(move || train_copy(model, job, every, w, batches)))
+            .collect();
+        let copies = workers.into_iter().map(|w| w.join().unwrap()).collect();
+        servers.into_iter().for_each(|server| drop(server.join().unwrap().unwrap()));
+        copies
+    })
+}
+
+fn train_copy(
+    model: &Model,
+    job: &Job,
+    every: u64,
+    worker: usize,
+    batches: &[regatta_data::Batch],
+) -> Copied {
+    let client = Client::connect(client_config(&model.split, job, worker)).unwrap();
+    let mut scope = Scope::new();
+    run_startup(&model.programs.startup, &mut scope).unwrap();
+    let (programs, split) = (&model.programs, &model.split);
+    let mut trainer =
+        GeoTrainer::new(programs, split, every, client, Options::default(), &[&model.loss])
+            .unwrap();
+    trainer.start(&mut scope, false).unwrap();
+    let (mut losses, mut rest) = (Vec::new(), batches.iter().cloned());
+    let on_step = |_: usize, fetched: &[regatta_tensor::Tensor], _| {
+        losses.push(fetched[0].f32()[0]);
+        Ok(())
+    };
+    trainer.train(&mut scope, || Ok(rest.next()), on_step).unwrap();
+    let copy = values(&scope, model);
+    trainer.client().barrier("trained").unwrap();
+    let mut server_dense: Vec<Vec<f32>> =
+        copy[..split.dense.len()].iter().map(|v| vec![0.0; v.len()]).collect();
+    let keys: &[&[u64]] = &[&[]];
+    let wanted = Wanted { step: 0, test: true, dense: true, keys, counts: &[] };
+    let ticket = trainer.client().pull(&wanted).unwrap();
+    let mut dense: Vec<&mut [f32]> = server_dense.iter_mut().map(Vec::as_mut_slice).collect();
+    trainer.client().finish_pull(ticket, &mut [&mut []], &mut dense).unwrap();
+    let server_rows = (0..ROWS as u64)
+        .map(|id| trainer.client().inspect("table", id).unwrap())
+        .map(|found| found.map(|row| row.parts[0].1.clone()).unwrap_or_default())
+        .collect();
+    trainer.client().barrier("read").unwrap();
+    trainer.client().leave().unwrap();
+    Copied { losses, copy, server_dense, server_rows }
+}
+
+#[test]
+fn geo_with_one_worker_is_local_training() {
+    let model = model(&sgd());
+    let batches: Vec<_> = (0..30).map(|t| batch(t * 8, 8)).collect();
+    let (local, scope) = train_locally(&model, &batches);
+    for (every, servers) in [(1, 1), (4, 2), (100, 3)] {
+        let copies = train_copies(&model, every, servers, std::slice::from_ref(&batches));
+        assert_close("losses", &copies[0].losses, &local, 1e-6);
+        // The last bit of a row's first value may differ between a server and a program.
+        for (name, (copy, local)) in
+            names(&model).iter().zip(copies[0].copy.iter().zip(values(&scope, &model)))
+        {
+            assert_close(&format!("{name}, every {every}"), copy, &local, 1e-6);
+        }
+    }
+}
+
+/// The loss of a batch with given parameters, which stay as they are.
+fn loss(model: &Model, scope: &Scope, batch: &regatta_data::Batch) -> f32 {
+    let mut copy = Scope::new();
+    scope.names().iter().for_each(|name| copy.set(name, scope.get(name).unwrap().clone()));
+    let mut executor = Executor::new(model.programs.main.clone(), Options::default()).unwrap();
+    let feeds: Vec<(&str, &Value)> = batch.iter().collect();
+    executor.run(&mut copy, &feeds, &[&model.loss]).unwrap()[0].f32()[0]
+}
+
+#[test]
+fn what_several_copies_send_trains_the_servers_values() {
+    let model = model(&sgd());
+    let parts: Vec<Vec<_>> =
+        (0..3).map(|w| (0..60).map(|t| batch(t * 24 + w * 8, 8)).collect()).collect();
+    let copies = train_copies(&model, 3, 2, &parts);
+    let mut scope = Scope::new();
+    run_startup(&model.programs.startup, &mut scope).unwrap();
+    let test: Vec<_> = (0..20).map(|t| batch(t * 8, 8)).collect();
+    let mean = |scope: &Scope| test.iter().map(|b| loss(&model, scope, b)).sum::<f32>() / 20.0;
+    let untrained = mean(&scope);
+    for (spec, values) in model.split.dense.iter().zip(&copies[0].server_dense) {
+        scope.get_mut(&spec.name).unwrap().f32_mut().copy_from_slice(values);
+    }
+    let table = scope.get_mut("table").unwrap().f32_mut();
+    let held = copies[0].server_rows.iter().enumerate().filter(|(_, row)| !row.is_empty());
+    for (id, row) in held {
+        table[id * DIM as usize..][..DIM as usize].copy_from_slice(row);
+    }
+    let trained = mean(&scope);
+    assert!(trained < untrained - 0.02, "{untrained} to {trained}");
+}
+
+/// How often each id stands in a batch, padding left out.
+fn appearances(batch: &regatta_data::Batch) -> Vec<u32> {
+    let mut counts = vec![0; ROWS as usize];
+    for slot in ["user", "tags"] {
+        let ids = match batch.get(slot).unwrap() {
+            Value::Dense(t) => t.u64(),
+            Value::Ragged(r) => r.u64(),
+        };
+        ids.iter().filter(|id| **id != 0).for_each(|id| counts[*id as usize] += 1);
+    }
+    counts
+}
+
+#[test]
+fn an_id_gets_its_row_when_it_has_appeared_often_enough() {
+    const NEEDED: u32 = 6;
+    let model = model(&sgd());
+    let batches: Vec<_> = (0..7).map(|t| batch(t * 8, 8)).collect();
+    for mode in [Mode::HalfAsync, Mode::Async(AsyncConfig::default()), Mode::Sync] {
+        for n in 1..=batches.len() {
+            let mut job = job(2, 1, mode);
+            job.admission = Admission::CountFilter(NEEDED);
+            let outcome = train_on_servers(&model, job, &[batches[..n].to_vec()]);
+            let mut seen = vec![0; ROWS as usize];
+            for batch in &batches[..n] {
+                seen.iter_mut().zip(appearances(batch)).for_each(|(s, n)| *s += n);
+            }
+            let has_row: Vec<bool> = outcome.found.iter().map(|f| f == "row").collect();
+            let expected: Vec<bool> = seen.iter().map(|s| *s >= NEEDED).collect();
+            assert_eq!(has_row, expected, "{mode:?} after {n} batches");
+            for (id, found) in outcome.found.iter().enumerate().filter(|(id, _)| !has_row[*id]) {
+                let expected = match seen[id] {
+                    0 => "nothing".to_string(),
+                    n => format!("not admitted yet, seen {n} times"),
+                };
+                assert_eq!(*found, expected, "{mode:?}, id {id} after {n} batches");
+            }
+        }
+    }
+}
