@@ -7,7 +7,7 @@ use regatta_optim::{Kernel, RowLoop, RowRule, RowUpdater};
 
 use crate::Error;
 use crate::config::{CtrConfig, SparseConfig};
-use crate::group::{Columns, Item, Stages, Work, pipeline};
+use crate::group::{Columns, Item, Stages, Work, wide_pipeline};
 use crate::index::Place;
 use crate::init::{Initializer, RowInit};
 use crate::row::Kind;
@@ -104,7 +104,7 @@ impl Ctr {
     /// not have; items without a row are noted in `work.missing`.
     pub(crate) fn pull(&self, shard: &Shard, items: &[Item], out: &mut [f32], work: &mut Work) {
         work.start(items.len());
-        pipeline(items.len(), &mut Pull { ctr: self, shard, items, out, work });
+        wide_pipeline(items.len(), &mut Pull { ctr: self, shard, items, out, work });
     }
 
     pub(crate) fn copy_out(&self, row: Option<&[f32]>, out: &mut [f32]) {
@@ -131,7 +131,7 @@ impl Ctr {
         work: &mut Work,
     ) -> Result<usize, Error> {
         work.start(items.len());
-        pipeline(items.len(), &mut Count { ctr: self, shard, items, values, work, day });
+        wide_pipeline(items.len(), &mut Count { ctr: self, shard, items, values, work, day });
         let (embed, embedx) = (&self.config.embed_rule, &self.config.embedx_rule);
         let x_len = self.config.embedx_dim + self.embedx_state.len();
         let part = |from: usize, len: usize, dim: usize, gradient: usize| Part {

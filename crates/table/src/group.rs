@@ -194,6 +194,13 @@ pub(crate) fn pipeline(n: usize, stages: &mut impl Stages) {
     }
 }
 
+regatta_kernels::simd! {
+    /// As [`pipeline`], compiled for the widest instruction set of this CPU.
+    pub(crate) fn wide_pipeline(n: usize, stages: &mut impl Stages) {
+        pipeline(n, stages);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 use regatta_optim::{Kernel, RowLoop, RowRule, RowUpdater};
 
 use crate::config::{AnyRule, PlainConfig, SparseConfig};
-use crate::group::{Item, Stages, Work, pipeline};
+use crate::group::{Item, Stages, Work, pipeline, wide_pipeline};
 use crate::index::Place;
 use crate::init::RowInit;
 use crate::shard::Shard;
@@ -80,7 +80,7 @@ impl Plain {
         let Work { places, missing } = work;
         let dim = self.dim;
         by_dim!(dim, D => {
-            pipeline(items.len(), &mut Pull::<D> { shard, items, out, places, missing, dim });
+            wide_pipeline(items.len(), &mut Pull::<D> { shard, items, out, places, missing, dim });
         });
     }
 
