@@ -4,6 +4,8 @@
 //!
 //! Reading order: [`Mode`], [`communicator`] (what a worker exchanges when), [`message`] (the bytes),
 //! [`partition`] (who holds what).
+#![warn(missing_docs)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 
 mod client;
 pub mod communicator;
