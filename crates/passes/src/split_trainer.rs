@@ -205,6 +205,9 @@ fn pull_table(block: &mut regatta_ir::Block, table: &TableSpec) -> Result<(), Er
     Ok(())
 }
 
+/// Inputs that hold ids, and the variables that are made of them with the ops that do so.
+type Inputs = (Vec<String>, Vec<(String, Op)>);
+
 /// The inputs of the program that hold a table's ids. Ids that `sequence_pad` makes are those of its
 /// input: it is applied to their row numbers instead, which row 0 pads.
 fn inputs_of(
@@ -212,8 +215,8 @@ fn inputs_of(
     table: &TableSpec,
     ids: Vec<String>,
     padding: i64,
-) -> Result<(Vec<String>, Vec<(String, Op)>), Error> {
-    let (mut inputs, mut padded): (Vec<String>, Vec<(String, Op)>) = (Vec::new(), Vec::new());
+) -> Result<Inputs, Error> {
+    let (mut inputs, mut padded): Inputs = (Vec::new(), Vec::new());
     for var in ids {
         if block.var(&var, "split_trainer")?.origin == Origin::Data {
             if !inputs.contains(&var) {
@@ -224,9 +227,9 @@ fn inputs_of(
         let maker = block.ops.iter().find(|op| op.output_vars().any(|v| v == var));
         let maker = maker.filter(|op| op.kind == "sequence_pad");
         let source = maker.and_then(|op| op.input_var("X")).map(str::to_string);
-        let is_input = source.as_ref().is_some_and(|x| {
-            block.vars.get(x).is_some_and(|v| v.origin == Origin::Data)
-        });
+        let is_input = source
+            .as_ref()
+            .is_some_and(|x| block.vars.get(x).is_some_and(|v| v.origin == Origin::Data));
         let (Some(maker), Some(source), true) = (maker, source, is_input) else {
             let reason = format!(
                 "the ids '{var}' of the table '{}' are computed; servers can only be asked for ids \

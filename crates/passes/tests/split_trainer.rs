@@ -187,8 +187,7 @@ fn padded_sequences_are_pulled_by_their_inputs() {
     let logits = b.fc(&e, 2, Act::None).unwrap();
     let (cost, _) = b.softmax_with_cross_entropy(&logits, &label).unwrap();
     let loss = b.mean(&cost).unwrap().name().to_string();
-    let programs =
-        minimize(&b.finish(), &loss, &adagrad(), &Backward::default()).unwrap().programs;
+    let programs = minimize(&b.finish(), &loss, &adagrad(), &Backward::default()).unwrap().programs;
     let text = split_trainer(&programs).unwrap().trainer.to_string();
     for line in [
         "Out: table@PULLED, Local: history@LOCAL@table = pull_sparse(Ids: history)",

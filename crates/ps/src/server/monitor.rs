@@ -187,7 +187,7 @@ impl Core {
         state.workers[worker].gone = Some(reason.to_string());
         let waits = matches!(self.config.mode, Mode::Sync | Mode::Bounded { .. });
         if (waits || never_came) && !self.config.allow_worker_loss {
-            let reason = self.first_absent(&state).unwrap_or_else(|| reason.to_string());
+            let reason = self.cause(&state, reason);
             self.fail(state, &reason);
         } else {
             self.complete_without(state);
@@ -195,12 +195,18 @@ impl Core {
         self.changed.notify_all();
     }
 
-    /// A worker that went away before the one that is lost: that one has probably ended because
-    /// another server told it so.
-    fn first_absent(&self, state: &State) -> Option<String> {
+    /// Why the job fails when a worker is lost. One that went away or has not come before it is the
+    /// more likely cause: this one has probably ended because another server told it so.
+    fn cause(&self, state: &State, reason: &str) -> String {
         let absent = |w: usize| Some((state.workers[w].away.as_ref()?, w));
-        let ((_, how), w) = state.members.iter().filter_map(absent).min_by_key(|((t, _), _)| *t)?;
-        Some(format!("worker {w} is lost: {how}"))
+        let first = state.members.iter().filter_map(absent).min_by_key(|((since, _), _)| *since);
+        if let Some(((_, how), w)) = first {
+            return format!("worker {w} is lost: {how}");
+        }
+        match state.members.iter().find(|w| state.workers[*w].session.is_none()) {
+            Some(w) => format!("{reason} (worker {w} has not come yet)"),
+            None => reason.to_string(),
+        }
     }
 
     /// The job cannot go on: whoever waits hears why, and so does everybody who asks from now on.

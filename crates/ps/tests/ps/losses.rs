@@ -21,8 +21,10 @@ fn a_worker_that_never_comes_is_named() {
             assert!(error.contains("worker 1 did not come within 0.3 s"), "{error}");
             drop(client);
             for server in servers {
+                // A server may see the worker end before it finds out itself.
                 let error = server.join().unwrap().unwrap_err().to_string();
-                assert!(error.contains("worker 1 did not come"), "{error}");
+                let named = ["worker 1 did not come", "worker 1 has not come"];
+                assert!(named.iter().any(|text| error.contains(text)), "{error}");
             }
         });
     }
