@@ -398,8 +398,13 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
         min_send_grad_num_before_recv: r
             .int("runner.min_send_grad_num_before_recv")
             .unwrap_or(default.min_send_grad_num_before_recv),
-        ..default
+        send_wait_times: r.int("runner.send_wait_times"),
+        independent_recv_thread: r.bool("runner.independent_recv_thread").unwrap_or(false),
+        thread_pool_size: r.int("runner.thread_pool_size").unwrap_or(default.thread_pool_size),
     };
+    if let Err(reason) = asynchronous.check() {
+        r.problem("runner.sync_mode", reason.to_string());
+    }
     Distributed {
         sync_mode,
         staleness,
