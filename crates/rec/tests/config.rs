@@ -73,7 +73,7 @@ fn sources_and_workspace() {
     assert_eq!(*source("runner.seed"), Source::Default);
     assert_eq!(config.runner.epochs, 5);
     let data = config.runner.train.data.as_deref().unwrap();
-    assert!(data.ends_with("/work/data"), "{data}");
+    assert!(data.ends_with("work/data"), "{data}");
     assert_eq!(config.get("runner.seed"), Some(&HyperValue::Int(12345)));
 }
 
