@@ -24,7 +24,7 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("exec", &["ir", "ops", "passes", "tensor"]),
     ("fleet", ALL_ABOVE),
     ("rec", ALL_ABOVE),
-    ("launch", &["cluster"]),
+    ("launch", &["cluster", "net"]),
     ("regatta", ALL_ABOVE),
     ("bench", ALL_ABOVE),
     ("archtest", &[]),
@@ -39,6 +39,7 @@ pub const MUST_NOT_MENTION: &[(&str, &[&str])] = &[
     ("passes", OUTSIDE_WORLD),
     ("ops", OUTSIDE_WORLD),
     ("table", &["std::net", "tokio", "async fn"]),
+    ("cluster", &["TcpStream", "TcpListener", "ToSocketAddrs", "std::thread", "std::process"]),
 ];
 
 const OUTSIDE_WORLD: &[&str] =

@@ -125,6 +125,7 @@ fn measure(shape: &Shape, scratch: &mut GemmScratch, n_rounds: usize) -> Rounds 
     rounds
 }
 
+#[expect(clippy::disallowed_methods, reason = "a knob of this benchmark, no part of the contract")]
 fn main() {
     let n_rounds = std::env::var("ROUNDS").ok().and_then(|x| x.parse().ok()).unwrap_or(61);
     let filter = std::env::args().skip(1).find(|x| !x.starts_with('-'));
