@@ -1,8 +1,11 @@
 //! Runs one program over and over.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 use regatta_ir::{Origin, Program, verify};
 use regatta_ops::OPS;
+use regatta_ops::comm::{Comm, Peers};
 use regatta_passes::Parts;
 use regatta_tensor::{DType, RowIndex, RowSparse, Tensor, Value};
 
@@ -47,6 +50,7 @@ pub struct Executor {
     /// Of plans that were given up.
     past_times: RoleTimes,
     last_plan: Option<usize>,
+    peers: Peers,
 }
 
 /// Runs a startup program: afterwards the scope holds the first value of every persistable.
@@ -84,8 +88,9 @@ impl Executor {
             None
         };
         let (plans, index) = (Vec::new(), RowIndex::default());
-        let past_times = RoleTimes::default();
-        Ok(Executor { program, options, plans, pool, index, step: 0, last_plan: None, past_times })
+        let (past_times, peers) = (RoleTimes::default(), Peers::default());
+        let (step, last_plan) = (0, None);
+        Ok(Executor { program, options, plans, pool, index, step, last_plan, past_times, peers })
     }
 
     /// The program.
@@ -101,6 +106,16 @@ impl Executor {
     /// Sets the number of the next step, as after loading a checkpoint.
     pub fn set_step(&mut self, step: u64) {
         self.step = step;
+    }
+
+    /// Gives the communication ops of the program a way to other ranks.
+    pub fn set_comm(&mut self, comm: Arc<dyn Comm>) {
+        self.peers.comm = Some(comm);
+    }
+
+    /// Sets this rank's part of the examples of the following steps over all ranks.
+    pub fn set_share(&mut self, share: f32) {
+        self.peers.share = share;
     }
 
     /// Runs the program once on named inputs and returns the named variables, in order. The result
@@ -124,14 +139,14 @@ impl Executor {
         for part in &mut plan.parts {
             part.segment.resolve(scope, is_param)?;
         }
-        let (step, check) = (self.step, self.options.check_nan_inf);
+        let (step, check, peers) = (self.step, self.options.check_nan_inf, &self.peers);
         let persist = ScopePtr::new(scope);
         if let (Some(pool), false) = (&self.pool, plan.parts.is_empty()) {
             let (parts, total) = (&mut plan.parts, plan.rows);
             pool.install(|| {
                 parts.par_iter_mut().with_max_len(1).try_for_each(|part| {
                     let range = Range { first: part.first, rows: part.rows, total };
-                    part.segment.run(persist, feeds, range, step, check)
+                    part.segment.run(persist, feeds, range, step, check, peers)
                 })
             })?;
             for import in &plan.imports {
@@ -139,7 +154,7 @@ impl Executor {
             }
         }
         let whole = Range { first: 0, rows: plan.rows, total: plan.rows };
-        plan.rest.run(persist, feeds, whole, step, check)?;
+        plan.rest.run(persist, feeds, whole, step, check, peers)?;
         self.step += 1;
         for (loc, out) in plan.fetch_locs.iter().zip(&mut plan.fetched) {
             plan.rest.fetch(*loc, scope, feeds, out);

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use regatta_ir::{Layout, Role, VarType};
+use regatta_ops::comm::Peers;
 use regatta_ops::{Buf, Io, Kernel, StepCtx};
 use regatta_tensor::{DType, Data, RowSparse, Tensor, Value};
 
@@ -175,11 +176,13 @@ impl Segment {
         range: Range,
         step: u64,
         check_nan_inf: bool,
+        peers: &Peers,
     ) -> Result<(), Error> {
         self.ctx.step = step;
         self.ctx.first_example = range.first;
         self.ctx.rows = range.rows;
         self.ctx.total_rows = range.total;
+        self.ctx.peers.clone_from(peers);
         self.bind(persist, feeds, range);
         // Ops of one role follow each other, so the clock is read a few times per run, not per op.
         let mut timed = (Role::Forward, Instant::now());

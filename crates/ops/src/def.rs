@@ -4,6 +4,7 @@ use regatta_ir::{Attr, Error, Op, Schema, VarType, grad_name};
 use regatta_kernels::gemm::GemmScratch;
 use regatta_tensor::Value;
 
+use crate::comm::Peers;
 use crate::{Infer, Io};
 
 /// Everything about one op kind.
@@ -182,6 +183,8 @@ pub struct StepCtx {
     pub total_rows: usize,
     /// Packing buffers of the matrix multiply.
     pub gemm: GemmScratch,
+    /// Other ranks.
+    pub peers: Peers,
 }
 
 impl StepCtx {

@@ -10,9 +10,10 @@
 //! assert_eq!(b.ty(&y).unwrap().to_string(), "f32[-1, 1]");
 //! ```
 //!
-//! Reading order: [`OpDef`], [`Io`] and [`StepCtx`] (what a kernel sees), [`registry`], one op file
+//! Reading order: [`OpDef`], [`Io`] and [`StepCtx`] (what a kernel sees), [`comm`] (other ranks), [`registry`], one op file
 //! such as `op/fc.rs`, [`interp`] (the reference interpreter of the tests).
 
+pub mod comm;
 mod def;
 mod infer;
 pub mod interp;

@@ -8,7 +8,15 @@ use regatta_ops::OPS;
 ///
 /// # Errors
 /// If the op does not fit its inputs or an output's name is taken.
-pub(crate) fn push_op(block: &mut Block, mut op: Op) -> Result<(), Error> {
+pub(crate) fn push_op(block: &mut Block, op: Op) -> Result<(), Error> {
+    insert_op(block, block.ops.len(), op)
+}
+
+/// As [`push_op`], in front of the op that is at that position now.
+///
+/// # Errors
+/// As [`push_op`].
+pub(crate) fn insert_op(block: &mut Block, at: usize, mut op: Op) -> Result<(), Error> {
     OPS.known(&op.kind)?.complete(&mut op)?;
     let inputs = op
         .input_vars()
@@ -20,6 +28,6 @@ pub(crate) fn push_op(block: &mut Block, mut op: Op) -> Result<(), Error> {
             block.declare(VarDef::new(name, ty, Origin::Temp))?;
         }
     }
-    block.ops.push(op);
+    block.ops.insert(at, op);
     Ok(())
 }

@@ -5,10 +5,12 @@
 //! [`backward()`], [`clip()`], [`regularize()`], [`insert_updates()`] (all four in [`minimize()`]), then
 //! [`prune()`] and [`clone_for_test()`] for inference, [`split_batch()`] (what each thread may run) and
 //! [`memory_reuse()`]. For parameter servers: [`split_trainer()`], [`compute_stage()`] and
-//! [`split_server()`].
+//! [`split_server()`]. For ranks without servers: [`data_parallel()`], [`fuse_all_reduce()`].
 
 mod backward;
 mod clip;
+mod data_parallel;
+mod fuse_all_reduce;
 mod infer_types;
 mod memory_reuse;
 mod minimize;
@@ -21,6 +23,8 @@ mod updates;
 
 pub use backward::{Backward, ParamGrad, backward};
 pub use clip::{Clip, clip};
+pub use data_parallel::data_parallel;
+pub use fuse_all_reduce::{FuseAllReduce, fuse_all_reduce};
 pub use memory_reuse::{MemoryReport, MemoryReuse, memory_reuse};
 pub use minimize::{Minimized, Optimizer, minimize};
 pub use prune::{clone_for_test, prune};

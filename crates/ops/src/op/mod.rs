@@ -4,6 +4,7 @@ mod assign;
 mod batch_norm;
 mod broadcast;
 mod cast;
+mod collective;
 mod comm;
 mod concat;
 mod cos_sim;
@@ -48,6 +49,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         assign::DEFS,
         batch_norm::DEFS,
         cast::DEFS,
+        collective::DEFS,
         comm::DEFS,
         concat::DEFS,
         cos_sim::DEFS,

@@ -4,6 +4,7 @@
 
 mod backward;
 mod clip;
+mod data_parallel;
 mod memory_reuse;
 mod models;
 mod prune;
