@@ -163,6 +163,8 @@ fn exchanges_are_not_split_over_threads() {
 fn refusals() {
     let refused = |program: &Program| data_parallel(program).unwrap_err().to_string();
     let twice = data_parallel(&trained(None)).unwrap();
-    expect!["data_parallel: the program exchanges its gradients already"].assert_eq(&refused(&twice));
-    expect!["data_parallel: the program updates nothing; call minimize first"].assert_eq(&refused(&two_layers().main));
+    expect!["data_parallel: the program exchanges its gradients already"]
+        .assert_eq(&refused(&twice));
+    expect!["data_parallel: the program updates nothing; call minimize first"]
+        .assert_eq(&refused(&two_layers().main));
 }
