@@ -46,32 +46,6 @@ pub enum Error {
         /// How many there are.
         len: usize,
     },
-    /// A contribution to a step other than the one being collected.
-    #[error("worker {worker} contributes to step {actual} while step {expected} is collected")]
-    WrongStep {
-        /// The worker.
-        worker: usize,
-        /// The step being collected.
-        expected: u64,
-        /// The step it contributed to.
-        actual: u64,
-    },
-    /// A second contribution to the same step.
-    #[error("worker {worker} contributes to step {step} twice")]
-    ContributedTwice {
-        /// The worker.
-        worker: usize,
-        /// The step.
-        step: u64,
-    },
-    /// A step is to be applied, but contributions are missing.
-    #[error("step {step} waits for workers {missing:?}")]
-    Incomplete {
-        /// The step being collected.
-        step: u64,
-        /// Who has not contributed.
-        missing: Vec<usize>,
-    },
     /// A dense table was read before anyone gave it values.
     #[error("{table}: no values have been set yet")]
     NotSet {

@@ -1,5 +1,5 @@
-//! One shard of parameters in one process: sparse tables (rows by id), dense tables (a range of a
-//! flat vector) and geo tables (deltas, and what changed for whom).
+//! One shard of parameters in one process: sparse tables (rows by id) and dense tables (a range of
+//! a flat vector).
 //!
 //! Everything is synchronous and usable by several threads through `&self`. There is no network, no
 //! file, no clock and no global state here: days and seeds are passed in, and so are the requests.
@@ -31,8 +31,7 @@
 //! ([`Admission`] of new ids), `index.rs` and `slab.rs` (where rows are), `plain.rs` and `ctr.rs`
 //! (the two kinds of rows and the loops over them), `memory.rs` (all unsafe code). Then what happens
 //! between requests: `life.rs` ([`SparseTable::shrink`]), `export.rs` ([`SaveMode`]), `stats.rs`,
-//! `inspect.rs`. Then [`DenseTable`], [`GeoTable`], and [`SparseSync`] and [`DenseSync`] for
-//! synchronous training. With the feature `testing`, `suite` holds what every table must pass.
+//! `inspect.rs`. Then [`DenseTable`]. With the feature `testing`, `suite` holds what every table must pass.
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 
@@ -42,7 +41,6 @@ mod ctr;
 mod dense;
 mod error;
 mod export;
-mod geo;
 mod group;
 mod hash;
 mod index;
@@ -58,18 +56,15 @@ mod sparse;
 mod stats;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
-mod sync;
 
 pub use admission::Admission;
 pub use config::{Accessor, AnyRule, Create, CtrConfig, PlainConfig, SparseConfig, TableId};
 pub use dense::{DenseConfig, DenseParam, DensePiece, DenseTable};
 pub use error::Error;
 pub use export::{Frozen, Row, RowBody, SaveMode, ShardRows};
-pub use geo::{Changes, GeoConfig, GeoTable};
 pub use group::Scratch;
 pub use init::{Initializer, Stream};
 pub use inspect::{InspectedRow, Inspection};
 pub use life::ShrinkCounts;
 pub use sparse::{PullCounts, PullMode, PushCounts, SparseTable};
 pub use stats::Stats;
-pub use sync::{DenseSync, SparseSync, Weighting};

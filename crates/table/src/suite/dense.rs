@@ -3,7 +3,7 @@
 use regatta_optim::{RowRule, Rule, StateMut};
 
 use super::{Choices, assert_same_bits};
-use crate::{DenseConfig, DenseParam, DenseSync, DenseTable, Error, TableId, Weighting};
+use crate::{DenseConfig, DenseParam, DenseTable, Error, TableId};
 
 /// Three parameters with their own states, updated one by one.
 struct Model {
@@ -11,8 +11,8 @@ struct Model {
 }
 
 /// Runs `n_steps` of a rule on tables that share a vector of three parameters between them, and on
-/// the parameters themselves; with pulls of any range, synchronous steps and a change of the number
-/// of servers in between.
+/// the parameters themselves; with pulls of any range and a change of the number of servers in
+/// between.
 ///
 /// # Panics
 /// If they ever differ.
@@ -35,28 +35,12 @@ pub fn dense(rule: Rule, n_servers: usize, seed: u64, n_steps: usize) {
         assert_eq!(pulled.is_err(), !table.is_empty(), "nothing to pull before values are set");
         ok(table.set(&model.flat()[*start..*start + table.len()]));
     }
-    let mut syncs = collectors(&tables);
     for step in 0..n_steps {
         let lr = 0.05 + choices.below(10) as f32 / 100.0;
-        let gradient = match choices.below(3) {
-            0 => {
-                let parts = [choices.values(total), choices.values(total), choices.values(total)];
-                sync_step(&tables, &syncs, &parts, lr);
-                // Examples are shared 1 : 2 : 5.
-                let weighted = |i: usize| {
-                    let [a, b, c] = &parts;
-                    a[i] * 0.125 + b[i] * 0.25 + c[i] * 0.625
-                };
-                (0..total).map(weighted).collect()
-            }
-            _ => {
-                let gradient = choices.values(total);
-                for (table, start) in &tables {
-                    ok(table.push(&gradient[*start..*start + table.len()], lr));
-                }
-                gradient
-            }
-        };
+        let gradient = choices.values(total);
+        for (table, start) in &tables {
+            ok(table.push(&gradient[*start..*start + table.len()], lr));
+        }
         model.push(&rule, &gradient, lr);
         if choices.below(5) == 0 {
             let exported: Vec<_> =
@@ -66,7 +50,6 @@ pub fn dense(rule: Rule, n_servers: usize, seed: u64, n_steps: usize) {
             for (table, _) in &tables {
                 assert_eq!(ok(table.import(&exported)), table.len());
             }
-            syncs = collectors(&tables);
         }
         let wanted = model.flat();
         for (table, start) in &tables {
@@ -95,23 +78,6 @@ fn cut(rule: Rule, params: &[DenseParam], n_servers: usize) -> Vec<(DenseTable, 
         (ok(DenseTable::new(config)), start)
     };
     (0..n_servers).map(table).collect()
-}
-
-fn collectors(tables: &[(DenseTable, usize)]) -> Vec<DenseSync> {
-    tables.iter().map(|_| DenseSync::new(TableId(0), 3, Weighting::ByExamples)).collect()
-}
-
-/// Three workers contribute in an order that is not theirs.
-fn sync_step(tables: &[(DenseTable, usize)], syncs: &[DenseSync], parts: &[Vec<f32>; 3], lr: f32) {
-    for ((table, start), sync) in tables.iter().zip(syncs) {
-        let step = ok(sync.step());
-        let part = |worker: usize| &parts[worker][*start..start + table.len()];
-        assert!(!ok(sync.add(2, step, 50, part(2), table)));
-        assert!(!ok(sync.add(0, step, 10, part(0), table)));
-        assert_eq!(sync.apply(table, lr), Err(Error::Incomplete { step, missing: vec![1] }));
-        assert!(ok(sync.add(1, step, 20, part(1), table)));
-        ok(sync.apply(table, lr));
-    }
 }
 
 impl Model {

@@ -4,12 +4,10 @@
 //! Whoever writes another table (on disk, on a device) implements [`RowStore`] and calls [`sparse`].
 
 mod dense;
-mod geo;
 mod model;
 mod sparse;
 
 pub use dense::dense;
-pub use geo::geo;
 pub use model::Model;
 pub use sparse::{RowStore, sparse, sparse_configs};
 
@@ -69,7 +67,7 @@ mod tests {
     use regatta_optim::{Adagrad, Adam, Lamb, Momentum, Rule, Sgd, Sum, Summary};
 
     use super::*;
-    use crate::{GeoConfig, Initializer, SparseTable, TableId};
+    use crate::SparseTable;
 
     #[test]
     fn every_sparse_table_conforms() {
@@ -96,19 +94,6 @@ mod tests {
             }
         }
         dense(Rule::Lamb(Lamb::default()), 1, 5, 40);
-    }
-
-    #[test]
-    fn geo_tables_conform() {
-        for (i, n_trainers) in [1, 2, 24, 25, 100].into_iter().enumerate() {
-            let config = GeoConfig {
-                initializer: Initializer::Uniform { low: -1.0, high: 1.0 },
-                padding_idx: (i % 2 == 0).then_some(7),
-                n_shards: [1, 8][i % 2],
-                ..GeoConfig::new(TableId(i as u32), [1, 8, 9][i % 3], n_trainers)
-            };
-            geo(&config, i as u64, 300);
-        }
     }
 
     proptest! {

@@ -2,11 +2,9 @@
 
 mod ctr;
 mod dense;
-mod geo;
 mod life;
 mod sparse;
 mod stress;
-mod sync;
 
 use regatta_optim::{Rule, Sgd};
 use regatta_table::{

@@ -2,9 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use regatta_table::{
-    Changes, GeoConfig, GeoTable, PullMode, SaveMode, Scratch, SparseConfig, SparseTable, TableId,
-};
+use regatta_table::{PullMode, SaveMode, Scratch, SparseConfig, SparseTable};
 use regatta_tensor::Rng;
 
 use crate::{pull, sgd_config};
@@ -101,42 +99,4 @@ fn no_push_is_lost_and_no_row_is_torn() {
 /// All columns of a row move together, so a row that was seen half-changed has two values.
 fn whole(rows: &[f32]) {
     assert!(rows.chunks_exact(3).all(|row| row[0] == row[1] && row[1] == row[2]));
-}
-
-#[test]
-fn geo_deltas_add_up_and_reach_everyone() {
-    let table = GeoTable::new(GeoConfig::new(TableId(0), 2, N_THREADS)).unwrap();
-    let copies: Vec<Vec<f32>> = std::thread::scope(|scope| {
-        let table = &table;
-        let trainer = |trainer: usize| {
-            scope.spawn(move || {
-                let (mut scratch, mut changes) = (Scratch::default(), Changes::default());
-                let mut copy = vec![0.0; N_KEYS as usize];
-                for request in 0..N_REQUESTS {
-                    let keys = keys(trainer, request);
-                    let deltas = vec![1.0; keys.len() * 2];
-                    table.push_delta(trainer, &keys, &deltas, &mut scratch).unwrap();
-                    if request % 7 == 0 {
-                        receive(table, trainer, &mut changes, &mut copy);
-                    }
-                }
-                copy
-            })
-        };
-        let trainers: Vec<_> = (0..N_THREADS).map(trainer).collect();
-        trainers.into_iter().map(|trainer| trainer.join().unwrap()).collect()
-    });
-    for (trainer, mut copy) in copies.into_iter().enumerate() {
-        receive(&table, trainer, &mut Changes::default(), &mut copy);
-        assert_eq!(copy, times(), "trainer {trainer}");
-    }
-}
-
-fn receive(table: &GeoTable, trainer: usize, changes: &mut Changes, copy: &mut [f32]) {
-    table.pull_changed(trainer, changes).unwrap();
-    for (key, values) in changes.keys.iter().zip(changes.values.chunks_exact(2)) {
-        assert_eq!(values[0], values[1], "a row is whole");
-        assert!(values[0] >= copy[*key as usize], "values never go back");
-        copy[*key as usize] = values[0];
-    }
 }
