@@ -10,7 +10,6 @@ mod resolve;
 mod show;
 mod value;
 mod written;
-mod yaml;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -22,6 +21,7 @@ pub use written::Source;
 
 use crate::zoo::Model;
 use crate::{Error, Hyper, HyperValue};
+use regatta_fleet::yaml;
 use regatta_passes::Optimizer;
 use regatta_ps::AsyncConfig;
 

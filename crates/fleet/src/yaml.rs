@@ -12,15 +12,15 @@ const MAX_DEPTH: usize = 64;
 
 /// A node of a document.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Node {
+pub struct Node {
     /// Line, from 1.
-    pub(crate) line: usize,
-    pub(crate) kind: Kind,
+    pub line: usize,
+    pub kind: Kind,
 }
 
 /// What a node holds.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Kind {
+pub enum Kind {
     Scalar { text: String, quoted: bool },
     List(Vec<Node>),
     Map(Vec<(String, Node)>),
@@ -28,14 +28,14 @@ pub(crate) enum Kind {
 
 /// What is wrong with a document, and where.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct YamlError {
-    pub(crate) line: usize,
-    pub(crate) reason: String,
+pub struct YamlError {
+    pub line: usize,
+    pub reason: String,
 }
 
 impl Node {
     /// Whether nothing was written: `key:`, `~` or `null`.
-    pub(crate) fn is_null(&self) -> bool {
+    pub fn is_null(&self) -> bool {
         match &self.kind {
             Kind::Scalar { text, quoted } => {
                 !quoted && matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL")
@@ -45,7 +45,7 @@ impl Node {
     }
 
     /// The text of a scalar.
-    pub(crate) fn scalar(&self) -> Option<&str> {
+    pub fn scalar(&self) -> Option<&str> {
         match &self.kind {
             Kind::Scalar { text, .. } => Some(text),
             _ => None,
@@ -62,7 +62,7 @@ impl Node {
 }
 
 /// Parses the one document of a text; an empty text is an empty map.
-pub(crate) fn parse(text: &str) -> Result<Node, YamlError> {
+pub fn parse(text: &str) -> Result<Node, YamlError> {
     let mut reader =
         Reader { parser: Parser::new_from_str(text), anchors: HashMap::new(), nodes: 0 };
     let mut document = None;
