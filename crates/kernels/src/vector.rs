@@ -53,6 +53,32 @@ binary! {
     mul, mul_assign, *, *=
 }
 
+simd! {
+    /// `x = max(x, y)`, element by element; a NaN on either side wins.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    pub fn max_assign(x: &mut [f32], y: &[f32]) {
+        assert_eq!(x.len(), y.len(), "lengths of x and y");
+        for (x, y) in x.iter_mut().zip(y) {
+            *x = if x.is_nan() | (*x > *y) { *x } else { *y };
+        }
+    }
+}
+
+simd! {
+    /// `x = min(x, y)`, element by element; a NaN on either side wins.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    pub fn min_assign(x: &mut [f32], y: &[f32]) {
+        assert_eq!(x.len(), y.len(), "lengths of x and y");
+        for (x, y) in x.iter_mut().zip(y) {
+            *x = if x.is_nan() | (*x < *y) { *x } else { *y };
+        }
+    }
+}
+
 simd_mul_add! {
     /// `y += a * x`.
     ///
@@ -198,6 +224,14 @@ mod tests {
             check(add, add_assign, expect(&|x, y| x + y));
             check(sub, sub_assign, expect(&|x, y| x - y));
             check(mul, mul_assign, expect(&|x, y| x * y));
+            for (onto, wanted) in [
+                (max_assign as Onto, expect(&|x, y| x.max(y))),
+                (min_assign, expect(&|x, y| x.min(y))),
+            ] {
+                let mut z = x.clone();
+                onto(&mut z, &y);
+                assert_eq!(z, wanted);
+            }
             let mut z = y.clone();
             axpy(0.5, &x, &mut z);
             assert_eq!(z, expect(&|x, y| 0.5 * x + y));

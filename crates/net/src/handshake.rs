@@ -45,6 +45,27 @@ impl JobToken {
         JobToken { key: blake3::derive_key("regatta net 2025 job token", secret.as_ref()) }
     }
 
+    /// A keyed hash over `parts`, by which other protocols of the job prove that they know the
+    /// token. Each use and each direction takes its own `label`, and the parts must contain what the
+    /// other end chose at random.
+    pub fn mac(&self, label: &str, parts: &[&[u8]]) -> [u8; 32] {
+        *self.keyed_hash(label, parts).as_bytes()
+    }
+
+    /// Whether `mac` is what [`mac`](JobToken::mac) returns for the same; in constant time.
+    pub fn verify_mac(&self, label: &str, parts: &[&[u8]], mac: [u8; 32]) -> bool {
+        self.keyed_hash(label, parts) == blake3::Hash::from_bytes(mac)
+    }
+
+    fn keyed_hash(&self, label: &str, parts: &[&[u8]]) -> blake3::Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        for part in [label.as_bytes()].iter().chain(parts) {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        hasher.finalize()
+    }
+
     fn sign(&self, label: &[u8; 8], hello: &[u8], challenge: &[u8]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(label);
@@ -541,7 +562,10 @@ fn refuse(talk: &mut Talk<'_>, refusal: &Refusal) {
 }
 
 /// Bytes that nobody can guess.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
+///
+/// # Errors
+/// [`Error::Internal`] when the system has none.
+pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
@@ -555,7 +579,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
 }
 
 /// The machine this process runs on, since its last boot; zero when the system does not say.
-pub(crate) fn host() -> [u8; 16] {
+pub fn host() -> [u8; 16] {
     let mut host = [0; 16];
     if let Ok(text) = std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         host.copy_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..16]);

@@ -69,7 +69,7 @@ mod sync;
 pub use client::{Client, ClientOptions, ClientStats, Pending, Reply};
 pub use endpoint::Endpoint;
 pub use error::{Error, Result};
-pub use handshake::JobToken;
+pub use handshake::{JobToken, host, random};
 pub use identity::{Identity, Peer, Role};
 pub use observe::{Event, Observer, Traffic};
 pub use pool::{Buf, Pool};

@@ -1,0 +1,34 @@
+//! Byte streams between the members of a group: one each way between every two, whatever carries
+//! them. The algorithms see nothing else.
+
+mod sockets;
+
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+pub(crate) use sockets::Sockets;
+
+pub(crate) use crate::socket::Got;
+
+/// The streams of one member. Ranks are those of the group.
+pub(crate) trait Links: Send {
+    /// Takes what fits of `bufs` for `to`; 0 when nothing does.
+    fn try_write(&mut self, to: usize, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Reads what is there from `from`.
+    fn try_read(&mut self, from: usize, buf: &mut [u8]) -> io::Result<Got>;
+
+    /// Waits until one of `reads` can be read, one of `writes` written, `alarm` is readable, or
+    /// `limit` has passed. May return early.
+    fn wait(
+        &mut self,
+        reads: &[usize],
+        writes: &[usize],
+        alarm: BorrowedFd<'_>,
+        limit: Duration,
+    ) -> io::Result<()>;
+
+    /// What carries the bytes, for messages.
+    fn transport(&self) -> String;
+}

@@ -1,0 +1,61 @@
+//! Links over one socket per peer: TCP between machines, Unix sockets within one.
+
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+
+use crate::socket::{Got, Socket, poll_for};
+
+use super::Links;
+
+/// One connected socket per member; none for this rank itself.
+pub(crate) struct Sockets {
+    sockets: Vec<Option<Socket>>,
+}
+
+impl Sockets {
+    pub(crate) fn new(sockets: Vec<Option<Socket>>) -> Sockets {
+        Sockets { sockets }
+    }
+
+    fn to(&self, rank: usize) -> io::Result<&Socket> {
+        self.sockets[rank].as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl Links for Sockets {
+    fn try_write(&mut self, to: usize, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.to(to)?.try_write(bufs)
+    }
+
+    fn try_read(&mut self, from: usize, buf: &mut [u8]) -> io::Result<Got> {
+        self.to(from)?.try_read(buf)
+    }
+
+    fn wait(
+        &mut self,
+        reads: &[usize],
+        writes: &[usize],
+        alarm: BorrowedFd<'_>,
+        limit: Duration,
+    ) -> io::Result<()> {
+        let mut fds = Vec::with_capacity(1 + reads.len() + writes.len());
+        fds.push(PollFd::from_borrowed_fd(alarm, PollFlags::IN));
+        for rank in reads {
+            fds.push(PollFd::new(self.to(*rank)?, PollFlags::IN));
+        }
+        for rank in writes {
+            fds.push(PollFd::new(self.to(*rank)?, PollFlags::OUT));
+        }
+        poll_for(&mut fds, limit)
+    }
+
+    fn transport(&self) -> String {
+        let mut kinds: Vec<&str> = self.sockets.iter().flatten().map(Socket::transport).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        if kinds.is_empty() { "nothing".to_owned() } else { kinds.join(" and ") }
+    }
+}

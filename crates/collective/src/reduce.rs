@@ -1,0 +1,147 @@
+//! How two contributions become one, for each element type; and the formats of the wire.
+
+use std::fmt;
+
+use bytemuck::Pod;
+use regatta_kernels::vector;
+
+/// What becomes of the contributions of all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ReduceOp {
+    /// They are added.
+    Sum = 1,
+    /// The largest; a NaN wins.
+    Max = 2,
+    /// The smallest; a NaN wins.
+    Min = 3,
+    /// They are multiplied.
+    Prod = 4,
+    /// They are added and divided by the number of ranks.
+    Mean = 5,
+}
+
+impl fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Max => "max",
+            ReduceOp::Min => "min",
+            ReduceOp::Prod => "prod",
+            ReduceOp::Mean => "mean",
+        })
+    }
+}
+
+/// The format in which `f32` values travel.
+///
+/// With a half format every contribution is rounded once, the contributions are reduced in `f32`,
+/// and the result is rounded once; all ranks get the rounded result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Wire {
+    /// As they are.
+    #[default]
+    F32 = 1,
+    /// Half the bytes, the range of `f32`, 8 significant bits.
+    Bf16 = 2,
+    /// Half the bytes, up to 65504, 11 significant bits.
+    F16 = 3,
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Wire::F32 => "f32",
+            Wire::Bf16 => "bf16",
+            Wire::F16 => "f16",
+        })
+    }
+}
+
+/// Values that can be reduced.
+pub(crate) trait Element: Pod + Send {
+    /// `acc = acc op other`, element by element.
+    fn combine(op: ReduceOp, acc: &mut [Self], other: &[Self]);
+
+    /// What is left to do once all contributions are combined: the division of a mean.
+    fn finish(op: ReduceOp, acc: &mut [Self], size: usize);
+}
+
+impl Element for f32 {
+    fn combine(op: ReduceOp, acc: &mut [f32], other: &[f32]) {
+        match op {
+            ReduceOp::Sum | ReduceOp::Mean => vector::add_assign(acc, other),
+            ReduceOp::Prod => vector::mul_assign(acc, other),
+            ReduceOp::Max => vector::max_assign(acc, other),
+            ReduceOp::Min => vector::min_assign(acc, other),
+        }
+    }
+
+    fn finish(op: ReduceOp, acc: &mut [f32], size: usize) {
+        if op == ReduceOp::Mean {
+            vector::scale(1.0 / size as f32, acc);
+        }
+    }
+}
+
+impl Element for f64 {
+    fn combine(op: ReduceOp, acc: &mut [f64], other: &[f64]) {
+        let pairs = acc.iter_mut().zip(other);
+        match op {
+            ReduceOp::Sum | ReduceOp::Mean => pairs.for_each(|(a, b)| *a += b),
+            ReduceOp::Prod => pairs.for_each(|(a, b)| *a *= b),
+            ReduceOp::Max => {
+                pairs.for_each(|(a, b)| *a = if a.is_nan() || *a > *b { *a } else { *b })
+            }
+            ReduceOp::Min => {
+                pairs.for_each(|(a, b)| *a = if a.is_nan() || *a < *b { *a } else { *b })
+            }
+        }
+    }
+
+    fn finish(op: ReduceOp, acc: &mut [f64], size: usize) {
+        if op == ReduceOp::Mean {
+            acc.iter_mut().for_each(|a| *a /= size as f64);
+        }
+    }
+}
+
+/// The part of `len` elements that belongs to `rank`: as equal as possible, the first ones longer.
+pub(crate) fn part(len: usize, size: usize, rank: usize) -> std::ops::Range<usize> {
+    let (each, longer) = (len / size, len % size);
+    let start = rank * each + rank.min(longer);
+    start..start + each + usize::from(rank < longer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_everything_once() {
+        for size in 1..9 {
+            for len in 0..40 {
+                let mut at = 0;
+                for rank in 0..size {
+                    let part = part(len, size, rank);
+                    assert_eq!(part.start, at);
+                    at = part.end;
+                }
+                assert_eq!(at, len);
+            }
+        }
+    }
+
+    #[test]
+    fn nan_wins_on_either_side() {
+        for op in [ReduceOp::Max, ReduceOp::Min] {
+            let mut acc = [1.0, f32::NAN];
+            f32::combine(op, &mut acc, &[f32::NAN, 1.0]);
+            assert!(acc[0].is_nan() && acc[1].is_nan(), "{op}");
+            let mut acc = [1.0, f64::NAN];
+            f64::combine(op, &mut acc, &[f64::NAN, 1.0]);
+            assert!(acc[0].is_nan() && acc[1].is_nan(), "{op}");
+        }
+    }
+}

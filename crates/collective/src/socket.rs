@@ -1,0 +1,135 @@
+//! A connected stream socket, TCP or Unix, that is read and written without blocking; and waits on
+//! several of them.
+
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
+
+/// One end of a connection to another rank.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// What came of a read that does not wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Got {
+    Bytes(usize),
+    Nothing,
+    End,
+}
+
+impl Socket {
+    /// Small messages must not wait for more: every operation is a request that somebody waits for.
+    pub(crate) fn tcp(stream: TcpStream) -> io::Result<Socket> {
+        stream.set_nodelay(true)?;
+        Ok(Socket::Tcp(stream))
+    }
+
+    pub(crate) fn transport(&self) -> &'static str {
+        match self {
+            Socket::Tcp(_) => "TCP",
+            Socket::Unix(_) => "Unix sockets",
+        }
+    }
+
+    /// What the far end is called in messages.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Socket::Tcp(stream) => stream
+                .peer_addr()
+                .map_or_else(|_| "a closed connection".to_owned(), |a| a.to_string()),
+            Socket::Unix(_) => "this machine".to_owned(),
+        }
+    }
+
+    /// Reads what is there.
+    pub(crate) fn try_read(&self, buf: &mut [u8]) -> io::Result<Got> {
+        loop {
+            return match recv(self, &mut *buf, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) if !buf.is_empty() => Ok(Got::End),
+                Ok((_, n)) => Ok(Got::Bytes(n)),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(Got::Nothing),
+                Err(e) => Err(e.into()),
+            };
+        }
+    }
+
+    /// Writes what fits; 0 when nothing does.
+    pub(crate) fn try_write(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        loop {
+            return match sendmsg(self, bufs, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(n) => Ok(n),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(0),
+                Err(e) => Err(e.into()),
+            };
+        }
+    }
+
+    /// Reads exactly `buf`, until `deadline`.
+    pub(crate) fn read_exact(&self, mut buf: &mut [u8], deadline: Instant) -> io::Result<()> {
+        while !buf.is_empty() {
+            match self.try_read(buf)? {
+                Got::Bytes(n) => buf = &mut buf[n..],
+                Got::Nothing => self.wait(PollFlags::IN, deadline)?,
+                Got::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of `bytes`, until `deadline`.
+    pub(crate) fn write_all(&self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.try_write(&[IoSlice::new(bytes)])? {
+                0 => self.wait(PollFlags::OUT, deadline)?,
+                n => bytes = &bytes[n..],
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, what: PollFlags, deadline: Instant) -> io::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        poll_for(&mut [PollFd::new(self, what)], left)
+    }
+
+    pub(crate) fn shutdown(&self) {
+        // Fails only when the connection is gone already.
+        let _ = match self {
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+/// Waits until something happens on `fds`, or for `limit`.
+pub(crate) fn poll_for(fds: &mut [PollFd<'_>], limit: Duration) -> io::Result<()> {
+    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+    match poll(fds, Some(&limit)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}

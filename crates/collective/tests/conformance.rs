@@ -1,0 +1,70 @@
+//! The suite over the transports of this crate, with ranks as threads.
+
+mod suite;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+
+use regatta_collective::{Group, GroupConfig, Transport};
+use regatta_net::JobToken;
+
+/// Runs every check on every rank; a panic on one rank fails the test.
+fn run(groups: Vec<Group>) {
+    let threads: Vec<_> = groups
+        .into_iter()
+        .map(|mut group| {
+            thread::spawn(move || {
+                for (name, check) in suite::CHECKS {
+                    println!("{name}, {group:?}");
+                    check(&mut group);
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("a rank failed");
+    }
+}
+
+fn over_tcp(size: usize) -> Vec<Group> {
+    let listeners: Vec<_> =
+        (0..size).map(|_| Arc::new(TcpListener::bind("127.0.0.1:0").unwrap())).collect();
+    let endpoints: Vec<String> =
+        listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect();
+    let threads: Vec<_> = listeners
+        .into_iter()
+        .enumerate()
+        .map(|(rank, listener)| {
+            let endpoints = endpoints.clone();
+            thread::spawn(move || {
+                let config = GroupConfig::new(rank, endpoints, JobToken::new("conformance"));
+                let listener = Some(listener);
+                Group::connect(GroupConfig { listener, transport: Transport::Tcp, ..config })
+            })
+        })
+        .collect();
+    threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect()
+}
+
+#[test]
+fn tcp() {
+    for size in [1, 2, 3, 4] {
+        run(over_tcp(size));
+    }
+}
+
+#[test]
+fn unix_sockets() {
+    for size in [2, 3, 5] {
+        let unix = |config| GroupConfig { transport: Transport::Unix, ..config };
+        run(Group::in_memory_with(size, unix).unwrap());
+    }
+}
+
+#[test]
+fn in_memory() {
+    for size in [1, 2, 3, 4] {
+        run(Group::in_memory(size).unwrap());
+    }
+}
