@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::Generator;
-use super::ctr::{Features, ZIPF};
+use super::ctr::{Features, VOCAB_RATIO, ZIPF};
 use super::hidden::{Example, Hidden};
 use super::url::{EXAMPLES, FIRST, Parameter, SEED, Url};
 use crate::format::PartKey;
@@ -19,6 +19,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
     SEED,
     Parameter::size("slots", 8, 1, "number of id slots"),
     Parameter::integer("vocab", 1000, 1, "different ids in each slot"),
+    VOCAB_RATIO,
     Parameter::size("dense", 4, 0, "number of floats; 0 leaves the slot out"),
     Parameter::size(
         "ids_per_slot",

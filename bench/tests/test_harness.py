@@ -1,0 +1,164 @@
+"""Tests of the benchmark scripts that need no other system: python3 -m unittest discover bench/tests."""
+import json
+import os
+import sys
+import tempfile
+import unittest
+from xml.etree import ElementTree
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "compare"))
+
+import sheet
+from harness import charts, figures, jobs, machine, tables
+
+
+class Figures(unittest.TestCase):
+    def test_spread_leaves_out_what_is_missing(self):
+        s = figures.spread([3.0, None, 1.0, 2.0])
+        self.assertEqual((s.median, s.low, s.high, s.count), (2.0, 1.0, 3.0, 3))
+        self.assertIsNone(figures.spread([None]))
+
+    def test_ratios_are_taken_within_rounds(self):
+        s = figures.ratio([10.0, 2.0, None], [5.0, 1.0, 1.0])
+        self.assertEqual((s.low, s.median, s.high, s.count), (2.0, 2.0, 2.0, 2))
+        self.assertIsNone(figures.ratio([1.0], [None]))
+
+    def test_numbers_are_short(self):
+        told = [figures.short(v) for v in (0.01234, 5.0, 999.4, 9999, 12345, 1.5e6, 2.5e9, None, 0)]
+        self.assertEqual(told, ["0.0123", "5", "999", "10000", "12.3 k", "1.5 M", "2.5 G", "-", "0"])
+
+
+class Tables(unittest.TestCase):
+    def test_cells_cannot_break_a_table(self):
+        text = tables.table(["a", "b"], [["x|y", "two\nlines"]])
+        self.assertEqual(text.splitlines()[2], "| x\\|y | two lines |")
+        with self.assertRaises(ValueError):
+            tables.table(["a"], [["x", "y"]])
+
+    def test_json_has_a_line_for_each_run(self):
+        raw = {"machine": {"cores": 2}, "runs": [{"a": 1}, {"a": None}]}
+        text = tables.as_json(raw)
+        self.assertEqual(json.loads(text), raw)
+        self.assertIn('\n  {"a": 1},\n', text)
+        self.assertEqual(json.loads(tables.as_json({"runs": []})), {"runs": []})
+
+    def test_reports_are_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = tables.save_report(folder, "x", "text\n", {"runs": []}, {"bars": "<svg/>"})
+            self.assertEqual([os.path.basename(p) for p in paths], ["x.md", "x.json", "x-bars.svg"])
+            self.assertEqual(sorted(os.listdir(folder)), sorted(["x.md", "x.json", "x-bars.svg"]))
+
+
+class Charts(unittest.TestCase):
+    def test_bars_are_svg_in_proportion(self):
+        svg = charts.bars("a < b", [("g", [("one", 10.0, 9.0, 11.0, None), ("two", 5.0, 5.0, 5.0, None),
+                                          ("three", None, None, None, None)])], "x/s")
+        rects = [float(e.get("width")) for e in ElementTree.fromstring(svg).iter(
+            "{http://www.w3.org/2000/svg}rect") if e.get("x")]
+        self.assertEqual(len(rects), 2)
+        self.assertAlmostEqual(rects[0], 2 * rects[1], delta=0.2)
+        self.assertIn("does not work", svg)
+
+    def test_lines_stay_inside(self):
+        svg = charts.lines("t", {"a": [(1e6, 20.0), (5e7, 60.0)], "b": [(1e6, 1.0)]}, "rows", "ns")
+        for c in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}circle"):
+            self.assertTrue(80 <= float(c.get("cx")) <= 670 and 40 <= float(c.get("cy")) <= 370)
+        with self.assertRaises(ValueError):
+            charts.lines("t", {}, "x", "y")
+
+    def test_one_point_and_zeros_have_axes(self):
+        charts.lines("t", {"a": [(1.0, 0.0)]}, "x", "y")
+        charts.lines("t", {"a": [(2.0, 3.0), (4.0, 3.0)]}, "x", "y", log_x=False, log_y=False)
+
+
+class Jobs(unittest.TestCase):
+    def test_lines_codes_and_memory(self):
+        script = "import time; print('batch_id: 0, x', flush=True); x = bytearray(50 << 20); time.sleep(0.2)"
+        done = jobs.run([jobs.Member("worker", [sys.executable, "-c", script])], timeout=30)
+        self.assertEqual(done.codes, {"worker": 0})
+        self.assertIsNone(done.failure())
+        self.assertLess(done.first_time("batch_id: 0,"), 30)
+        self.assertIsNone(done.first_time("nothing"))
+        self.assertGreater(done.peak_mb["worker"], 50)
+
+    def test_a_failure_is_told_in_a_line(self):
+        script = "import sys; print('note'); print('ValueError: no such table', file=sys.stderr); sys.exit(3)"
+        done = jobs.run([jobs.Member("worker", [sys.executable, "-c", script])], timeout=30)
+        self.assertEqual(done.failure(), "worker ended with exit code 3; last line: ValueError: no such table")
+
+    def test_nobody_is_waited_for_beyond_the_limit(self):
+        forever = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+        done = jobs.run([jobs.Member("worker", forever)], timeout=0.5)
+        self.assertTrue(done.timed_out)
+        self.assertIn("did not end in time", done.failure())
+        self.assertLess(done.seconds, 30)
+
+    def test_servers_end_with_their_workers(self):
+        server = jobs.Member("server", [sys.executable, "-c", "import time; time.sleep(600)"], ends_job=False)
+        worker = jobs.Member("worker", [sys.executable, "-c", "print('done')"])
+        done = jobs.run([server, worker], timeout=60, grace=0.1)
+        self.assertEqual(done.codes, {"server": None, "worker": 0})
+        self.assertIsNone(done.failure())
+
+    def test_children_are_told_apart_by_their_command(self):
+        # the child's command line says its role
+        parent = ("import subprocess, sys; subprocess.run([sys.executable, '-c', "
+                  "'import time; time.sleep(0.3)', '--role', 'server:0'])")
+        role = lambda c: c[c.index("--role") + 1] if "--role" in c[:-1] else None
+        done = jobs.run([jobs.Member("main", [sys.executable, "-c", parent])], timeout=30, role_of=role)
+        self.assertIn("server:0", done.peak_mb)
+
+
+def sample_runs():
+    runs = []
+    for number in range(2):
+        for system, speed, auc in (("regatta", 30e3, 0.736), ("paddle", 12e3, 0.735)):
+            for part in ("local", "async-2-1", "sync-2-1"):
+                run = {"part": part, "batch": 512, "system": system, "round": number}
+                if (system, part) == ("paddle", "sync-2-1"):
+                    run["error"] = "worker:0 ended with signal 11; last line: FatalError"
+                else:
+                    run.update(examples_per_sec=speed * (1 + number), auc=auc, worker_mb=100.0,
+                               memory_mb=100.0 if system == "regatta" else 400.0,
+                               first_step_s=0.1 if system == "regatta" else 8.0)
+                runs.append(run)
+            runs.append({"part": "keys-2600", "batch": None, "system": system, "round": number,
+                         "keys_per_sec": speed})
+            runs.append({"part": "files", "batch": None, "system": system, "round": number,
+                         "save_s": 1e3 / speed, "load_s": 1e3 / speed})
+    return runs
+
+
+SETTINGS = {"examples": 400_000, "rounds": 2, "cores": [0, 1], "rows": 1_000_000, "oracle_auc": 0.844,
+            "geo_steps": 100, "load_average": [1.0, 1.5], "paddle_setting": {"MKL_DEBUG_CPU_TYPE": "5"},
+            "titles": {"local": "one process", "async-2-1": "async, 2 + 1", "sync-2-1": "sync, 2 + 1"}}
+
+
+class Sheet(unittest.TestCase):
+    def test_a_report_tells_speeds_ratios_and_what_does_not_work(self):
+        text, raw, drawn = sheet.report(sample_runs(), machine.describe(), SETTINGS)
+        self.assertIn("| one process | 512 | regatta | 45 k (30 k-60 k) |", text)
+        self.assertIn("| one process | 512 | paddle | 18 k (12 k-24 k) | 2.5 (2.5-2.5) | 0.7350 |", text)
+        self.assertIn("does not work: worker:0 ended with signal 11", text)
+        self.assertIn("| 2600 | paddle | 12 k (12 k-12 k) | 2.5 (2.5-2.5) |", text)
+        self.assertEqual(len(raw["runs"]), len(sample_runs()))
+        ElementTree.fromstring(drawn["batch-512"])
+
+    def test_goals_are_judged(self):
+        judged = {what: met for what, _, _, met in sheet.checks(sheet.Runs(sample_runs()), SETTINGS["titles"])}
+        self.assertTrue(judged["one process, batch 512: speed over Paddle's"])
+        self.assertTrue(judged["async, 2 + 1, batch 512: Paddle's memory over ours"])
+        self.assertFalse(judged["2600 keys per batch: keys/s over Paddle's"])
+        self.assertFalse(judged["Paddle's time for saving over ours"])
+        self.assertTrue(judged["batch 512: sync over async, 2 + 1"])
+
+    def test_regatta_alone_has_no_ratios(self):
+        alone = [r for r in sample_runs() if r["system"] == "regatta"]
+        text, _, _ = sheet.report(alone, machine.describe(), SETTINGS)
+        self.assertNotIn("paddle |", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
