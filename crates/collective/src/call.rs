@@ -9,6 +9,7 @@ use crate::error::{Absent, Error, Result, internal};
 use crate::fate::Fate;
 use crate::header::{HEADER_LEN, Header};
 use crate::links::{Got, Links};
+use crate::memory::{Memory, Use};
 use crate::node::Shared;
 
 /// What an algorithm works with.
@@ -18,6 +19,7 @@ pub(crate) struct Call<'a> {
     pub(crate) size: usize,
     pub(crate) header: Header,
     links: &'a mut dyn Links,
+    memory: Option<&'a mut Memory>,
     limits: Limits<'a>,
 }
 
@@ -92,9 +94,16 @@ impl<'a> Call<'a> {
         rank: usize,
         header: Header,
         links: &'a mut dyn Links,
+        memory: Option<&'a mut Memory>,
         limits: Limits<'a>,
     ) -> Call<'a> {
-        Call { rank, size: limits.members.len(), header, links, limits }
+        Call { rank, size: limits.members.len(), header, links, memory, limits }
+    }
+
+    /// The shared memory of the group, if it has one.
+    pub(crate) fn memory(&mut self) -> Option<Use<'_, 'a>> {
+        let memory = self.memory.as_deref_mut()?;
+        Some(Use { memory, header: self.header, limits: &mut self.limits })
     }
 
     /// All members but this one, the next one first: so that not all begin with the same.

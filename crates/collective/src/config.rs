@@ -74,18 +74,22 @@ impl fmt::Debug for GroupConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Transport {
-    /// Unix sockets between ranks on one machine, TCP between machines.
+    /// Shared memory when all ranks of the group are on one machine. Otherwise Unix sockets between
+    /// ranks on one machine, TCP between machines.
     #[default]
     Auto = 0,
+    /// Shared memory; an error when a rank is on another machine.
+    SharedMemory = 1,
     /// Unix sockets; an error when a rank is on another machine.
-    Unix = 1,
+    Unix = 2,
     /// TCP, on one machine too.
-    Tcp = 2,
+    Tcp = 3,
 }
 
 impl Transport {
     pub(crate) fn from_wire(code: u8) -> Option<Transport> {
-        [Transport::Auto, Transport::Unix, Transport::Tcp].into_iter().find(|t| *t as u8 == code)
+        let all = [Transport::Auto, Transport::SharedMemory, Transport::Unix, Transport::Tcp];
+        all.into_iter().find(|transport| *transport as u8 == code)
     }
 }
 
@@ -126,6 +130,13 @@ pub enum Event {
         /// The ranks that have not come, and what they do instead.
         missing: Vec<Absent>,
     },
+    /// All ranks of a group are on one machine, but cannot share memory: slower sockets are used.
+    NoSharedMemory {
+        /// This rank.
+        rank: usize,
+        /// Why.
+        problem: String,
+    },
     /// Somebody who does not belong here connected.
     TurnedAway {
         /// From where.
@@ -150,6 +161,9 @@ impl fmt::Display for Event {
                 waited.as_secs(),
                 Listed(missing)
             ),
+            Event::NoSharedMemory { rank, problem } => {
+                write!(f, "rank {rank} uses sockets instead of shared memory: {problem}")
+            }
             Event::TurnedAway { address, problem } => {
                 write!(f, "turned away a connection from {address}: {problem}")
             }

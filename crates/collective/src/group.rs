@@ -10,15 +10,20 @@ use regatta_net::JobToken;
 use crate::algorithm::exchange::{Announce, Incoming, Into, Outgoing, exchange};
 use crate::algorithm::{chain, direct, ring};
 use crate::call::{Call, Limits};
-use crate::config::{Event, GroupConfig};
+use crate::config::{Event, GroupConfig, Transport};
 use crate::error::{Error, Result, internal};
 use crate::header::{Dtype, Header, Kind};
 use crate::links::{Links, Sockets};
+use crate::memory::{self, Memory};
 use crate::node::{Node, random_name};
-use crate::reduce::{Element, ReduceOp, Wire, part};
+use crate::reduce::{Element, Plain, ReduceOp, Wire, part};
+use crate::socket::Socket;
 
 /// Up to this many bytes in all, everybody sends everything to everybody.
 const SMALL: usize = 64 << 10;
+
+/// Up to this many bytes in shared memory, everybody reads everything.
+const SMALL_IN_MEMORY: usize = 16 << 10;
 
 /// Some ranks, of which this process is one.
 ///
@@ -35,6 +40,8 @@ pub struct Group {
     members: Vec<usize>,
     node: Arc<Node>,
     links: Box<dyn Links>,
+    /// Shared by all members, when they are on one machine.
+    memory: Option<Memory>,
     /// Operations so far.
     seq: u64,
     /// Messages so far to and from each member.
@@ -102,11 +109,12 @@ impl Group {
 
     /// Makes the data connections of a group; all members call it.
     fn assemble(node: Arc<Node>, id: u64, members: Vec<usize>, rank: usize) -> Result<Group> {
-        let outcome = node.shared().data_connections(id, &members);
-        let sockets = outcome.inspect_err(|error| node.shared().fail(error))?;
+        let outcome = connections(&node, id, &members, rank);
+        let (sockets, memory) = outcome.inspect_err(|error| node.shared().fail(error))?;
         Ok(Group {
             id,
             rank,
+            memory,
             links: Box::new(Sockets::new(sockets)),
             node,
             seq: 0,
@@ -134,7 +142,7 @@ impl Group {
 
     /// What carries the data, for messages.
     pub fn transport(&self) -> String {
-        self.links.transport()
+        if self.memory.is_some() { "shared memory".to_owned() } else { self.links.transport() }
     }
 
     /// Combines `data` of all ranks; all get the result.
@@ -170,10 +178,18 @@ impl Group {
         data: &mut [T],
         op: ReduceOp,
     ) -> Result<()> {
-        let small = size_of_val(data) * (self.size() - 1) <= SMALL;
-        self.call(header, |call, scratch| match small {
-            true => direct::all_reduce_small(call, data, op, scratch),
-            false => ring::all_reduce(call, data, op, scratch),
+        let bytes = size_of_val(data);
+        self.call(header, |call, scratch| {
+            if let Some(mut memory) = call.memory() {
+                return match bytes <= SMALL_IN_MEMORY {
+                    true => memory.all_reduce_small(data, op, Plain),
+                    false => memory.all_reduce(data, op, Plain),
+                };
+            }
+            match bytes * (call.size - 1) <= SMALL {
+                true => direct::all_reduce_small(call, data, op, scratch),
+                false => ring::all_reduce(call, data, op, scratch),
+            }
         })
     }
 
@@ -192,7 +208,7 @@ impl Group {
         let (len, size) = (data.len(), self.size());
         let header = Header::new(Kind::Reduce, Dtype::F32, name, len).reduce(op).root(root);
         self.call(header, |call, scratch| {
-            direct::reduce_scatter(call, data, op, scratch)?;
+            reduce_scatter(call, data, op, scratch)?;
             let parts = |rank| {
                 let part = part(len, size, rank);
                 part.start * 4..part.end * 4
@@ -215,7 +231,7 @@ impl Group {
         op: ReduceOp,
     ) -> Result<Vec<f32>> {
         let header = Header::new(Kind::ReduceScatter, Dtype::F32, name, data.len()).reduce(op);
-        self.call(header, |call, scratch| direct::reduce_scatter(call, data, op, scratch))?;
+        self.call(header, |call, scratch| reduce_scatter(call, data, op, scratch))?;
         Ok(data[self.part(data.len(), self.rank)].to_vec())
     }
 
@@ -232,9 +248,14 @@ impl Group {
         self.check_member("root", root)?;
         let header = Header::new(Kind::Broadcast, Dtype::F32, name, data.len()).root(root);
         let bytes = bytemuck::cast_slice_mut(data);
-        self.call(header, |call, _| match bytes.len() * (call.size - 1) <= SMALL {
-            true => star(call, bytes, root),
-            false => chain::broadcast(call, bytes, root),
+        self.call(header, |call, _| {
+            if let Some(mut memory) = call.memory() {
+                return memory.broadcast(bytes, root);
+            }
+            match bytes.len() * (call.size - 1) <= SMALL {
+                true => star(call, bytes, root),
+                false => chain::broadcast(call, bytes, root),
+            }
         })
     }
 
@@ -270,6 +291,9 @@ impl Group {
         all[self.rank * len..][..len].copy_from_slice(data);
         self.call(header, |call, _| {
             let bytes = bytemuck::cast_slice(data);
+            if let Some(mut memory) = call.memory() {
+                return memory.all_gather(bytes, bytemuck::cast_slice_mut(&mut all));
+            }
             let outgoing: Vec<_> = call.others().map(|to| Outgoing { to, bytes }).collect();
             let mut incoming: Vec<_> = if len == 0 {
                 call.others().map(|from| Incoming { from, into: Into::Slice(&mut []) }).collect()
@@ -390,6 +414,9 @@ impl Group {
     pub fn barrier(&mut self, name: &str) -> Result<()> {
         let header = Header::new(Kind::Barrier, Dtype::Bytes, name, 0);
         self.call(header, |call, _| {
+            if let Some(mut memory) = call.memory() {
+                return memory.barrier();
+            }
             let outgoing: Vec<_> = call.others().map(|to| Outgoing { to, bytes: &[] }).collect();
             let mut incoming: Vec<_> =
                 call.others().map(|from| Incoming { from, into: Into::Slice(&mut []) }).collect();
@@ -470,7 +497,7 @@ impl Group {
             started,
             report_at: started + shared.config.stall_after,
         };
-        let mut call = Call::new(self.rank, header, &mut *self.links, limits);
+        let mut call = Call::new(self.rank, header, &mut *self.links, self.memory.as_mut(), limits);
         let outcome = body(&mut call, &mut self.scratch);
         match &outcome {
             Ok(()) => shared.fate.finish(self.id),
@@ -489,6 +516,53 @@ impl Drop for Group {
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Group(rank {} of {} over {})", self.rank, self.size(), self.transport())
+    }
+}
+
+/// What the members of a new group exchange data through; all call it.
+fn connections(
+    node: &Node,
+    id: u64,
+    members: &[usize],
+    rank: usize,
+) -> Result<(Vec<Option<Socket>>, Option<Memory>)> {
+    let shared = node.shared();
+    let sockets = shared.data_connections(id, members)?;
+    let wanted = match shared.config.transport {
+        Transport::SharedMemory => true,
+        Transport::Auto => shared.are_on_this_host(members),
+        Transport::Unix | Transport::Tcp => false,
+    };
+    if !wanted || members.len() == 1 {
+        return Ok((sockets, None));
+    }
+    let deadline = Instant::now() + shared.config.start_timeout;
+    let region = memory::share(rank, &sockets, deadline).map_err(|(member, error)| {
+        let (rank, problem) = (members[member], format!("it does not share memory: {error}"));
+        Error::RankLost { rank, problem }
+    })?;
+    match region {
+        Ok(region) => Ok((sockets, Some(Memory::new(region, rank, members.len())))),
+        Err(problem) if shared.config.transport == Transport::SharedMemory => {
+            Err(Error::Config(format!("transport SharedMemory: {problem}")))
+        }
+        Err(problem) => {
+            shared.observe(&Event::NoSharedMemory { rank: shared.rank(), problem });
+            Ok((sockets, None))
+        }
+    }
+}
+
+/// This rank's part of `data`, through what the group has.
+fn reduce_scatter(
+    call: &mut Call<'_>,
+    data: &mut [f32],
+    op: ReduceOp,
+    scratch: &mut Vec<u64>,
+) -> Result<()> {
+    match call.memory() {
+        Some(mut memory) => memory.reduce_scatter(data, op, Plain),
+        None => direct::reduce_scatter(call, data, op, scratch),
     }
 }
 

@@ -30,8 +30,8 @@
 //!
 //! Reading order: `group` (the operations), `config` and `error` (what goes in, what comes back),
 //! `header` (what ranks tell each other before the data), `call` (one operation under way),
-//! `algorithm` (how operations are made of byte streams), `links` (what carries those), `node` (how
-//! ranks find and watch each other), `fate` (what the threads of a rank know together).
+//! `algorithm` (how operations are made of byte streams), `links` (what carries those), `memory` (the
+//! same through shared memory), `node` (how ranks find and watch each other), `fate` (what the threads of a rank know together).
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 
@@ -46,6 +46,7 @@ mod fate;
 mod group;
 mod header;
 mod links;
+mod memory;
 mod node;
 mod reduce;
 mod socket;

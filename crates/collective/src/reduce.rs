@@ -107,6 +107,46 @@ impl Element for f64 {
     }
 }
 
+/// How elements are written where other ranks read them.
+pub(crate) trait Carrier<T: Element>: Copy {
+    /// Bytes of an element.
+    const WIDTH: usize;
+
+    /// Writes `from` to `to`, rounded.
+    fn put(self, from: &[T], to: &mut [u8]);
+
+    /// Reads `from` into `to`.
+    fn get(self, from: &[u8], to: &mut [T]);
+
+    /// `acc = acc op from`.
+    fn combine(self, op: ReduceOp, acc: &mut [T], from: &[u8]);
+
+    /// What `put` and `get` would make of them.
+    fn round(self, values: &mut [T]);
+}
+
+/// As they are in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain;
+
+impl<T: Element> Carrier<T> for Plain {
+    const WIDTH: usize = size_of::<T>();
+
+    fn put(self, from: &[T], to: &mut [u8]) {
+        to.copy_from_slice(bytemuck::cast_slice(from));
+    }
+
+    fn get(self, from: &[u8], to: &mut [T]) {
+        bytemuck::cast_slice_mut(to).copy_from_slice(from);
+    }
+
+    fn combine(self, op: ReduceOp, acc: &mut [T], from: &[u8]) {
+        T::combine(op, acc, bytemuck::cast_slice(from));
+    }
+
+    fn round(self, _: &mut [T]) {}
+}
+
 /// The part of `len` elements that belongs to `rank`: as equal as possible, the first ones longer.
 pub(crate) fn part(len: usize, size: usize, rank: usize) -> std::ops::Range<usize> {
     let (each, longer) = (len / size, len % size);

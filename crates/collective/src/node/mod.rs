@@ -317,6 +317,14 @@ impl Shared {
         self.about.host != [0; 16] && self.about.host == about.host && !about.shortcut.is_empty()
     }
 
+    /// Whether all members can share memory with this rank, and so with each other.
+    pub(crate) fn are_on_this_host(&self, members: &[usize]) -> bool {
+        let others = members.iter().filter(|member| **member != self.rank());
+        others
+            .into_iter()
+            .all(|peer| self.about(*peer).is_some_and(|about| self.is_same_host(&about)))
+    }
+
     /// Asks the other members of a group what they do, and says who is in the operation `header`
     /// and who is not.
     pub(crate) fn inquire(&self, header: &Header, members: &[usize]) -> (Vec<usize>, Vec<Absent>) {
@@ -367,9 +375,9 @@ impl Shared {
         match self.config.transport {
             Transport::Tcp => Ok(None),
             Transport::Auto => Ok(self.is_same_host(&about).then_some(about.shortcut)),
-            Transport::Unix if self.is_same_host(&about) => Ok(Some(about.shortcut)),
-            Transport::Unix => Err(Error::Config(format!(
-                "transport Unix: rank {peer} is not on the machine of rank {}",
+            _ if self.is_same_host(&about) => Ok(Some(about.shortcut)),
+            transport => Err(Error::Config(format!(
+                "transport {transport:?}: rank {peer} is not on the machine of rank {}",
                 self.rank()
             ))),
         }

@@ -1,0 +1,365 @@
+//! Operations in rounds over shared memory.
+//!
+//! Rounds are counted from the start of the group, in all operations together, and are the same on
+//! all ranks. In round `k` a rank
+//!
+//! 1. writes its input `k` and its header, and publishes `arrived = k + 1`;
+//! 2. waits until all have arrived in `k`, and reads their inputs `k`;
+//! 3. (all-reduce of much data) writes its output `k`, publishes `reduced = k + 1`, and later, not
+//!    after it has arrived in `k + 2`, reads the outputs `k` of the others when they have published them.
+//!
+//! There are two inputs, headers and outputs per rank, used in turn. That is enough:
+//!
+//! - A rank writes input `k` after it has seen all arrive in `k - 1`. Whoever has arrived in `k - 1`
+//!   has read all inputs `k - 2`, which were in the same place.
+//! - A rank writes output `k` after it has seen all arrive in `k`. Whoever has arrived in `k` has read
+//!   all outputs `k - 2`.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::call::Limits;
+use crate::error::{Error, Result};
+use crate::header::Header;
+use crate::reduce::{Carrier, Element, ReduceOp, part};
+
+use super::region::{Flag, Region};
+
+/// Elements reduced at a time: a few kilobytes, so that all steps but the first find them in the
+/// first-level cache.
+const BLOCK: usize = 1024;
+/// Longest sleep before looking around: whether the job has failed, whether it takes too long.
+const NAP: Duration = Duration::from_millis(20);
+
+/// The shared memory of a group, as one member uses it.
+pub(crate) struct Memory {
+    region: Region,
+    rank: usize,
+    size: usize,
+    round: u32,
+    patience: Patience,
+}
+
+/// How long to look at a flag before sleeping.
+#[derive(Clone, Copy)]
+struct Patience {
+    spins: u32,
+    yields: u32,
+}
+
+impl Patience {
+    /// A spinning rank must not take the processor from the one it waits for.
+    fn for_ranks(size: usize) -> Patience {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if size <= cores {
+            Patience { spins: 2000, yields: 20 }
+        } else {
+            Patience { spins: 20, yields: 20 }
+        }
+    }
+}
+
+/// An operation that uses the memory: what is being done, and within what limits.
+pub(crate) struct Use<'a, 'l> {
+    pub(crate) memory: &'a mut Memory,
+    pub(crate) header: Header,
+    pub(crate) limits: &'a mut Limits<'l>,
+}
+
+impl Memory {
+    pub(crate) fn new(region: Region, rank: usize, size: usize) -> Memory {
+        Memory { region, rank, size, round: 0, patience: Patience::for_ranks(size) }
+    }
+
+    /// Bytes of input of one rank in one round.
+    pub(crate) fn round_bytes(&self) -> usize {
+        self.region.slot() * self.size
+    }
+}
+
+impl Use<'_, '_> {
+    /// All-reduce of what fits in one round: everybody reads all inputs and computes the same.
+    pub(crate) fn all_reduce_small<T: Element, C: Carrier<T>>(
+        &mut self,
+        data: &mut [T],
+        op: ReduceOp,
+        carrier: C,
+    ) -> Result<()> {
+        let (rank, size, round) = (self.memory.rank, self.memory.size, self.memory.round);
+        let bytes = data.len() * C::WIDTH;
+        // SAFETY: this rank's own input, free in this round (see the module).
+        carrier.put(data, unsafe { self.memory.region.input_mut(rank, round, 0, bytes) });
+        self.arrive();
+        self.await_all()?;
+        // SAFETY: all have arrived: their inputs stay as they are until they see this rank in the
+        // next round.
+        let input = |rank| unsafe { self.memory.region.input(rank, round, 0, bytes) };
+        carrier.get(input(0), data);
+        for other in 1..size {
+            carrier.combine(op, data, input(other));
+        }
+        T::finish(op, data, size);
+        carrier.round(data);
+        self.memory.round = round.wrapping_add(1);
+        Ok(())
+    }
+
+    /// All-reduce of any length: each rank reduces its part, a slot per round, and the others copy
+    /// the result. Copying is one round behind, so that ranks seldom wait.
+    pub(crate) fn all_reduce<T: Element, C: Carrier<T>>(
+        &mut self,
+        data: &mut [T],
+        op: ReduceOp,
+        carrier: C,
+    ) -> Result<()> {
+        let rounds = self.rounds(data.len(), C::WIDTH);
+        for k in 0..rounds {
+            self.deliver(data, k, carrier)?;
+            self.reduce_mine(data, op, k, true, carrier);
+            self.memory.region.reduced(self.memory.rank).publish(self.memory.round.wrapping_add(1));
+            if k > 0 {
+                self.collect(data, k - 1, self.memory.round.wrapping_sub(1), carrier)?;
+            }
+            self.memory.round = self.memory.round.wrapping_add(1);
+        }
+        self.collect(data, rounds - 1, self.memory.round.wrapping_sub(1), carrier)
+    }
+
+    /// Reduces this rank's part of `data`.
+    pub(crate) fn reduce_scatter<T: Element, C: Carrier<T>>(
+        &mut self,
+        data: &mut [T],
+        op: ReduceOp,
+        carrier: C,
+    ) -> Result<()> {
+        for k in 0..self.rounds(data.len(), C::WIDTH) {
+            self.deliver(data, k, carrier)?;
+            self.reduce_mine(data, op, k, false, carrier);
+            self.memory.round = self.memory.round.wrapping_add(1);
+        }
+        Ok(())
+    }
+
+    /// Copies `mine` of every rank to its place in `all`.
+    pub(crate) fn all_gather(&mut self, mine: &[u8], all: &mut [u8]) -> Result<()> {
+        let len = mine.len();
+        self.in_pieces(len, |memory, round, first, piece| {
+            if first {
+                // SAFETY: this rank's own input, free in this round (see the module).
+                let input = unsafe { memory.region.input_mut(memory.rank, round, 0, piece.len()) };
+                input.copy_from_slice(&mine[piece]);
+                return;
+            }
+            for rank in 0..memory.size {
+                // SAFETY: all have arrived.
+                let input = unsafe { memory.region.input(rank, round, 0, piece.len()) };
+                all[rank * len..][piece.clone()].copy_from_slice(input);
+            }
+        })
+    }
+
+    /// Copies `data` of `root` to all.
+    pub(crate) fn broadcast(&mut self, data: &mut [u8], root: usize) -> Result<()> {
+        self.in_pieces(data.len(), |memory, round, first, piece| {
+            if first && memory.rank == root {
+                // SAFETY: this rank's own input, free in this round (see the module).
+                let input = unsafe { memory.region.input_mut(root, round, 0, piece.len()) };
+                input.copy_from_slice(&data[piece]);
+            } else if !first && memory.rank != root {
+                // SAFETY: all have arrived.
+                let input = unsafe { memory.region.input(root, round, 0, piece.len()) };
+                data[piece].copy_from_slice(input);
+            }
+        })
+    }
+
+    /// Returns when all ranks have come.
+    pub(crate) fn barrier(&mut self) -> Result<()> {
+        self.in_pieces(0, |_, _, _, _| ())
+    }
+
+    /// For every piece of `len` bytes that fits in a round: calls `copy` before arriving, with
+    /// `true`, and again when all have arrived.
+    fn in_pieces(
+        &mut self,
+        len: usize,
+        mut copy: impl FnMut(&Memory, u32, bool, Range<usize>),
+    ) -> Result<()> {
+        let at_a_time = self.memory.round_bytes();
+        for k in 0..len.div_ceil(at_a_time).max(1) {
+            let piece = k * at_a_time..((k + 1) * at_a_time).min(len);
+            let round = self.memory.round;
+            copy(self.memory, round, true, piece.clone());
+            self.arrive();
+            self.await_all()?;
+            copy(self.memory, round, false, piece);
+            self.memory.round = round.wrapping_add(1);
+        }
+        Ok(())
+    }
+
+    /// Rounds for `len` elements of `width` bytes: the longest part is the first.
+    fn rounds(&self, len: usize, width: usize) -> usize {
+        let longest = part(len, self.memory.size, 0).len();
+        longest.div_ceil(self.memory.region.slot() / width).max(1)
+    }
+
+    /// The elements of the part of `owner` that belong to round `k` of the operation.
+    fn piece(&self, len: usize, width: usize, owner: usize, k: usize) -> Range<usize> {
+        let part = part(len, self.memory.size, owner);
+        let at_a_time = self.memory.region.slot() / width;
+        let start = (part.start + k * at_a_time).min(part.end);
+        start..(start + at_a_time).min(part.end)
+    }
+
+    /// Steps 1 and 2: what the others reduce, and the wait for all.
+    fn deliver<T: Element, C: Carrier<T>>(
+        &mut self,
+        data: &[T],
+        k: usize,
+        carrier: C,
+    ) -> Result<()> {
+        let Memory { rank, size, round, .. } = *self.memory;
+        for owner in (1..size).map(|step| (rank + step) % size) {
+            let piece = self.piece(data.len(), C::WIDTH, owner, k);
+            let bytes = piece.len() * C::WIDTH;
+            // SAFETY: this rank's own input, free in this round (see the module).
+            let input = unsafe { self.memory.region.input_mut(rank, round, owner, bytes) };
+            carrier.put(&data[piece], input);
+        }
+        self.arrive();
+        self.await_all()
+    }
+
+    /// Reduces this rank's piece of round `k`, in the order of ranks, in place and, if `publish`,
+    /// into its output.
+    fn reduce_mine<T: Element, C: Carrier<T>>(
+        &mut self,
+        data: &mut [T],
+        op: ReduceOp,
+        k: usize,
+        publish: bool,
+        carrier: C,
+    ) {
+        let Memory { rank, size, round, .. } = *self.memory;
+        let region = &self.memory.region;
+        let piece = self.piece(data.len(), C::WIDTH, rank, k);
+        let total = piece.len() * C::WIDTH;
+        let mut acc = [T::zeroed(); BLOCK];
+        for start in piece.clone().step_by(BLOCK) {
+            let mine = &mut data[start..(start + BLOCK).min(piece.end)];
+            let acc = &mut acc[..mine.len()];
+            let at = (start - piece.start) * C::WIDTH;
+            let at = at..at + mine.len() * C::WIDTH;
+            // This rank's own contribution is not in the shared memory, but rounded like the others.
+            carrier.round(mine);
+            for other in 0..size {
+                // SAFETY: all have arrived: their inputs stay until they see this rank in the next
+                // round.
+                let input = unsafe { region.input(other, round, rank, total) };
+                match (other, other == rank) {
+                    (0, true) => acc.copy_from_slice(mine),
+                    (0, false) => carrier.get(&input[at.clone()], acc),
+                    (_, true) => T::combine(op, acc, mine),
+                    (_, false) => carrier.combine(op, acc, &input[at.clone()]),
+                }
+            }
+            T::finish(op, acc, size);
+            carrier.round(acc);
+            mine.copy_from_slice(acc);
+            if publish {
+                // SAFETY: this rank's own output, free in this round (see the module).
+                let output = unsafe { region.output_mut(rank, round, total) };
+                carrier.put(acc, &mut output[at]);
+            }
+        }
+    }
+
+    /// Step 3: copies what the others have reduced in `round`, which was round `k` of the operation.
+    fn collect<T: Element, C: Carrier<T>>(
+        &mut self,
+        data: &mut [T],
+        k: usize,
+        round: u32,
+        carrier: C,
+    ) -> Result<()> {
+        let Memory { rank, size, .. } = *self.memory;
+        for owner in (1..size).map(|step| (rank + step) % size) {
+            let piece = self.piece(data.len(), C::WIDTH, owner, k);
+            self.await_flag(owner, Region::reduced, round.wrapping_add(1))?;
+            let bytes = piece.len() * C::WIDTH;
+            // SAFETY: its owner has published it, and keeps it until it has seen this rank arrive
+            // two rounds later.
+            let output = unsafe { self.memory.region.output(owner, round, bytes) };
+            carrier.get(output, &mut data[piece]);
+        }
+        Ok(())
+    }
+
+    /// Publishes this rank's input of the present round. Every round carries the header, so that
+    /// ranks that are in different operations find out at once.
+    fn arrive(&mut self) {
+        let Memory { rank, round, .. } = *self.memory;
+        // SAFETY: this rank's own header, free in this round (see the module).
+        unsafe { *self.memory.region.header_mut(rank, round) = self.header.encode() };
+        self.memory.region.arrived(rank).publish(round.wrapping_add(1));
+    }
+
+    /// Waits for all to arrive in the present round, and checks that they do the same.
+    fn await_all(&mut self) -> Result<()> {
+        let Memory { rank, size, round, .. } = *self.memory;
+        let ours = self.header.encode();
+        for other in (1..size).map(|step| (rank + step) % size) {
+            self.await_flag(other, Region::arrived, round.wrapping_add(1))?;
+            // SAFETY: it has arrived: its header stays until it sees this rank in the next round.
+            let theirs = unsafe { self.memory.region.header(other, round) };
+            if *theirs != ours {
+                self.compare(other, theirs)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&self, other: usize, theirs: &[u8; crate::header::HEADER_LEN]) -> Result<()> {
+        let theirs = match Header::decode(theirs) {
+            Some(theirs) if self.header.agrees_with(&theirs) => return Ok(()),
+            Some(theirs) => theirs.to_string(),
+            None => "something unknown".to_owned(),
+        };
+        Err(self.limits.mismatch(self.memory.rank, &self.header, other, theirs))
+    }
+
+    /// Waits until `flag` of `other` has reached `value`: looks for a while, then sleeps.
+    #[inline]
+    fn await_flag(
+        &mut self,
+        other: usize,
+        flag: fn(&Region, usize) -> &Flag,
+        value: u32,
+    ) -> Result<()> {
+        let flag = flag(&self.memory.region, other);
+        let Patience { spins, yields } = self.memory.patience;
+        for _ in 0..spins {
+            if flag.has_reached(value) {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        for _ in 0..yields {
+            if flag.has_reached(value) {
+                return Ok(());
+            }
+            rustix::thread::sched_yield();
+        }
+        while !flag.has_reached(value) {
+            let limit = self.limits.check(&self.header, &[other])?;
+            // Before the last look: who has left does not publish any more.
+            let member = self.limits.members[other];
+            if self.limits.fate.has_left(member) && !flag.has_reached(value) {
+                return Err(Error::RankLeft { rank: member, during: self.header.to_string() });
+            }
+            flag.sleep(value, limit.min(NAP));
+        }
+        Ok(())
+    }
+}
