@@ -21,7 +21,7 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("collective", &["kernels", "net", "tensor"]),
     ("ops", &["ir", "kernels", "optim", "tensor"]),
     ("passes", &["ir", "ops", "optim", "tensor"]),
-    ("exec", &["ir", "ops", "passes", "tensor"]),
+    ("exec", &["ir", "kernels", "ops", "passes", "tensor"]),
     ("fleet", ALL_ABOVE),
     ("rec", ALL_ABOVE),
     ("launch", &["cluster", "net"]),

@@ -56,7 +56,7 @@ pub fn save_tensors<'t, N: AsRef<str>>(
 ///
 /// # Errors
 /// If the file is missing, truncated or no safetensors file, or if it holds an element type other
-/// than f32, i64 and u64, or one name twice.
+/// than f32, f16, bf16, i64 and u64, or one name twice.
 pub fn load_tensors(path: impl AsRef<Path>) -> Result<TensorFile, Error> {
     let path = path.as_ref();
     let bytes = fs::read(path).map_err(Error::io("read", path))?;
@@ -72,10 +72,12 @@ pub fn load_tensors(path: impl AsRef<Path>) -> Result<TensorFile, Error> {
     for (name, view) in file.tensors() {
         let data = match view.dtype() {
             Dtype::F32 => Data::F32(elements(view.data(), f32::from_le_bytes)),
+            Dtype::F16 => Data::F16(elements(view.data(), u16::from_le_bytes)),
+            Dtype::BF16 => Data::BF16(elements(view.data(), u16::from_le_bytes)),
             Dtype::I64 => Data::I64(elements(view.data(), i64::from_le_bytes)),
             Dtype::U64 => Data::U64(elements(view.data(), u64::from_le_bytes)),
             other => {
-                let reason = format!("'{name}' is of type {other:?}; f32, i64 and u64 can be read");
+                let reason = format!("'{name}' is of type {other:?}; f32, f16, bf16, i64 and u64 can be read");
                 return Err(corrupt(reason));
             }
         };
@@ -109,6 +111,8 @@ fn header<N: AsRef<str>>(tensors: &[(N, &Tensor)], metadata: &Metadata) -> Resul
         let end = at + tensor.numel() * tensor.dtype().size();
         let dtype = match tensor.dtype() {
             DType::F32 => "F32",
+            DType::F16 => "F16",
+            DType::BF16 => "BF16",
             DType::I64 => "I64",
             DType::U64 => "U64",
         };
@@ -128,6 +132,7 @@ fn header<N: AsRef<str>>(tensors: &[(N, &Tensor)], metadata: &Metadata) -> Resul
 fn write_elements(file: &mut impl Write, data: &Data) -> io::Result<()> {
     match data {
         Data::F32(v) => write_blocks(file, v, f32::to_le_bytes),
+        Data::F16(v) | Data::BF16(v) => write_blocks(file, v, u16::to_le_bytes),
         Data::I64(v) => write_blocks(file, v, i64::to_le_bytes),
         Data::U64(v) => write_blocks(file, v, u64::to_le_bytes),
     }

@@ -13,6 +13,7 @@ use regatta_tensor::{Data, Tensor};
 fn bits(tensor: &Tensor) -> (Vec<usize>, String, Vec<u64>) {
     let bits = match tensor.data() {
         Data::F32(v) => v.iter().map(|x| u64::from(x.to_bits())).collect(),
+        Data::F16(v) | Data::BF16(v) => v.iter().map(|x| u64::from(*x)).collect(),
         Data::I64(v) => v.iter().map(|x| *x as u64).collect(),
         Data::U64(v) => v.clone(),
     };
@@ -20,7 +21,7 @@ fn bits(tensor: &Tensor) -> (Vec<usize>, String, Vec<u64>) {
 }
 
 fn any_tensor() -> impl Strategy<Value = Tensor> {
-    (vec(0usize..5, 0..4), 0..3, any::<u64>()).prop_map(|(shape, dtype, seed)| {
+    (vec(0usize..5, 0..4), 0..5, any::<u64>()).prop_map(|(shape, dtype, seed)| {
         let n: usize = shape.iter().product();
         let rng = regatta_tensor::Rng::new(seed, 0);
         let bits = (0..n as u64).map(|i| rng.u64(i));
@@ -28,6 +29,8 @@ fn any_tensor() -> impl Strategy<Value = Tensor> {
             // All bit patterns: denormals, infinities, NaNs of every payload.
             0 => Data::F32(bits.map(|b| f32::from_bits(b as u32)).collect()),
             1 => Data::I64(bits.map(|b| b as i64).collect()),
+            2 => Data::F16(bits.map(|b| b as u16).collect()),
+            3 => Data::BF16(bits.map(|b| b as u16).collect()),
             _ => Data::U64(bits.collect()),
         };
         Tensor::new(&shape, data).unwrap()
@@ -65,7 +68,7 @@ fn special_floats_keep_their_bits() {
     assert_eq!(found, patterns);
 }
 
-/// A file of a few hundred bytes with all three element types.
+/// A file of a few hundred bytes with several element types.
 fn sample(path: &Path) -> Vec<u8> {
     let w = Tensor::from_f32(&[4, 5], (0..20).map(|i| i as f32).collect()).unwrap();
     let n = Tensor::from_i64(&[1], vec![-7]).unwrap();
@@ -144,8 +147,8 @@ fn foreign_files() {
         (vec![0; 64], "not a safetensors file"),
         (file("{nonsense}", b""), "not a safetensors file: invalid JSON in header"),
         (
-            file(r#"{"h":{"dtype":"F16","shape":[1],"data_offsets":[0,2]}}"#, b"12"),
-            "'h' is of type F16",
+            file(r#"{"h":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}}"#, b"12"),
+            "'h' is of type I16",
         ),
         (file(&format!(r#"{{"a":{one},"a":{one}}}"#), b"1234"), "holds 'a' twice"),
         (

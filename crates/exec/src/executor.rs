@@ -10,7 +10,7 @@ use regatta_passes::Parts;
 use regatta_tensor::{DType, RowIndex, RowSparse, Tensor, Value};
 
 use crate::plan::{Import, Part, Plan, loc_dtype, type_of};
-use crate::segment::{Range, RoleTimes, ScopePtr, Segment};
+use crate::segment::{Range, RoleTimes, ScopePtr, Segment, narrow, widen};
 use crate::{Error, Scope};
 
 /// How a program is run.
@@ -249,8 +249,15 @@ fn take_over(import: &Import, parts: &mut [Part], rest: &mut Segment, index: &mu
         (Parts::Same, Some(DType::F32)) => {
             rest.floats(import.to).copy_from_slice(parts[0].segment.floats(import.from[0]));
         }
+        (Parts::Same, Some(DType::F16 | DType::BF16)) => {
+            rest.halves(import.to).copy_from_slice(parts[0].segment.halves(import.from[0]));
+        }
         (Parts::Same, Some(_)) => {
             rest.ints(import.to).copy_from_slice(parts[0].segment.ints(import.from[0]));
+        }
+        (Parts::Sum, Some(dtype)) if dtype.is_half() => {
+            let parts = parts.iter_mut().zip(from()).map(|(p, l)| &*p.segment.halves(l));
+            add_halves(dtype, parts, rest.halves(import.to));
         }
         (Parts::Sum, _) => {
             let out = rest.floats(import.to);
@@ -262,18 +269,36 @@ fn take_over(import: &Import, parts: &mut [Part], rest: &mut Segment, index: &mu
         (Parts::Rows, Some(dtype)) => {
             let mut at = 0;
             for (part, loc) in parts.iter_mut().zip(from()) {
-                if dtype == DType::F32 {
-                    let rows = part.segment.floats(loc);
-                    rest.floats(import.to)[at..at + rows.len()].copy_from_slice(rows);
-                    at += rows.len();
-                } else {
-                    let rows = part.segment.ints(loc);
-                    rest.ints(import.to)[at..at + rows.len()].copy_from_slice(rows);
-                    at += rows.len();
-                }
+                at += match dtype {
+                    DType::F32 => {
+                        put(part.segment.floats(loc), &mut rest.floats(import.to)[at..])
+                    }
+                    DType::F16 | DType::BF16 => {
+                        put(part.segment.halves(loc), &mut rest.halves(import.to)[at..])
+                    }
+                    DType::I64 | DType::U64 => {
+                        put(part.segment.ints(loc), &mut rest.ints(import.to)[at..])
+                    }
+                };
             }
         }
     }
+}
+
+/// Copies values to the front of a longer slice; returns how many.
+fn put<T: Copy>(from: &[T], to: &mut [T]) -> usize {
+    to[..from.len()].copy_from_slice(from);
+    from.len()
+}
+
+/// Adds up 16-bit floats in f32 and rounds once.
+fn add_halves<'a>(dtype: DType, parts: impl Iterator<Item = &'a [u16]>, out: &mut [u16]) {
+    let (mut sum, mut part) = (vec![0.0; out.len()], vec![0.0; out.len()]);
+    for bits in parts {
+        widen(dtype, bits, &mut part);
+        add(&part, &mut sum);
+    }
+    narrow(dtype, &sum, out);
 }
 
 fn add(x: &[f32], y: &mut [f32]) {

@@ -369,7 +369,8 @@ impl Compiled {
                 Layout::Rows => vec![0],
                 _ => ty.shape.iter().map(|&d| d as usize).collect(),
             };
-            tensors.push(Tensor::zeros(ty.dtype, &shape));
+            let dtype = if ty.dtype.is_half() { DType::F32 } else { ty.dtype };
+            tensors.push(Tensor::zeros(dtype, &shape));
             locs.push(*loc);
         }
         Ok((locs, tensors))
@@ -518,8 +519,7 @@ fn plan_op(
     let declared: Vec<VarType> = op.input_vars().map(|v| block.vars[v].ty.clone()).collect();
     let ins: Vec<VarType> = op.input_vars().map(known).collect();
     let outs: Vec<VarType> = op.output_vars().map(known).collect();
-    let kernel =
-        (OPS.def(&op.kind)?.kernel)(&Spec { op, declared: &declared, ins: &ins, outs: &outs })?;
+    let kernel = OPS.kernel(&Spec { op, declared: &declared, ins: &ins, outs: &outs })?;
     let in_locs = op
         .input_vars()
         .map(|v| if op.output_vars().any(|o| o == v) { Loc::Absent } else { locs[v] })

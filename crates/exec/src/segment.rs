@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use regatta_ir::{Layout, Role, VarType};
+use regatta_kernels::half::{self, Half};
 use regatta_ops::comm::Peers;
 use regatta_ops::{Buf, Io, Kernel, StepCtx};
 use regatta_tensor::{DType, Data, RowSparse, Tensor, Value};
@@ -221,6 +222,8 @@ impl Segment {
                     let p = unsafe { base.add(offset) };
                     match dtype {
                         DType::F32 => Buf::F32(p.cast(), len),
+                        DType::F16 => Buf::F16(p.cast(), len),
+                        DType::BF16 => Buf::BF16(p.cast(), len),
                         DType::I64 => Buf::I64(p.cast(), len),
                         DType::U64 => Buf::U64(p.cast(), len),
                     }
@@ -257,6 +260,17 @@ impl Segment {
         }
     }
 
+    /// The bits of the 16-bit floats at a place in this segment.
+    pub(crate) fn halves(&mut self, loc: Loc) -> &mut [u16] {
+        match loc {
+            Loc::Arena { offset, len, dtype: DType::F16 | DType::BF16 } => {
+                // SAFETY: as in `floats`.
+                unsafe { std::slice::from_raw_parts_mut(self.arena.base().add(offset).cast(), len) }
+            }
+            other => panic!("{other:?} holds no 16-bit floats"),
+        }
+    }
+
     /// The integers at a place in this segment.
     pub(crate) fn ints(&mut self, loc: Loc) -> &mut [i64] {
         match loc {
@@ -285,7 +299,7 @@ impl Segment {
         }
     }
 
-    /// Copies a value out after a run.
+    /// Copies a value out after a run. 16-bit floats come out as f32.
     pub(crate) fn fetch(
         &mut self,
         loc: Loc,
@@ -294,8 +308,12 @@ impl Segment {
         out: &mut Tensor,
     ) {
         match loc {
+            Loc::Arena { dtype, .. } if dtype.is_half() => {
+                widen(dtype, self.halves(loc), out.f32_mut());
+            }
             Loc::Arena { .. } => match out.data_mut() {
                 Data::F32(v) => v.copy_from_slice(self.floats(loc)),
+                Data::F16(_) | Data::BF16(_) => unreachable!("fetched as f32"),
                 Data::I64(v) => v.copy_from_slice(self.ints(loc)),
                 Data::U64(v) => {
                     v.iter_mut().zip(self.ints(loc)).for_each(|(o, i)| *o = *i as u64);
@@ -316,15 +334,33 @@ impl Segment {
 fn copy(from: &Tensor, to: &mut Tensor) {
     match (from.data(), to.data_mut()) {
         (Data::F32(a), Data::F32(b)) => b.copy_from_slice(a),
+        (Data::F16(a), Data::F32(b)) => widen(DType::F16, a, b),
+        (Data::BF16(a), Data::F32(b)) => widen(DType::BF16, a, b),
         (Data::I64(a), Data::I64(b)) => b.copy_from_slice(a),
         (Data::U64(a), Data::U64(b)) => b.copy_from_slice(a),
         _ => unreachable!("the plan made the target of the same type"),
     }
 }
 
+/// Writes 16-bit floats as f32.
+pub(crate) fn widen(from: DType, bits: &[u16], out: &mut [f32]) {
+    half::widen(format(from), bits, out);
+}
+
+/// Writes f32 rounded to 16 bits.
+pub(crate) fn narrow(to: DType, x: &[f32], bits: &mut [u16]) {
+    half::narrow(format(to), x, bits);
+}
+
+fn format(dtype: DType) -> Half {
+    if dtype == DType::F16 { Half::F16 } else { Half::Bf16 }
+}
+
 fn tensor_buf(t: &mut Tensor) -> Buf {
     match t.data_mut() {
         Data::F32(v) => Buf::F32(v.as_mut_ptr(), v.len()),
+        Data::F16(v) => Buf::F16(v.as_mut_ptr(), v.len()),
+        Data::BF16(v) => Buf::BF16(v.as_mut_ptr(), v.len()),
         Data::I64(v) => Buf::I64(v.as_mut_ptr(), v.len()),
         Data::U64(v) => Buf::U64(v.as_mut_ptr(), v.len()),
     }
@@ -352,6 +388,14 @@ fn feed_buf(value: &Value, range: Range, batched: bool) -> Buf {
                     let (p, n) = part(v, rows, part_of);
                     Buf::F32(p, n)
                 }
+                Data::F16(v) => {
+                    let (p, n) = part(v, rows, part_of);
+                    Buf::F16(p, n)
+                }
+                Data::BF16(v) => {
+                    let (p, n) = part(v, rows, part_of);
+                    Buf::BF16(p, n)
+                }
                 Data::I64(v) => {
                     let (p, n) = part(v, rows, part_of);
                     Buf::I64(p, n)
@@ -367,22 +411,32 @@ fn feed_buf(value: &Value, range: Range, batched: bool) -> Buf {
 
 fn check_finite(op: &PlannedOp, step: u64) -> Result<(), Error> {
     for (buf, name) in op.outs.iter().zip(&op.out_names) {
-        let values: &[f32] = match *buf {
-            // SAFETY: bound for this run and written by the kernel that has just returned.
-            Buf::F32(p, n) => unsafe { std::slice::from_raw_parts(p, n) },
-            // SAFETY: as above.
-            Buf::Rows(p) => unsafe { &(*p).values },
-            _ => continue,
-        };
-        if let Some(at) = values.iter().position(|v| !v.is_finite()) {
-            return Err(Error::NotFinite {
-                step,
-                op: op.kind.clone(),
-                var: name.clone(),
-                at,
-                value: values[at],
-            });
+        if let Some((at, value)) = first_not_finite(*buf) {
+            let (op, var) = (op.kind.clone(), name.clone());
+            return Err(Error::NotFinite { step, op, var, at, value });
         }
     }
     Ok(())
+}
+
+/// The first NaN or infinity in a buffer that was bound for this run and has just been written.
+fn first_not_finite(buf: Buf) -> Option<(usize, f32)> {
+    let values: &[f32] = match buf {
+        // SAFETY: bound for this run and written by the kernel that has just returned.
+        Buf::F32(p, n) => unsafe { std::slice::from_raw_parts(p, n) },
+        // SAFETY: as above.
+        Buf::Rows(p) => unsafe { &(*p).values },
+        Buf::F16(p, n) | Buf::BF16(p, n) => {
+            let widen = match buf {
+                Buf::F16(..) => half::f16_to_f32,
+                _ => half::bf16_to_f32,
+            };
+            // SAFETY: as above.
+            let bits = unsafe { std::slice::from_raw_parts(p, n) };
+            let found = bits.iter().position(|&b| !widen(b).is_finite());
+            return found.map(|at| (at, widen(bits[at])));
+        }
+        _ => return None,
+    };
+    values.iter().position(|v| !v.is_finite()).map(|at| (at, values[at]))
 }

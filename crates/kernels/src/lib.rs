@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Reading order: [`simd!`] (the run-time choice), [`vector`], [`unary`] and [`backward`], [`rows`],
-//! [`gemm`](mod@gemm), [`peak`] (the yardstick of the benchmarks).
+//! [`gemm`](mod@gemm), [`half`] (16-bit floats), [`peak`] (the yardstick of the benchmarks).
 #![allow(
     unsafe_code,
     reason = "vector intrinsics and raw panels; every block states why it is sound"
@@ -25,6 +25,7 @@
 
 pub mod backward;
 pub mod gemm;
+pub mod half;
 mod math;
 pub mod peak;
 pub mod rows;

@@ -185,6 +185,8 @@ pub struct StepCtx {
     pub gemm: GemmScratch,
     /// Other ranks.
     pub peers: Peers,
+    /// Room in which ops on 16-bit floats compute; all ops of a segment share it.
+    pub widened: Vec<f32>,
 }
 
 impl StepCtx {

@@ -78,7 +78,7 @@ impl<'a> Prepared<'a> {
             }
         }
         let spec = Spec { op: &op, declared: &declared, ins: &ins, outs: &outs };
-        let kernel = (OPS.def(&op.kind)?.kernel)(&spec)?;
+        let kernel = OPS.kernel(&spec)?;
         let updated_in_place = |v: &str| {
             op.input_vars().any(|input| input == v) && op.output_vars().any(|output| output == v)
         };
@@ -141,6 +141,8 @@ fn buf(env: &mut Env, name: &str) -> Buf {
     match env.get_mut(name) {
         Some(Cell::Value(Value::Dense(t))) => match t.data_mut() {
             Data::F32(v) => Buf::F32(v.as_mut_ptr(), v.len()),
+            Data::F16(v) => Buf::F16(v.as_mut_ptr(), v.len()),
+            Data::BF16(v) => Buf::BF16(v.as_mut_ptr(), v.len()),
             Data::I64(v) => Buf::I64(v.as_mut_ptr(), v.len()),
             Data::U64(v) => Buf::U64(v.as_mut_ptr(), v.len()),
         },

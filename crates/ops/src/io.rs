@@ -10,6 +10,10 @@ use regatta_tensor::{Ragged, RowSparse};
 pub enum Buf {
     /// Floats.
     F32(*mut f32, usize),
+    /// The bits of 16-bit IEEE floats.
+    F16(*mut u16, usize),
+    /// The bits of 16-bit floats with a wide exponent.
+    BF16(*mut u16, usize),
     /// Signed integers.
     I64(*mut i64, usize),
     /// Unsigned integers.
@@ -55,6 +59,15 @@ impl<'a> Io<'a> {
             // SAFETY: valid for 'a and not written by anyone else, by the contract of `new`.
             Buf::F32(p, n) => unsafe { std::slice::from_raw_parts(p, n) },
             ref other => wrong(i, "f32", other),
+        }
+    }
+
+    /// Input `i` as the bits of 16-bit floats.
+    pub fn half(&self, i: usize) -> &'a [u16] {
+        match self.ins[i] {
+            // SAFETY: as in `f32`.
+            Buf::F16(p, n) | Buf::BF16(p, n) => unsafe { std::slice::from_raw_parts(p, n) },
+            ref other => wrong(i, "f16 or bf16", other),
         }
     }
 
@@ -117,6 +130,16 @@ impl<'a> Io<'a> {
         }
     }
 
+    /// Output `i` as the bits of 16-bit floats.
+    pub fn out_half(&mut self, i: usize) -> &'a mut [u16] {
+        self.take(i);
+        match self.outs[i] {
+            // SAFETY: as in `out_f32`.
+            Buf::F16(p, n) | Buf::BF16(p, n) => unsafe { std::slice::from_raw_parts_mut(p, n) },
+            ref other => wrong(i, "f16 or bf16", other),
+        }
+    }
+
     /// Output `i` as signed integers.
     pub fn out_i64(&mut self, i: usize) -> &'a mut [i64] {
         self.take(i);
@@ -145,6 +168,11 @@ impl<'a> Io<'a> {
             Buf::Rows(p) => unsafe { &mut *p },
             ref other => wrong(i, "row-sparse", other),
         }
+    }
+
+    /// Where the variables are, for kernels that hand some of them on.
+    pub(crate) fn bufs(&self) -> (&'a [Buf], &'a [Buf]) {
+        (self.ins, self.outs)
     }
 
     fn take(&mut self, i: usize) {

@@ -10,11 +10,13 @@
 //! assert_eq!(b.ty(&y).unwrap().to_string(), "f32[-1, 1]");
 //! ```
 //!
-//! Reading order: [`OpDef`], [`Io`] and [`StepCtx`] (what a kernel sees), [`comm`] (other ranks), [`registry`], one op file
-//! such as `op/fc.rs`, [`interp`] (the reference interpreter of the tests).
+//! Reading order: [`OpDef`], [`Io`] and [`StepCtx`] (what a kernel sees), [`comm`] (other ranks),
+//! [`registry`], one op file such as `op/fc.rs`, `half` (ops on 16-bit floats), [`interp`] (the
+//! reference interpreter of the tests).
 
 pub mod comm;
 mod def;
+mod half;
 mod infer;
 pub mod interp;
 mod io;

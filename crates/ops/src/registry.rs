@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use regatta_ir::{Error, Op, OpSet, Schema, VarType};
 
-use crate::{Infer, OpDef, op};
+use crate::{Infer, Kernel, OpDef, Spec, half, op};
 
 /// The op set of this crate.
 pub static OPS: Registry = Registry { by_kind: OnceLock::new() };
@@ -36,6 +36,18 @@ impl Registry {
         Ok(self.map()[kind])
     }
 
+    /// Makes the kernel of an op for given types; it is then run many times.
+    ///
+    /// # Errors
+    /// If an attribute makes no sense, or the op is one that no kernel performs.
+    pub fn kernel(&self, spec: &Spec<'_>) -> Result<Kernel, Error> {
+        let def = self.def(&spec.op.kind)?;
+        match half::precision(spec.op, spec.ins)? {
+            Some(half) => half::kernel(def, spec, half),
+            None => (def.kernel)(spec),
+        }
+    }
+
     /// Every definition, in order of kind.
     pub fn all(&self) -> Vec<&'static OpDef> {
         let mut all: Vec<_> = self.map().values().copied().collect();
@@ -51,7 +63,10 @@ impl OpSet for Registry {
 
     fn infer(&self, op: &Op, inputs: &[VarType]) -> Result<Vec<VarType>, Error> {
         let def = self.def(&op.kind)?;
-        (def.infer)(&Infer { op, ins: inputs })
+        match half::precision(op, inputs)? {
+            Some(half) => half::infer(def, op, inputs, half),
+            None => (def.infer)(&Infer { op, ins: inputs }),
+        }
     }
 
     fn kinds(&self) -> Vec<&str> {

@@ -7,6 +7,10 @@ use crate::{DType, Error};
 pub enum Data {
     /// Floats.
     F32(Vec<f32>),
+    /// The bits of 16-bit IEEE floats.
+    F16(Vec<u16>),
+    /// The bits of 16-bit floats with a wide exponent.
+    BF16(Vec<u16>),
     /// Signed integers.
     I64(Vec<i64>),
     /// Unsigned integers.
@@ -18,6 +22,8 @@ impl Data {
     pub fn zeros(dtype: DType, len: usize) -> Data {
         match dtype {
             DType::F32 => Data::F32(vec![0.0; len]),
+            DType::F16 => Data::F16(vec![0; len]),
+            DType::BF16 => Data::BF16(vec![0; len]),
             DType::I64 => Data::I64(vec![0; len]),
             DType::U64 => Data::U64(vec![0; len]),
         }
@@ -27,6 +33,8 @@ impl Data {
     pub fn dtype(&self) -> DType {
         match self {
             Data::F32(_) => DType::F32,
+            Data::F16(_) => DType::F16,
+            Data::BF16(_) => DType::BF16,
             Data::I64(_) => DType::I64,
             Data::U64(_) => DType::U64,
         }
@@ -36,6 +44,7 @@ impl Data {
     pub fn len(&self) -> usize {
         match self {
             Data::F32(v) => v.len(),
+            Data::F16(v) | Data::BF16(v) => v.len(),
             Data::I64(v) => v.len(),
             Data::U64(v) => v.len(),
         }

@@ -23,6 +23,7 @@ pub(crate) static DEFS: &[OpDef] = &[OpDef {
             }
             match dtype {
                 DType::F32 => io.out_f32(0).copy_from_slice(io.f32(0)),
+                DType::F16 | DType::BF16 => io.out_half(0).copy_from_slice(io.half(0)),
                 DType::I64 => io.out_i64(0).copy_from_slice(io.i64(0)),
                 DType::U64 => io.out_u64(0).copy_from_slice(io.u64(0)),
             }

@@ -1,17 +1,21 @@
 //! `cast`: converts the element type.
 //!
+//! Between floats it rounds to the nearest, ties to even; what is too large for 16 bits becomes an
+//! infinity.
 //! Integers become the nearest float; floats become integers by dropping the fraction, as in C.
 //! What has no counterpart stops the run: NaN and infinities as integers, negative numbers as
 //! unsigned ones, and numbers beyond the range of the new type. Only a cast from float to float
-//! passes a gradient on.
+//! passes a gradient on, in the type of its input.
 
 use regatta_ir::schema::{AttrKind, one};
 use regatta_ir::{Error, Op, Schema, VarType};
+use regatta_kernels::half::{self, Half};
 use regatta_tensor::DType;
 
 use super::element::Element;
-use crate::def::{per_example, spread};
-use crate::{Grad, Kernel, KernelError, OpDef, Sample, Spec};
+use crate::def::spread;
+use crate::half::format;
+use crate::{Batch, Grad, Kernel, KernelError, OpDef, Sample, Spec};
 
 pub(crate) static DEFS: &[OpDef] = &[OpDef {
     schema: Schema {
@@ -27,13 +31,15 @@ pub(crate) static DEFS: &[OpDef] = &[OpDef {
     grad: Grad::Rule(|g| {
         let (Some(dx), Some(dout)) = (g.din("X"), g.dout("Out")) else { return Ok(vec![]) };
         let from = (g.ty)(&g.op.ins("X")[0]).dtype;
-        if from != DType::F32 || g.op.str("dtype")? != "f32" {
+        if !from.is_float() || !is_float(g.op) {
             return Ok(vec![]);
         }
-        Ok(vec![Op::new("assign").input("X", &dout).output("Out", &dx)])
+        let back = Op::new("cast").attr("dtype", from.to_string());
+        Ok(vec![back.input("X", &dout).output("Out", &dx)])
     }),
     kernel,
-    batch: per_example,
+    // To f32 nothing is rounded, so summands can be converted before they are added.
+    batch: |op| if op.str("dtype") == Ok("f32") { Batch::Linear } else { Batch::PerExample },
     samples: || vec![Sample::x("float to float", spread(&[2, 3], -1.0, 1.0)).attr("dtype", "f32")],
 }];
 
@@ -42,8 +48,20 @@ const END_I64: f32 = 9_223_372_036_854_775_808.0;
 const END_U64: f32 = 18_446_744_073_709_551_616.0;
 
 fn kernel(s: &Spec<'_>) -> Result<Kernel, Error> {
-    use DType::{F32, I64, U64};
+    use DType::{BF16, F16, F32, I64, U64};
     Ok(match (s.ins[0].dtype, s.outs[0].dtype) {
+        (F32, to @ (F16 | BF16)) => narrow(format(to)),
+        (from @ (F16 | BF16), F32) => widen(format(from)),
+        (from @ (F16 | BF16), to @ (F16 | BF16)) if from == to => {
+            convert("16 bits", |x: u16| Some(x))
+        }
+        (from, to) if from.is_half() || to.is_half() => {
+            return Err(Error::Attr {
+                op: "cast".into(),
+                attr: "dtype".into(),
+                reason: format!("is {to}: {from} has no direct way there; cast to f32 first"),
+            });
+        }
         (F32, F32) => convert("f32", |x: f32| Some(x)),
         (I64, I64) => convert("i64", |x: i64| Some(x)),
         (U64, U64) => convert("u64", |x: u64| Some(x)),
@@ -54,6 +72,25 @@ fn kernel(s: &Spec<'_>) -> Result<Kernel, Error> {
         (F32, U64) => convert("u64", |x: f32| (x > -1.0 && x < END_U64).then_some(x as u64)),
         (I64, U64) => convert("u64", |x: i64| u64::try_from(x).ok()),
         (U64, I64) => convert("i64", |x: u64| i64::try_from(x).ok()),
+        (F16 | BF16, _) | (_, F16 | BF16) => unreachable!("handled above"),
+    })
+}
+
+fn is_float(op: &Op) -> bool {
+    op.str("dtype").ok().and_then(|t| t.parse().ok()).is_some_and(DType::is_float)
+}
+
+fn narrow(to: Half) -> Kernel {
+    Box::new(move |io, _| {
+        half::narrow(to, io.f32(0), io.out_half(0));
+        Ok(())
+    })
+}
+
+fn widen(from: Half) -> Kernel {
+    Box::new(move |io, _| {
+        half::widen(from, io.half(0), io.out_f32(0));
+        Ok(())
     })
 }
 

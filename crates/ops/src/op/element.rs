@@ -1,4 +1,4 @@
-//! What the ops that only move values share: the three element types, and cuts along a dimension.
+//! What the ops that only move values share: the element types, and cuts along a dimension.
 
 use regatta_ir::VarType;
 
@@ -24,13 +24,14 @@ macro_rules! element {
         }
     )*};
 }
-element!(f32, f32, out_f32; i64, i64, out_i64; u64, u64, out_u64);
+element!(f32, f32, out_f32; u16, half, out_half; i64, i64, out_i64; u64, u64, out_u64);
 
 /// Calls a generic kernel maker with the element type of an input.
 macro_rules! by_dtype {
     ($ty:expr, $make:ident($($arg:expr),*)) => {
         match $ty.dtype {
             regatta_tensor::DType::F32 => $make::<f32>($($arg),*),
+            regatta_tensor::DType::F16 | regatta_tensor::DType::BF16 => $make::<u16>($($arg),*),
             regatta_tensor::DType::I64 => $make::<i64>($($arg),*),
             regatta_tensor::DType::U64 => $make::<u64>($($arg),*),
         }

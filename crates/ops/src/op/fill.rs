@@ -6,6 +6,7 @@
 
 use regatta_ir::schema::{AttrKind, one};
 use regatta_ir::{Error, Schema, VarType};
+use regatta_kernels::half::{bf16_from_f32, f16_from_f32};
 use regatta_tensor::{DType, Rng};
 
 use crate::def::{no_samples, per_example};
@@ -131,6 +132,8 @@ fn fill(s: &Spec<'_>, dtype: DType) -> Result<Kernel, Error> {
     Ok(Box::new(move |io, _| {
         match dtype {
             DType::F32 => io.out_f32(0).fill(value as f32),
+            DType::F16 => io.out_half(0).fill(f16_from_f32(value as f32)),
+            DType::BF16 => io.out_half(0).fill(bf16_from_f32(value as f32)),
             DType::I64 => io.out_i64(0).fill(value as i64),
             DType::U64 => io.out_u64(0).fill(value as u64),
         }

@@ -167,6 +167,7 @@ fn class(scores: &[f32]) -> usize {
 fn number(label: &Tensor, row: usize) -> f64 {
     match label.data() {
         Data::F32(v) => f64::from(v[row]),
+        Data::F16(_) | Data::BF16(_) => unreachable!("labels are fed, and fed as f32 or integers"),
         Data::I64(v) => v[row] as f64,
         Data::U64(v) => v[row] as f64,
     }
