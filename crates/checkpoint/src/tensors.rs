@@ -77,7 +77,9 @@ pub fn load_tensors(path: impl AsRef<Path>) -> Result<TensorFile, Error> {
             Dtype::I64 => Data::I64(elements(view.data(), i64::from_le_bytes)),
             Dtype::U64 => Data::U64(elements(view.data(), u64::from_le_bytes)),
             other => {
-                let reason = format!("'{name}' is of type {other:?}; f32, f16, bf16, i64 and u64 can be read");
+                let reason = format!(
+                    "'{name}' is of type {other:?}; f32, f16, bf16, i64 and u64 can be read"
+                );
                 return Err(corrupt(reason));
             }
         };

@@ -270,9 +270,7 @@ fn take_over(import: &Import, parts: &mut [Part], rest: &mut Segment, index: &mu
             let mut at = 0;
             for (part, loc) in parts.iter_mut().zip(from()) {
                 at += match dtype {
-                    DType::F32 => {
-                        put(part.segment.floats(loc), &mut rest.floats(import.to)[at..])
-                    }
+                    DType::F32 => put(part.segment.floats(loc), &mut rest.floats(import.to)[at..]),
                     DType::F16 | DType::BF16 => {
                         put(part.segment.halves(loc), &mut rest.halves(import.to)[at..])
                     }

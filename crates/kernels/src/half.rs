@@ -276,11 +276,15 @@ mod tests {
                 assert!(single.to_bits() == x.to_bits() || single.is_nan() && x.is_nan());
             }
             // All exponents, with mantissas around the places where rounding changes.
-            let floats: Vec<f32> = (0..1u32 << 19).map(|i| f32::from_bits(i << 13 | i % 3)).collect();
+            let floats: Vec<f32> =
+                (0..1u32 << 19).map(|i| f32::from_bits(i << 13 | i % 3)).collect();
             let mut narrowed = vec![0; floats.len()];
             narrow(half, &floats, &mut narrowed);
             for (&x, &bits) in floats.iter().zip(&narrowed) {
-                assert!(from_f32(half, x) == bits || x.is_nan() && to_f32(half, bits).is_nan(), "{half:?} {x:e}");
+                assert!(
+                    from_f32(half, x) == bits || x.is_nan() && to_f32(half, bits).is_nan(),
+                    "{half:?} {x:e}"
+                );
             }
         }
     }
