@@ -277,7 +277,7 @@ mod tests {
             }
             // All exponents, with mantissas around the places where rounding changes.
             let floats: Vec<f32> =
-                (0..1u32 << 19).map(|i| f32::from_bits(i << 13 | i % 3)).collect();
+                (0..1u32 << 19).map(|i| f32::from_bits((i << 13) | (i % 3))).collect();
             let mut narrowed = vec![0; floats.len()];
             narrow(half, &floats, &mut narrowed);
             for (&x, &bits) in floats.iter().zip(&narrowed) {

@@ -18,7 +18,8 @@
 //! ```
 //!
 //! Reading order: [`Rule`] (the enum), one file per rule with its formula ([`Sgd`] to [`Summary`]),
-//! [`TableRule`], [`RowRule`] (many rows at once), [`StateMut`] (where states live), [`Schedule`].
+//! [`TableRule`], [`RowRule`] (many rows at once), [`StateMut`] (where states live), [`Schedule`],
+//! [`LossScaling`].
 
 mod adadelta;
 mod adagrad;
@@ -30,6 +31,7 @@ mod ftrl;
 mod lamb;
 mod lanes;
 mod lars;
+mod loss_scaling;
 mod momentum;
 mod rmsprop;
 mod rows;
@@ -51,6 +53,7 @@ pub use error::Error;
 pub use ftrl::Ftrl;
 pub use lamb::Lamb;
 pub use lars::LarsMomentum;
+pub use loss_scaling::{LossScaling, ScaleState};
 pub use momentum::Momentum;
 pub use rmsprop::RmsProp;
 pub use rows::{Kernel, RowLoop, RowRule, RowUpdater};

@@ -56,8 +56,8 @@ impl LossScaling {
     /// # Errors
     /// If a number makes no sense; the message names it.
     pub fn validate(&self) -> Result<(), Error> {
-        let bad = |name: &'static str, value: f64, expected: &'static str| {
-            Err(Error::Setting { rule: "loss scaling", name, value, expected })
+        let bad = |field: &'static str, value: f64, expected: &'static str| {
+            Err(Error::OutOfRange { of: "loss scaling", field, value, expected })
         };
         let LossScaling { initial, incr_ratio, decr_ratio, .. } = *self;
         if !(initial.is_finite() && initial >= SMALLEST) {
@@ -105,6 +105,95 @@ impl LossScaling {
             }
             let scale = (scale * self.decr_ratio).max(SMALLEST);
             ScaleState { scale, good_steps: 0, bad_steps: 0 }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_setting() -> impl Strategy<Value = LossScaling> {
+        let ratios = (1.1f32..4.0, 0.1f32..0.95);
+        (1.0f32..1e6, 1u32..6, 1u32..4, ratios).prop_map(|(initial, incr, decr, ratios)| {
+            LossScaling {
+                initial,
+                dynamic: true,
+                incr_every_n_steps: incr,
+                decr_every_n_nan_or_inf: decr,
+                incr_ratio: ratios.0,
+                decr_ratio: ratios.1,
+            }
+        })
+    }
+
+    /// What the settings mean, said once more from the whole history: the factor changes at the end
+    /// of every full run of equal steps.
+    fn from_history(how: &LossScaling, steps: &[bool]) -> f32 {
+        let mut scale = how.initial;
+        for run in steps.chunk_by(|a, b| a == b) {
+            let (every, good) = match run[0] {
+                true => (how.incr_every_n_steps, true),
+                false => (how.decr_every_n_nan_or_inf, false),
+            };
+            for _ in 0..run.len() / every as usize {
+                let next = scale * if good { how.incr_ratio } else { how.decr_ratio };
+                scale = if next.is_finite() { next.max(1.0) } else { scale };
+            }
+        }
+        scale
+    }
+
+    proptest! {
+        #[test]
+        fn the_factor_follows_from_runs_of_good_and_bad_steps(
+            how in any_setting(),
+            steps in proptest::collection::vec(any::<bool>(), 0..200),
+        ) {
+            let mut state = how.start();
+            for (n, &finite) in steps.iter().enumerate() {
+                state = how.after(state, finite);
+                prop_assert!(state.scale.is_finite() && state.scale >= 1.0);
+                prop_assert!(state.good_steps < i64::from(how.incr_every_n_steps));
+                prop_assert!(state.bad_steps < i64::from(how.decr_every_n_nan_or_inf));
+                prop_assert!(state.good_steps == 0 || state.bad_steps == 0);
+                prop_assert_eq!(state.scale, from_history(&how, &steps[..=n]));
+            }
+        }
+
+        #[test]
+        fn a_fixed_factor_stays(steps in proptest::collection::vec(any::<bool>(), 0..50)) {
+            let how = LossScaling { dynamic: false, incr_every_n_steps: 1, ..LossScaling::default() };
+            let end = steps.iter().fold(how.start(), |state, &finite| how.after(state, finite));
+            prop_assert_eq!(end, how.start());
+        }
+    }
+
+    #[test]
+    fn the_largest_factor_is_finite() {
+        let how = LossScaling { incr_every_n_steps: 1, ..LossScaling::default() };
+        let end = (0..500).fold(how.start(), |state, _| how.after(state, true));
+        assert_eq!(end.scale, 2f32.powi(127));
+    }
+
+    #[test]
+    fn impossible_numbers_are_named() {
+        let default = LossScaling::default();
+        assert!(default.validate().is_ok());
+        let wrong = [
+            (LossScaling { initial: 0.5, ..default }, "init_loss_scaling"),
+            (LossScaling { initial: f32::INFINITY, ..default }, "init_loss_scaling"),
+            (LossScaling { incr_every_n_steps: 0, ..default }, "incr_every_n_steps"),
+            (LossScaling { decr_every_n_nan_or_inf: 0, ..default }, "decr_every_n_nan_or_inf"),
+            (LossScaling { incr_ratio: 1.0, ..default }, "incr_ratio"),
+            (LossScaling { decr_ratio: 1.0, ..default }, "decr_ratio"),
+            (LossScaling { decr_ratio: f32::NAN, ..default }, "decr_ratio"),
+        ];
+        for (how, field) in wrong {
+            let error = how.validate().unwrap_err().to_string();
+            assert!(error.contains(field), "{error}");
         }
     }
 }

@@ -5,7 +5,7 @@ use regatta_ir::schema::{AttrKind, many, one};
 use regatta_ir::{Error, Layout, Schema, VarType};
 use regatta_tensor::DType;
 
-use crate::def::{no_samples, whole};
+use crate::def::{linear, no_samples, whole};
 use crate::{Grad, Infer, Io, Kernel, OpDef, Spec};
 
 const NOT_DIFFERENTIATED: Grad = Grad::None("it works on gradients");
@@ -113,7 +113,7 @@ pub(crate) static DEFS: &[OpDef] = &[
             });
             Ok(kernel)
         },
-        batch: whole,
+        batch: linear,
         samples: no_samples,
     },
     OpDef {

@@ -18,6 +18,7 @@ mod fc;
 mod fill;
 mod gradient;
 mod layer_norm;
+mod loss_scaling;
 mod lower_triangle;
 mod matmul;
 mod mean;
@@ -62,6 +63,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         fill::DEFS,
         gradient::DEFS,
         layer_norm::DEFS,
+        loss_scaling::DEFS,
         lower_triangle::DEFS,
         matmul::DEFS,
         mean::DEFS,

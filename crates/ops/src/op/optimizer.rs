@@ -1,5 +1,8 @@
 //! Update ops, one kind per rule of `regatta-optim`, for dense and row-sparse gradients; and
 //! `lr_schedule`, which writes the learning rate of the step.
+//!
+//! An update is left out, parameter and states untouched, if any of the flags in `Skip` is not 0:
+//! the gradients overflowed, or are still being collected.
 
 use regatta_ir::schema::{AttrDef, AttrKind, any, one};
 use regatta_ir::{Attr, Error, Layout, Op, Schema, VarType};
@@ -10,7 +13,7 @@ use regatta_optim::{
 use regatta_tensor::{DType, RowSparse};
 
 use crate::def::{no_samples, whole};
-use crate::{Grad, Infer, Kernel, OpDef, Spec};
+use crate::{Grad, Infer, Io, Kernel, OpDef, Spec};
 
 /// Factor on the learning rate, from the parameter's own setting.
 const LR_SCALE: AttrDef = ("lr_scale", AttrKind::Float(1.0));
@@ -87,7 +90,9 @@ const fn update_def(kind: &'static str, attrs: &'static [AttrDef]) -> OpDef {
     OpDef {
         schema: Schema {
             kind,
-            inputs: const { &[one("Param"), one("Grad"), one("LearningRate"), any("States")] },
+            inputs: const {
+                &[one("Param"), one("Grad"), one("LearningRate"), any("States"), any("Skip")]
+            },
             outputs: const { &[one("ParamOut"), any("StatesOut")] },
             attrs,
         },
@@ -106,6 +111,7 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
         return Err(i.wrong("Grad", &format!("the gradient of {param}")));
     }
     i.expect("LearningRate", &VarType::f32([1]))?;
+    expect_flags(i)?;
     let rule = rule_of(i.op)?;
     rule.validate().map_err(|e| i.bad_attr("rule", e.to_string()))?;
     let n = param.numel().ok_or_else(|| i.wrong("Param", "f32 of known size"))?;
@@ -138,12 +144,36 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
     Ok(std::iter::once(param).chain(given).cloned().collect())
 }
 
+/// Checks that `Skip` holds flags only.
+pub(super) fn expect_flags(i: &Infer<'_>) -> Result<(), Error> {
+    let flag = VarType::f32([1]);
+    match i.many("Skip").iter().position(|ty| *ty != flag) {
+        Some(n) => Err(i.wrong_nth("Skip", n, &flag.to_string())),
+        None => Ok(()),
+    }
+}
+
+/// The positions of the flags among all inputs.
+pub(super) fn flags(s: &Spec<'_>) -> std::ops::Range<usize> {
+    let first = s.at("Skip").unwrap_or(0);
+    first..first + s.op.ins("Skip").len()
+}
+
+/// Whether one of the flags is set. A flag that is NaN counts.
+pub(super) fn skips(io: &Io<'_>, mut flags: std::ops::Range<usize>) -> bool {
+    flags.any(|i| io.f32(i)[0] != 0.0)
+}
+
 fn update(s: &Spec<'_>) -> Result<Kernel, Error> {
     let rule = rule_of(s.op)?;
     let lr_scale = s.op.float("lr_scale")? as f32;
     let n_states = s.op.ins("States").len();
     let per: Vec<Per> = rule.states().iter().map(|state| state.per).collect();
+    let flags = flags(s);
     Ok(Box::new(move |io, _| {
+        if skips(io, flags.clone()) {
+            return Ok(());
+        }
         let lr = io.f32(2)[0] * lr_scale;
         let w = io.out_f32(0);
         let states: StateMut<'_> = (0..n_states).map(|i| io.out_f32(1 + i)).collect();
