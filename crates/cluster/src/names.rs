@@ -48,6 +48,8 @@ pub const BACKEND: &str = "PADDLE_DISTRI_BACKEND";
 pub const JOB_ID: &str = "PADDLE_JOB_ID";
 /// Secret that all processes of the job share.
 pub const JOB_TOKEN: &str = "REGATTA_JOB_TOKEN";
+/// Where processes tell their launcher how they are doing.
+pub const STATUS: &str = "REGATTA_STATUS";
 /// Seconds that processes may take to appear.
 pub const START_TIMEOUT: &str = "REGATTA_START_TIMEOUT";
 
@@ -92,6 +94,7 @@ pub const PLACE: &[&str] = &[
     JOB_ID,
     JOB_TOKEN,
     START_TIMEOUT,
+    STATUS,
     FLUID_ROLE,
     FLUID_PORT,
     FLUID_IPS,

@@ -118,14 +118,16 @@ impl Job {
 /// Roles and process numbers of the children of a process.
 fn children(pid: u32) -> Vec<(String, u32)> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    let role = |pid: &str| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
-        let words: Vec<String> =
-            line.split(|b| *b == 0).map(|w| String::from_utf8_lossy(w).into_owned()).collect();
-        let at = words.iter().position(|w| w == "--role").expect("children have roles");
-        words[at + 1].clone()
+    let role = |pid: u32| {
+        let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
+        let pairs = variables.split(|b| *b == 0).map(String::from_utf8_lossy);
+        let env = pairs.filter_map(|p| p.split_once('=').map(|(k, v)| (k.into(), v.into())));
+        let env: regatta_cluster::Env =
+            env.collect::<Vec<(String, String)>>().into_iter().collect();
+        regatta_cluster::Place::from_env(&env).unwrap().to_string()
     };
-    list.split_whitespace().map(|p| (role(p), p.parse().unwrap())).collect()
+    let all = list.split_whitespace().map(|p| p.parse().unwrap());
+    all.map(|pid| (role(pid), pid)).collect()
 }
 
 fn is_alive(pid: u32) -> bool {
@@ -137,7 +139,7 @@ fn is_alive(pid: u32) -> bool {
 fn a_worker_lost_in_sync_mode_ends_the_job_and_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let job = Job::start(dir.path(), "sync", &[]);
-    job.kill("worker:1");
+    job.kill("worker 1");
     let (ok, text, took) = job.end();
     assert!(!ok, "{text}");
     assert!(text.contains("worker 1 is lost"), "{text}");
@@ -149,7 +151,7 @@ fn a_lost_server_ends_the_job_and_is_named() {
     for mode in ["sync", "async"] {
         let dir = tempfile::tempdir().unwrap();
         let job = Job::start(dir.path(), mode, &[]);
-        job.kill("server:1");
+        job.kill("server 1");
         let (ok, text, took) = job.end();
         assert!(!ok, "{mode}: {text}");
         assert!(text.contains("server 1 at 127.0.0.1:"), "{mode}: {text}");

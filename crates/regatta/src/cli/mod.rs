@@ -8,7 +8,6 @@ mod fit_a_line;
 mod infer;
 mod mlp;
 mod models;
-mod processes;
 mod programs;
 mod progress;
 mod ps;
@@ -44,6 +43,8 @@ enum Outcome {
     Done,
     /// The message is already printed.
     GoalMissed,
+    /// With the exit code of another process; the message is already printed.
+    Exit(u8),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -59,6 +60,7 @@ pub(crate) fn main() -> ExitCode {
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::GoalMissed) => ExitCode::from(1),
+        Ok(Outcome::Exit(code)) => ExitCode::from(code),
         // Whoever read our lines has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

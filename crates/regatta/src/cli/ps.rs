@@ -1,18 +1,22 @@
-//! `regatta train --servers S --workers W`: the processes of a parameter-server job.
+//! `regatta train --servers S --workers W`: the processes of a parameter-server job; and each of them,
+//! whose place the environment says.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
+use regatta_cluster::{Env, JobIdentity, Place, PsPlace, PsRole};
 use regatta_fleet::ps::Job;
+use regatta_launch::status::{Reporter, Status};
+use regatta_launch::{LISTENING, Options, Outcome as Ended, Program, Spec, Supervisor, plan};
 use regatta_ps::JobToken;
 use regatta_rec::observe::{Event, Observer};
 use regatta_rec::{Config, Error, ps};
 use serde_json::json;
 
 use super::Outcome;
-use super::processes::{LISTENING, Processes, Role, token_from_parent};
 use super::train::{Console, RunArgs};
 
 /// Flags of jobs with several processes.
@@ -27,12 +31,9 @@ pub(crate) struct PsArgs {
     /// In sync and bounded mode, go on without workers that are lost.
     #[arg(long)]
     allow_worker_loss: bool,
-    /// Set by the process that starts the others.
-    #[arg(long, hide = true)]
-    pub(super) role: Option<Role>,
-    /// Set by the process that starts the others.
-    #[arg(long, hide = true, value_delimiter = ',')]
-    endpoints: Vec<String>,
+    /// Where a worker leaves its part of the report; set by the process that starts the others.
+    #[arg(long, hide = true, value_name = "FILE")]
+    part_report: Option<PathBuf>,
 }
 
 fn at_most_64(text: &str) -> Result<usize, String> {
@@ -50,37 +51,39 @@ impl PsArgs {
 }
 
 /// Starts the processes and waits for them.
-pub(super) fn supervise(config: &Config, run: &RunArgs, args: &PsArgs) -> Result<Outcome> {
+pub(super) fn supervise(run: &RunArgs, args: &PsArgs) -> Result<Outcome> {
+    let started = Instant::now();
+    let config = run.load()?;
     let (servers, workers) = (args.servers.max(1), args.workers.max(1));
-    let mode = ps::mode(config)?;
+    let mode = ps::mode(&config)?;
     println!(
         "{workers} workers, {servers} servers, mode {}; {} examples in a step of all workers",
         mode.name(),
         config.runner.train.batch_size.unwrap_or(0) * workers
     );
-    let reports = tempdir()?;
-    let mut processes = Processes::new()?;
-    let mut common = run.child_args();
-    common.extend(["--servers".into(), servers.to_string()]);
-    common.extend(["--workers".into(), workers.to_string()]);
-    if args.allow_worker_loss {
-        common.push("--allow-worker-loss".into());
-    }
-    for i in 0..servers {
-        processes.start(Role::Server(i), &common)?;
-    }
-    let endpoints = processes.endpoints(servers)?.join(",");
-    for i in 0..workers {
-        let mut own = common.clone();
-        own.extend(["--endpoints".into(), endpoints.clone()]);
-        own.extend(["--report".into(), worker_report(&reports.0, i).to_string_lossy().into()]);
-        processes.start(Role::Worker(i), &own)?;
-    }
     let waits = mode.staleness().is_some() && !args.allow_worker_loss;
-    let survives = |role: Role| matches!(role, Role::Worker(_)) && !waits;
-    if let Err(error) = processes.wait(survives) {
-        eprintln!("error: {error}");
-        return Ok(Outcome::GoalMissed);
+    let reports = tempdir()?;
+    let token = Some(regatta_launch::random_hex()?);
+    let job = JobIdentity { token, ..JobIdentity::default() };
+    let plan = plan::local_parameter_server(servers, workers, &job, None)?;
+    let this = std::env::current_exe().context("cannot find this program")?;
+    let spec = |place: &Place| {
+        let mut spec = Spec::new(place, Program::binary(&this));
+        spec.args = run.child_args();
+        if args.allow_worker_loss {
+            spec.args.push("--allow-worker-loss".into());
+        }
+        if let Some(worker) = worker_of(place) {
+            let file = worker_report(&reports.0, worker).to_string_lossy().into_owned();
+            spec.args.extend(["--part-report".into(), file]);
+            spec.is_dispensable = !waits;
+        }
+        spec
+    };
+    let specs = plan.places.iter().map(spec).collect();
+    let report = Supervisor::new(specs, Options::new(started))?.run()?;
+    if let Some(outcome) = failed(&report.outcome) {
+        return Ok(outcome);
     }
     if let Some(path) = run.report() {
         write_report(&reports.0, workers, path)?;
@@ -88,32 +91,58 @@ pub(super) fn supervise(config: &Config, run: &RunArgs, args: &PsArgs) -> Result
     Ok(Outcome::Done)
 }
 
-/// Runs one process of the job.
-pub(super) fn run_role(
-    config: &Config,
+fn worker_of(place: &Place) -> Option<usize> {
+    match place {
+        Place::ParameterServer(PsPlace { role: PsRole::Worker(i), .. }) => Some(*i),
+        _ => None,
+    }
+}
+
+/// Says how a job failed; nothing if it did not.
+pub(super) fn failed(ended: &Ended) -> Option<Outcome> {
+    match ended {
+        Ended::Done => None,
+        Ended::Failed(failure) => {
+            eprintln!("error: {}", failure.message);
+            if !failure.last_lines.is_empty() {
+                eprintln!("its last lines:\n  {}", failure.last_lines.join("\n  "));
+            }
+            Some(Outcome::Exit(failure.code))
+        }
+        // As shells say it.
+        Ended::Interrupted(signal) => Some(Outcome::Exit((128 + signal) as u8)),
+        Ended::Stopped(reason) => {
+            eprintln!("error: {reason}");
+            Some(Outcome::GoalMissed)
+        }
+    }
+}
+
+/// Runs the process of a job that this one is.
+pub(super) fn run_place(
     run: &RunArgs,
     args: &PsArgs,
-    role: Role,
+    place: &PsPlace,
+    env: &Env,
 ) -> Result<Outcome> {
-    let token = JobToken::new(token_from_parent()?);
-    let endpoints = match role {
-        Role::Server(_) => vec!["127.0.0.1:0".to_string(); args.servers],
-        Role::Worker(_) => args.endpoints.clone(),
-    };
-    let mut job = Job::new(endpoints, args.workers, ps::mode(config)?, token);
+    let config = run.load()?;
+    let token = JobToken::new(place.job.secret(&place.servers)?);
+    let mut job = Job::new(place.servers.clone(), place.workers, ps::mode(&config)?, token);
     job.allow_worker_loss = args.allow_worker_loss;
+    job.start_timeout = place.job.start_timeout;
     job.observer = Arc::new(|event| {
         let _ = writeln!(std::io::stderr(), "{event}");
     });
-    let outcome = match role {
-        Role::Server(i) => ps::serve(config, &job, i, |endpoint| {
+    let reporter = Reporter::new(env, &place.role.to_string());
+    let outcome = match place.role {
+        PsRole::Server(i) => ps::serve(&config, &job, i, |endpoint| {
             println!("{LISTENING}{endpoint}");
         })
         .map(|stats| {
             let rows: u64 = stats.tables.values().map(|t| t.rows).sum();
             println!("{} updates, {rows} rows; all workers are done", stats.steps);
         }),
-        Role::Worker(i) => train_worker(config, run, &job, i),
+        PsRole::Worker(i) => train_worker(&config, run, args, &job, i, &reporter),
     };
     match outcome {
         Ok(()) => Ok(Outcome::Done),
@@ -125,20 +154,44 @@ pub(super) fn run_role(
     }
 }
 
-fn train_worker(config: &Config, run: &RunArgs, job: &Job, index: usize) -> Result<(), Error> {
+fn train_worker(
+    config: &Config,
+    run: &RunArgs,
+    args: &PsArgs,
+    job: &Job,
+    index: usize,
+    reporter: &Reporter,
+) -> Result<(), Error> {
     let mut console = Console::new(None, config.runner.dataset_debug);
+    let mut has_stepped = false;
     // The first worker speaks for all; what others have to say are notes.
     let mut observer = |event: &Event<'_>| {
+        match event {
+            // Servers do not take a worker back that was started anew.
+            Event::Begin { .. } => reporter.say(Status::CannotResume),
+            Event::Batch(_) if !has_stepped => {
+                has_stepped = true;
+                reporter.say(Status::FirstStep);
+            }
+            _ => {}
+        }
         if index == 0 || matches!(event, Event::Note(_) | Event::BadLines(_)) {
             console.event(event);
         }
     };
     let done = ps::train_worker(config, job, index, &mut observer)?;
-    if let Some(path) = run.report() {
+    if let Some(path) = &args.part_report {
         let own = json!({ "epochs": done.own, "peak_rss_mb": done.report.peak_rss_mb });
         let all = json!({ "report": done.report, "own": own, "servers": done.servers });
         std::fs::write(path, all.to_string())
             .map_err(|source| Error::Write { path: path.to_path_buf(), source })?;
+    } else if let Some(path) = run.report()
+        && index == 0
+    {
+        // The epochs count all workers; what belongs to each of them stays with them.
+        let mut all = json!(done.report);
+        all["servers"] = json!(done.servers);
+        regatta_rec::report::write_json(&all, path)?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use regatta_cluster::{Env, Place};
 use regatta_rec::events::EventWriter;
 use regatta_rec::observe::{Event, Interval, Observer};
 use regatta_rec::report::EpochReport;
@@ -46,19 +47,29 @@ pub(crate) struct RunArgs {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    if !args.ps.is_wanted() || args.run.print_config {
+    if args.run.print_config {
         return run_with(&args.run, regatta_rec::train);
     }
-    let config = args.run.load()?;
-    match args.ps.role {
-        Some(role) => super::ps::run_role(&config, &args.run, &args.ps, role),
-        None => super::ps::supervise(&config, &args.run, &args.ps),
+    let env = Env::process();
+    match Place::from_env(&env)? {
+        Place::Local if args.ps.is_wanted() => super::ps::supervise(&args.run, &args.ps),
+        Place::Local => run_with(&args.run, regatta_rec::train),
+        place if args.ps.is_wanted() => anyhow::bail!(
+            "the environment says that this is {place} of a job, so --servers and --workers have no place here"
+        ),
+        Place::ParameterServer(place) => super::ps::run_place(&args.run, &args.ps, &place, &env),
+        Place::Collective(place) => anyhow::bail!(
+            "the environment says that this is rank {} of {} of a collective job; \
+             a configuration file is trained alone or with parameter servers",
+            place.rank,
+            place.world_size()
+        ),
     }
 }
 
 impl RunArgs {
     /// The configuration with everything that the flags override.
-    fn load(&self) -> Result<Config, Error> {
+    pub(super) fn load(&self) -> Result<Config, Error> {
         let mut overrides = self.overrides.clone();
         overrides.extend(self.threads.map(|n| format!("runner.thread_num={n}")));
         Config::load(&self.config, &overrides)

@@ -1,0 +1,45 @@
+//! Flags and environment become a supervised set of processes, on one machine or the local part of a
+//! job on several.
+//!
+//! It does not know what the processes do: they are any program, told its place by environment
+//! variables (crate `regatta-cluster`).
+//!
+//! # Reading order
+//!
+//! 1. [`plan`]: who takes part becomes the places of the processes on this machine; [`ports`]: which
+//!    addresses are here, which ports are free
+//! 2. [`program`]: what the user typed becomes something that can be started; `process`: [`Spec`], one process to start
+//! 3. `supervisor`: [`Supervisor`] starts them, shows their lines, ends them; `guard` sees to it that
+//!    nothing is left, `output` handles lines, [`status`] what processes say beside them
+//! 4. `error`: why a job cannot be launched
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
+
+mod error;
+mod guard;
+mod output;
+pub mod plan;
+pub mod ports;
+mod process;
+pub mod program;
+pub mod status;
+mod supervisor;
+
+pub use error::Error;
+pub use process::{Exit, Part, Spec};
+pub use program::Program;
+pub use supervisor::{Failure, LISTENING, Options, Outcome, Remote, Report, Supervisor, Timing};
+
+/// A secret that nobody can guess, as 32 hexadecimal digits.
+///
+/// # Errors
+/// If the system has no random numbers.
+pub fn random_hex() -> Result<String, Error> {
+    use std::io::Read;
+    let mut bytes = [0u8; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|e| Error::System(format!("cannot read random bytes: {e}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

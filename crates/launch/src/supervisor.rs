@@ -1,0 +1,479 @@
+//! Starts a set of processes and stays until they have ended, in whatever way.
+//!
+//! One thread, the one that calls [`Supervisor::run`], decides everything; others only tell it what
+//! happened: a line was written, a process ended, a signal came.
+
+use std::io;
+use std::path::Path;
+use std::process::Child;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+
+use crate::guard::{Guard, signal_group};
+use crate::output::{Output, Stream, read_lines};
+use crate::process::{Exit, Part, STOP_LIMIT, Spec};
+use crate::status::{self, Status};
+use crate::{Error, random_hex};
+
+/// What a server prints when it accepts connections, before its address.
+pub const LISTENING: &str = "Server listening on ";
+
+/// Events that wait for the supervisor; a flood of lines slows the process that writes them.
+const EVENTS: usize = 1024;
+/// How long lines of processes that have ended are waited for.
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+
+/// How a job is looked after.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// When the launcher was started; times are counted from there.
+    pub started: Instant,
+    /// How long followers may take to end by themselves after the last leader; then they are told to.
+    /// Nothing if leaders elsewhere may still need them: [`Remote::leaders_are_done`] says when not.
+    pub follower_limit: Option<Duration>,
+}
+
+impl Options {
+    /// For a job that is all on this machine.
+    pub fn new(started: Instant) -> Options {
+        Options { started, follower_limit: Some(Duration::from_secs(10)) }
+    }
+}
+
+/// How a job ended.
+#[derive(Debug)]
+pub struct Report {
+    /// In which way.
+    pub outcome: Outcome,
+    /// When things happened, counted from [`Options::started`].
+    pub timing: Timing,
+}
+
+/// In which way a job ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Every process has done what it should.
+    Done,
+    /// A process failed, and this is the first one.
+    Failed(Failure),
+    /// A signal ended it.
+    Interrupted(i32),
+    /// Another machine said that the job is over; why.
+    Stopped(String),
+}
+
+/// The first process that failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// Who, and how: `worker 1 failed with exit code 3`.
+    pub message: String,
+    /// What it printed last.
+    pub last_lines: Vec<String>,
+    /// Its exit code.
+    pub code: u8,
+}
+
+/// When things happened.
+#[derive(Debug, Clone, Default)]
+pub struct Timing {
+    /// All processes were started.
+    pub started: Duration,
+    /// All followers had said that they listen, if they did.
+    pub listening: Option<Duration>,
+    /// All leaders had done their first step, if they said so.
+    pub first_step: Option<Duration>,
+}
+
+enum Event {
+    Line(usize, Stream, Vec<u8>),
+    /// One of the two outputs of a process has closed.
+    Closed,
+    Ended(usize),
+    Signal(i32),
+    Status(String, Status),
+    Stop(String),
+    LeadersDone,
+}
+
+/// Tells a supervisor what happens on other machines.
+#[derive(Clone)]
+pub struct Remote(SyncSender<Event>);
+
+impl Remote {
+    /// The job is over.
+    pub fn stop(&self, reason: &str) {
+        let _ = self.0.send(Event::Stop(reason.to_string()));
+    }
+
+    /// No machine has leaders any more.
+    pub fn leaders_are_done(&self) {
+        let _ = self.0.send(Event::LeadersDone);
+    }
+}
+
+struct Process {
+    spec: Spec,
+    output: Output,
+    /// While it runs.
+    child: Option<Child>,
+    restarts: u32,
+    can_resume: bool,
+    listening: Option<Instant>,
+    first_step: Option<Instant>,
+}
+
+/// What the supervisor is about.
+enum Phase {
+    Running,
+    /// Processes have been told to end; what is left then is killed.
+    Stopping {
+        kill_at: Instant,
+    },
+    Killed,
+}
+
+/// A set of processes that is looked after.
+pub struct Supervisor {
+    options: Options,
+    processes: Vec<Process>,
+    events: Receiver<Event>,
+    sender: SyncSender<Event>,
+    status: String,
+    guard: Guard,
+    signals: Handle,
+    phase: Phase,
+    outcome: Option<Outcome>,
+    /// The first process that failed.
+    failed: Option<usize>,
+    /// Outputs that have not closed yet.
+    open: usize,
+    end_followers_at: Option<Instant>,
+    timing: Timing,
+}
+
+impl Supervisor {
+    /// Makes everything ready, starts nothing. Signals of this process belong to the supervisor from
+    /// now on, and every process that ends up as a child of this one is taken for a part of the job:
+    /// there should be one supervisor in a process, and nothing beside it that starts others.
+    ///
+    /// # Errors
+    /// If a log cannot be created or the system refuses something.
+    pub fn new(specs: Vec<Spec>, options: Options) -> Result<Supervisor, Error> {
+        let (sender, events) = sync_channel(EVENTS);
+        let processes = specs.into_iter().map(Process::new).collect::<Result<Vec<_>, Error>>()?;
+        let inner = |what| move |e| Error::System(format!("cannot {what}: {e}"));
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(inner("listen for signals"))?;
+        let handle = signals.handle();
+        let to = sender.clone();
+        thread::spawn(move || signals.forever().all(|s| to.send(Event::Signal(s)).is_ok()));
+        let listener = status::Listener::new(&random_hex()?).map_err(inner("open a socket"))?;
+        let status = listener.name().to_string();
+        let to = sender.clone();
+        thread::spawn(move || {
+            while let Some((name, status)) = listener.next() {
+                if to.send(Event::Status(name, status)).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Supervisor {
+            options,
+            processes,
+            events,
+            sender,
+            status,
+            guard: Guard::new().map_err(inner("start the guardian /bin/sh"))?,
+            signals: handle,
+            phase: Phase::Running,
+            outcome: None,
+            failed: None,
+            open: 0,
+            end_followers_at: None,
+            timing: Timing::default(),
+        })
+    }
+
+    /// For telling it what happens elsewhere.
+    pub fn remote(&self) -> Remote {
+        Remote(self.sender.clone())
+    }
+
+    /// Starts all processes at once and returns when all have ended. The calling thread must be one
+    /// that lives as long as this process: the kernel ends the processes with it.
+    ///
+    /// # Errors
+    /// If a process cannot be started; those that were are ended.
+    pub fn run(mut self) -> Result<Report, Error> {
+        for index in 0..self.processes.len() {
+            self.start(index)?;
+        }
+        self.timing.started = self.options.started.elapsed();
+        while self.is_running() {
+            let event = self.next(self.deadline());
+            match event {
+                Some(event) => self.on_event(event)?,
+                None => self.on_deadline(),
+            }
+        }
+        self.drain();
+        self.guard.kill_strays();
+        Ok(self.report())
+    }
+
+    fn start(&mut self, index: usize) -> Result<(), Error> {
+        let process = &mut self.processes[index];
+        let mut child = process.spec.start(&self.status).map_err(|source| Error::Start {
+            name: process.spec.name.clone(),
+            program: process.spec.program.path.clone(),
+            source,
+        })?;
+        let pid = child.id();
+        if let Some(out) = child.stdout.take() {
+            self.forward(index, Stream::Out, out);
+        }
+        if let Some(err) = child.stderr.take() {
+            self.forward(index, Stream::Err, err);
+        }
+        self.processes[index].child = Some(child);
+        self.tell_guard()?;
+        self.wait_for(index, pid);
+        Ok(())
+    }
+
+    fn forward(&mut self, index: usize, stream: Stream, from: impl io::Read + Send + 'static) {
+        self.open += 1;
+        let to = self.sender.clone();
+        thread::spawn(move || {
+            read_lines(from, |line| to.send(Event::Line(index, stream, line)).is_ok());
+            let _ = to.send(Event::Closed);
+        });
+    }
+
+    /// Says when a process has ended, but leaves it to the supervisor to collect it: until then its
+    /// number cannot be given to another process.
+    fn wait_for(&self, index: usize, pid: u32) {
+        let to = self.sender.clone();
+        thread::spawn(move || {
+            if let Some(pid) = Pid::from_raw(pid as i32) {
+                let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+                let wait = || rustix::process::waitid(WaitId::Pid(pid), options);
+                while wait().err() == Some(rustix::io::Errno::INTR) {}
+            }
+            let _ = to.send(Event::Ended(index));
+        });
+    }
+
+    fn tell_guard(&mut self) -> Result<(), Error> {
+        let groups: Vec<u32> =
+            self.processes.iter().filter_map(|p| Some(p.child.as_ref()?.id())).collect();
+        let problem = |e| Error::System(format!("the guardian is gone: {e}"));
+        self.guard.watch(&groups).map_err(problem)
+    }
+
+    fn is_running(&self) -> bool {
+        self.processes.iter().any(|p| p.child.is_some())
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let kill_at = match self.phase {
+            Phase::Stopping { kill_at } => Some(kill_at),
+            _ => None,
+        };
+        kill_at.into_iter().chain(self.end_followers_at).min()
+    }
+
+    fn next(&self, deadline: Option<Instant>) -> Option<Event> {
+        let limit = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        self.events.recv_timeout(limit.unwrap_or(Duration::from_secs(3600))).ok()
+    }
+
+    fn on_event(&mut self, event: Event) -> Result<(), Error> {
+        match event {
+            Event::Line(index, stream, line) => self.processes[index].line(stream, &line),
+            Event::Closed => self.open -= 1,
+            Event::Ended(index) => self.on_end(index)?,
+            Event::Status(name, status) => self.on_status(&name, status),
+            Event::Signal(signal) => {
+                eprintln!("signal {signal}: stopping all processes");
+                self.outcome.get_or_insert(Outcome::Interrupted(signal));
+                // Whoever asks twice does not want to wait.
+                if matches!(self.phase, Phase::Stopping { .. }) { self.kill() } else { self.stop() }
+            }
+            Event::Stop(reason) => {
+                self.outcome.get_or_insert(Outcome::Stopped(reason));
+                self.stop();
+            }
+            Event::LeadersDone => self.let_followers_end(),
+        }
+        Ok(())
+    }
+
+    fn on_deadline(&mut self) {
+        let now = Instant::now();
+        if let Phase::Stopping { kill_at } = self.phase
+            && now >= kill_at
+        {
+            self.kill();
+        }
+        if self.end_followers_at.is_some_and(|at| now >= at) {
+            self.end_followers_at = None;
+            self.stop();
+        }
+    }
+
+    fn on_status(&mut self, name: &str, status: Status) {
+        let Some(process) = self.processes.iter_mut().find(|p| p.spec.name == name) else { return };
+        match status {
+            Status::FirstStep => {
+                process.first_step.get_or_insert_with(Instant::now);
+            }
+            Status::CannotResume => process.can_resume = false,
+        }
+    }
+
+    fn on_end(&mut self, index: usize) -> Result<(), Error> {
+        let process = &mut self.processes[index];
+        let Some(mut child) = process.child.take() else { return Ok(()) };
+        signal_group(child.id(), Signal::KILL);
+        let exit = Exit::new(child.wait().map_err(|e| Error::System(e.to_string()))?);
+        self.tell_guard()?;
+        if !exit.is_success() && matches!(self.phase, Phase::Running) {
+            self.on_failure(index, exit)?;
+        }
+        let is_leader = |p: &&Process| p.spec.part == Part::Leader;
+        let mut leaders = self.processes.iter().filter(is_leader).peekable();
+        if leaders.peek().is_some()
+            && leaders.all(|p| p.child.is_none())
+            && self.options.follower_limit.is_some()
+        {
+            self.let_followers_end();
+        }
+        Ok(())
+    }
+
+    fn on_failure(&mut self, index: usize, exit: Exit) -> Result<(), Error> {
+        let process = &mut self.processes[index];
+        let message = format!("{} {}", process.spec.title(), exit.describe());
+        if process.can_resume && process.restarts < process.spec.restarts {
+            process.restarts += 1;
+            let (n, of) = (process.restarts, process.spec.restarts);
+            eprintln!("{message}; starting it again ({n} of {of})");
+            process.output.note(&format!("{message}; started again ({n} of {of})"));
+            return self.start(index);
+        }
+        // The process is gone, but its last lines may still be under way; they are added at the end.
+        self.failed.get_or_insert(index);
+        let failure = Failure { message, last_lines: Vec::new(), code: exit.code() };
+        if process.spec.is_dispensable {
+            eprintln!("{}; the others go on", failure.message);
+            self.outcome.get_or_insert(Outcome::Failed(failure));
+            return Ok(());
+        }
+        eprintln!("{}; stopping all processes", failure.message);
+        self.outcome.get_or_insert(Outcome::Failed(failure));
+        self.stop();
+        Ok(())
+    }
+
+    fn let_followers_end(&mut self) {
+        if self.is_running() && matches!(self.phase, Phase::Running) {
+            let limit = self.options.follower_limit.unwrap_or(Duration::from_secs(10));
+            self.end_followers_at.get_or_insert(Instant::now() + limit);
+        }
+    }
+
+    /// Asks all processes to end.
+    fn stop(&mut self) {
+        if matches!(self.phase, Phase::Running) {
+            self.phase = Phase::Stopping { kill_at: Instant::now() + STOP_LIMIT };
+            self.signal_all(Signal::TERM);
+        }
+    }
+
+    fn kill(&mut self) {
+        self.phase = Phase::Killed;
+        self.signal_all(Signal::KILL);
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        for child in self.processes.iter().filter_map(|p| p.child.as_ref()) {
+            signal_group(child.id(), signal);
+        }
+    }
+
+    /// Takes the lines that are still under way. An output can stay open if a process that left its
+    /// group has it; strays are killed after this.
+    fn drain(&mut self) {
+        let limit = Instant::now() + DRAIN_LIMIT;
+        while self.open > 0 && Instant::now() < limit {
+            match self.next(Some(limit)) {
+                Some(Event::Line(index, stream, line)) => self.processes[index].line(stream, &line),
+                Some(Event::Closed) => self.open -= 1,
+                Some(Event::Status(name, status)) => self.on_status(&name, status),
+                _ => {}
+            }
+        }
+    }
+
+    fn report(&mut self) -> Report {
+        let started = self.options.started;
+        let all = |part: Part, when: fn(&Process) -> Option<Instant>| {
+            let times: Option<Vec<Instant>> =
+                self.processes.iter().filter(|p| p.spec.part == part).map(when).collect();
+            times?.into_iter().max().map(|at| at.saturating_duration_since(started))
+        };
+        self.timing.listening = all(Part::Follower, |p| p.listening);
+        self.timing.first_step = all(Part::Leader, |p| p.first_step);
+        let mut outcome = self.outcome.take().unwrap_or(Outcome::Done);
+        if let Outcome::Failed(failure) = &mut outcome
+            && let Some(index) = self.failed
+        {
+            failure.last_lines = self.processes[index].output.last_lines();
+        }
+        Report { outcome, timing: self.timing.clone() }
+    }
+}
+
+impl Drop for Supervisor {
+    /// Ends what still runs, for instance because a later process could not be started.
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            if let Some(mut child) = process.child.take() {
+                signal_group(child.id(), Signal::KILL);
+                let _ = child.wait();
+            }
+        }
+        self.signals.close();
+        status::Listener::end(&self.status);
+    }
+}
+
+impl Process {
+    fn new(spec: Spec) -> Result<Process, Error> {
+        let failed = |path: &Path, source| Error::Log { path: path.to_path_buf(), source };
+        let log = spec.log.as_deref();
+        let output = Output::new(&spec.name, log)
+            .map_err(|source| failed(log.unwrap_or(Path::new("")), source))?;
+        Ok(Process {
+            spec,
+            output,
+            child: None,
+            restarts: 0,
+            can_resume: true,
+            listening: None,
+            first_step: None,
+        })
+    }
+
+    fn line(&mut self, stream: Stream, line: &[u8]) {
+        if line.starts_with(LISTENING.as_bytes()) {
+            self.listening.get_or_insert_with(Instant::now);
+        }
+        self.output.line(stream, line);
+    }
+}
