@@ -102,6 +102,23 @@ impl Server {
     /// # Errors
     /// If a table cannot be made or the endpoint is taken.
     pub fn start(config: ServerConfig) -> Result<Server, Error> {
+        Server::start_with(config, |_| Ok(()))
+    }
+
+    /// As [`Server::start`], with values from a directory that servers have saved: of the tables and
+    /// parameters of these names, or of all if there are none.
+    ///
+    /// # Errors
+    /// As [`Server::start`], or if the directory does not hold what is asked for.
+    pub fn start_from(config: ServerConfig, dir: &str, names: &[String]) -> Result<Server, Error> {
+        Server::start_with(config, |core| core.load(dir, names))
+    }
+
+    /// `prepare` is done before the first worker is served.
+    fn start_with(
+        config: ServerConfig,
+        prepare: impl FnOnce(&Core) -> Result<(), Error>,
+    ) -> Result<Server, Error> {
         let me = Identity::server(config.index as u32);
         let mut options = ServerOptions::new(me, config.token.clone());
         options.observer = config.observer.clone();
@@ -111,6 +128,7 @@ impl Server {
         let endpoint = config.endpoint.clone();
         let core = Arc::new(Core::new(config)?);
         let listener = Listener::bind(endpoint.as_str(), options)?;
+        prepare(&core)?;
         let serving = listener.serve(Service(core.clone()))?;
         Ok(Server { core, serving })
     }

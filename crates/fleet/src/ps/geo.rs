@@ -12,6 +12,7 @@ use regatta_ps::communicator::{GeoCommand, GeoPlan};
 use regatta_ps::{Client, GeoTicket};
 use regatta_tensor::{Tensor, Value};
 
+use super::input::Input;
 use super::{Exchange, PassTimes, TableExchange};
 use crate::Error;
 
@@ -110,20 +111,53 @@ impl GeoTrainer {
             let start = Instant::now();
             let Some(batch) = next()? else { break };
             self.times.read += start.elapsed();
-            let start = Instant::now();
-            let block = self.executor.program().block();
-            let feeds: Vec<(&str, &Value)> =
-                batch.iter().filter(|(name, _)| block.vars.contains_key(*name)).collect();
-            let fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
-            self.executor.run(scope, &feeds, &fetch)?;
-            for (table, touched) in self.exchange.tables.iter().zip(&mut self.touched) {
-                touch(table, &batch, touched);
-            }
-            self.step += 1;
-            self.times.compute += start.elapsed();
+            let input = Input::Batch(batch);
+            self.compute(scope, &input)?;
+            let Input::Batch(batch) = input else { continue };
             on_step(batch.examples(), self.executor.fetched(), batch)?;
             self.exchange_if_due(scope)?;
         }
+        self.finish(scope)
+    }
+
+    /// Trains on one batch, given as values by name, and returns what was asked for.
+    ///
+    /// # Errors
+    /// If a step or an exchange fails.
+    pub fn run(
+        &mut self,
+        scope: &mut Scope,
+        feeds: &[(&str, &Value)],
+        fetch: &[&str],
+    ) -> Result<Vec<Tensor>, Error> {
+        self.fetch = fetch.iter().map(|f| f.to_string()).collect();
+        let owned = feeds.iter().map(|(name, value)| (name.to_string(), (*value).clone()));
+        self.compute(scope, &Input::Feeds(owned.collect()))?;
+        let fetched = self.executor.fetched().to_vec();
+        self.exchange_if_due(scope)?;
+        Ok(fetched)
+    }
+
+    fn compute(&mut self, scope: &mut Scope, input: &Input) -> Result<(), Error> {
+        let start = Instant::now();
+        let block = self.executor.program().block();
+        let feeds: Vec<(&str, &Value)> =
+            input.iter().filter(|(name, _)| block.vars.contains_key(*name)).collect();
+        let fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
+        self.executor.run(scope, &feeds, &fetch)?;
+        for (table, touched) in self.exchange.tables.iter().zip(&mut self.touched) {
+            touch(table, input, touched);
+        }
+        self.step += 1;
+        self.times.compute += start.elapsed();
+        Ok(())
+    }
+
+    /// Exchanges what is left.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn finish(&mut self, scope: &mut Scope) -> Result<(), Error> {
         let start = Instant::now();
         loop {
             if self.plan.is_waiting() {
@@ -262,7 +296,7 @@ fn to_vecs(slices: &[&[f32]]) -> Vec<Vec<f32>> {
 }
 
 /// Remembers the rows of a table that a batch trains.
-fn touch(table: &TableExchange, batch: &Batch, touched: &mut HashSet<u64>) {
+fn touch(table: &TableExchange, batch: &Input, touched: &mut HashSet<u64>) {
     for (name, _) in &table.inputs {
         let ids = match batch.get(name) {
             Some(Value::Dense(t)) => t.u64(),

@@ -1,11 +1,12 @@
 //! Training against parameter servers.
 //!
-//! Reading order: `exchange` (what a trainer program exchanges), `lookup` (the ids of a batch become
-//! keys and a small local table), `setup` (what servers and workers are told), `trainer` (the loop),
-//! `geo` (the loop of workers that train their own copy).
+//! Reading order: `exchange` (what a trainer program exchanges), `input` (what a step is
+//! fed), `lookup` (the ids of a batch become keys and a small local table), `setup` (what servers and
+//! workers are told), `trainer` (the loop), `geo` (the loop of workers that train their own copy).
 
 mod exchange;
 mod geo;
+mod input;
 mod lookup;
 mod setup;
 mod trainer;

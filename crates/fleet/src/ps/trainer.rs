@@ -10,6 +10,7 @@ use regatta_ps::communicator::{Command, Event, Pipeline};
 use regatta_ps::{Client, Gradients, Mode, PullTicket, PushTicket, Wanted};
 use regatta_tensor::{RowIndex, RowSparse, Tensor, Value};
 
+use super::input::Input;
 use super::{Exchange, Lookup};
 use crate::Error;
 
@@ -42,13 +43,39 @@ pub struct PsTrainer {
     longest_wait: Option<Duration>,
     spare: Vec<Vec<Lookup>>,
     times: PassTimes,
+    /// The pass that [`PsTrainer::run`] is in.
+    pass: Option<Pass>,
+    /// Other workers do not wait for this one in their steps.
+    rests: bool,
 }
 
 /// A batch between reading and pushing.
 struct Work {
-    batch: Batch,
+    batch: Input,
     lookups: Vec<Lookup>,
     ticket: Option<PullTicket>,
+}
+
+/// The exchanges of a pass that are under way.
+struct Pass {
+    pipeline: Pipeline,
+    queue: VecDeque<Command>,
+    works: HashMap<u64, Work>,
+    /// Number of its first step, over all passes.
+    first: u64,
+    read: u64,
+    /// The pipeline wants a batch that was not there yet.
+    wants_batch: bool,
+    pulls: VecDeque<(u64, bool)>,
+    pushes: VecDeque<PushTicket>,
+}
+
+/// What there is to read.
+enum Next {
+    Batch(Input),
+    /// Nothing now; the pass goes on later.
+    Later,
+    End,
 }
 
 impl PsTrainer {
@@ -85,6 +112,8 @@ impl PsTrainer {
             },
             spare: Vec::new(),
             times: PassTimes::default(),
+            pass: None,
+            rests: true,
         })
     }
 
@@ -150,79 +179,207 @@ impl PsTrainer {
         mut next: impl FnMut() -> Result<Option<Batch>, Error>,
         mut on_step: impl FnMut(usize, &[Tensor], Batch) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        self.flush(scope)?;
+        let mut pass = self.begin()?;
+        self.drive(
+            &mut pass,
+            scope,
+            || Ok(next()?.map_or(Next::End, |batch| Next::Batch(Input::Batch(batch)))),
+            |examples, fetched, input| match input {
+                Input::Batch(batch) => on_step(examples, fetched, batch),
+                Input::Feeds(_) => Ok(()),
+            },
+        )?;
+        self.rest(scope)
+    }
+
+    /// Trains on one batch, given as values by name, and returns what was asked for. The last push of
+    /// a mode that waits goes out together with the next pull: with the next call, or with
+    /// [`PsTrainer::flush`].
+    ///
+    /// # Errors
+    /// If a step or an exchange fails, or the mode asks for values ahead, which only
+    /// [`PsTrainer::train`] can do.
+    pub fn run(
+        &mut self,
+        scope: &mut Scope,
+        feeds: &[(&str, &Value)],
+        fetch: &[&str],
+    ) -> Result<Vec<Tensor>, Error> {
+        if let Mode::Async(config) = self.mode
+            && config.pull_ahead > 0
+        {
+            return Err(Error::Config(
+                "pull_ahead and independent_recv_thread ask for the values of later batches, which \
+                 a single step does not know: train on a reader"
+                    .into(),
+            ));
+        }
+        self.set_fetch(fetch);
+        let mut pass = match self.pass.take() {
+            Some(pass) => pass,
+            None => self.begin()?,
+        };
+        let owned = feeds.iter().map(|(name, value)| (name.to_string(), (*value).clone()));
+        let mut input = Some(Input::Feeds(owned.collect()));
+        let mut result = Vec::new();
+        self.drive(
+            &mut pass,
+            scope,
+            || Ok(input.take().map_or(Next::Later, Next::Batch)),
+            |_, fetched, _| {
+                result = fetched.to_vec();
+                Ok(())
+            },
+        )?;
+        self.pass = Some(pass);
+        Ok(result)
+    }
+
+    /// Pushes what [`PsTrainer::run`] has computed and waits until it is applied. Other workers still
+    /// wait for this one in their next step.
+    ///
+    /// # Errors
+    /// If an exchange fails.
+    pub fn flush(&mut self, scope: &mut Scope) -> Result<(), Error> {
+        match self.pass.take() {
+            Some(mut pass) => self.drive(&mut pass, scope, || Ok(Next::End), |_, _, _| Ok(())),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`PsTrainer::flush`]; other workers go on without this one, until it trains again.
+    ///
+    /// # Errors
+    /// If an exchange fails.
+    pub fn rest(&mut self, scope: &mut Scope) -> Result<(), Error> {
+        self.flush(scope)?;
+        if !self.rests {
+            self.client.rest()?;
+            self.rests = true;
+        }
+        Ok(())
+    }
+
+    fn set_fetch(&mut self, fetch: &[&str]) {
+        let own = self.fetch.iter().take(self.n_user_fetches);
+        if self.n_user_fetches != fetch.len() || own.zip(fetch).any(|(a, b)| a != b) {
+            self.fetch.splice(..self.n_user_fetches, fetch.iter().map(|f| f.to_string()));
+            self.n_user_fetches = fetch.len();
+        }
+    }
+
+    fn begin(&mut self) -> Result<Pass, Error> {
+        if self.rests {
+            self.step = self.client.resume(self.step)?;
+            self.rests = false;
+        }
         let mut pipeline = Pipeline::new(&self.mode);
-        self.step = self.client.resume(self.step)?;
-        let first = self.step;
-        let mut queue: VecDeque<Command> = pipeline.start().into();
-        let mut works: HashMap<u64, Work> = HashMap::new();
-        let mut read = 0;
-        let mut pulls: VecDeque<(u64, bool)> = VecDeque::new();
-        let mut pushes: VecDeque<PushTicket> = VecDeque::new();
+        Ok(Pass {
+            queue: pipeline.start().into(),
+            pipeline,
+            works: HashMap::new(),
+            first: self.step,
+            read: 0,
+            wants_batch: false,
+            pulls: VecDeque::new(),
+            pushes: VecDeque::new(),
+        })
+    }
+
+    /// Does what the pipeline says until the pass is over, or until nothing can be done before there
+    /// is another batch.
+    fn drive(
+        &mut self,
+        pass: &mut Pass,
+        scope: &mut Scope,
+        mut next: impl FnMut() -> Result<Next, Error>,
+        mut on_step: impl FnMut(usize, &[Tensor], Input) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if std::mem::take(&mut pass.wants_batch) {
+            pass.queue.push_front(Command::Read);
+        }
         loop {
-            let Some(command) = queue.pop_front() else {
-                // Nothing to do but to wait: for values first, because computing goes on with them.
-                if let Some((batch, with_push)) = pulls.pop_front() {
-                    self.finish_pull(scope, works.get_mut(&batch))?;
-                    if with_push {
-                        queue.extend(pipeline.on_event(Event::Acked));
-                    }
-                    queue.extend(pipeline.on_event(Event::Pulled(batch)));
-                } else if let Some(ticket) = pushes.pop_front() {
-                    let start = Instant::now();
-                    self.client.finish_push(ticket)?;
-                    self.times.push += start.elapsed();
-                    queue.extend(pipeline.on_event(Event::Acked));
-                } else {
-                    return Err(Error::Config("the training loop has nothing to wait for".into()));
+            let Some(command) = pass.queue.pop_front() else {
+                if pass.wants_batch && pass.works.is_empty() {
+                    return Ok(());
                 }
+                self.wait(pass, scope)?;
                 continue;
             };
             match command {
                 Command::Read => {
                     let start = Instant::now();
-                    let batch = next()?;
+                    let found = next()?;
                     self.times.read += start.elapsed();
-                    let event = match batch {
-                        Some(batch) => {
-                            let lookups = self.spare.pop().unwrap_or_default();
-                            works.insert(read, Work { batch, lookups, ticket: None });
-                            read += 1;
-                            Event::Read
-                        }
-                        None => Event::End,
-                    };
-                    queue.extend(pipeline.on_event(event));
+                    self.read(pass, found);
                 }
                 Command::Pull(batch) => {
-                    self.send_pull(first + batch, works.get_mut(&batch))?;
-                    pulls.push_back((batch, false));
+                    self.send_pull(pass.first + batch, pass.works.get_mut(&batch))?;
+                    pass.pulls.push_back((batch, false));
                 }
                 Command::Compute(batch) => {
-                    let work = works.remove(&batch).ok_or_else(lost_batch)?;
-                    let fetched = self.compute(scope, first + batch, &work)?;
+                    let work = pass.works.remove(&batch).ok_or_else(lost_batch)?;
+                    let fetched = self.compute(scope, pass.first + batch, &work)?;
                     let examples = work.batch.examples();
                     on_step(examples, fetched, work.batch)?;
                     self.spare.push(work.lookups);
                     self.step += 1;
                     if self.merged.has_waited(self.longest_wait) {
-                        queue.extend(pipeline.on_event(Event::Overdue));
+                        pass.queue.extend(pass.pipeline.on_event(Event::Overdue));
                     }
-                    queue.extend(pipeline.on_event(Event::Computed(batch)));
+                    pass.queue.extend(pass.pipeline.on_event(Event::Computed(batch)));
                 }
                 Command::Push { .. } => {
                     let start = Instant::now();
                     let gradients = self.merged.gradients();
-                    pushes.push_back(self.client.push(&gradients.borrow())?);
+                    pass.pushes.push_back(self.client.push(&gradients.borrow())?);
                     self.merged.clear();
                     self.times.push += start.elapsed();
                 }
                 Command::PushPull { pull, .. } => {
-                    self.send_push_pull(first + pull, works.get_mut(&pull))?;
-                    pulls.push_back((pull, true));
+                    self.send_push_pull(pass.first + pull, pass.works.get_mut(&pull))?;
+                    pass.pulls.push_back((pull, true));
                 }
-                Command::Finish => return Ok(self.client.rest()?),
+                Command::Finish => return Ok(()),
             }
         }
+    }
+
+    fn read(&mut self, pass: &mut Pass, next: Next) {
+        let event = match next {
+            Next::Later => {
+                pass.wants_batch = true;
+                return;
+            }
+            Next::Batch(batch) => {
+                let lookups = self.spare.pop().unwrap_or_default();
+                pass.works.insert(pass.read, Work { batch, lookups, ticket: None });
+                pass.read += 1;
+                Event::Read
+            }
+            Next::End => Event::End,
+        };
+        pass.queue.extend(pass.pipeline.on_event(event));
+    }
+
+    /// Waits for values first, because computing goes on with them, then for pushes.
+    fn wait(&mut self, pass: &mut Pass, scope: &mut Scope) -> Result<(), Error> {
+        if let Some((batch, with_push)) = pass.pulls.pop_front() {
+            self.finish_pull(scope, pass.works.get_mut(&batch))?;
+            if with_push {
+                pass.queue.extend(pass.pipeline.on_event(Event::Acked));
+            }
+            pass.queue.extend(pass.pipeline.on_event(Event::Pulled(batch)));
+        } else if let Some(ticket) = pass.pushes.pop_front() {
+            let start = Instant::now();
+            self.client.finish_push(ticket)?;
+            self.times.push += start.elapsed();
+            pass.queue.extend(pass.pipeline.on_event(Event::Acked));
+        } else {
+            return Err(Error::Config("the training loop has nothing to wait for".into()));
+        }
+        Ok(())
     }
 
     fn prepare(&self, work: Option<&mut Work>) -> Result<(), Error> {

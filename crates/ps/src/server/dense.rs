@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use regatta_optim::{RowRule, Rule};
 use regatta_table::{DenseConfig, DenseParam, DensePiece, DenseTable, TableId};
@@ -23,6 +24,8 @@ struct Piece {
     table: DenseTable,
     /// Where it is in the floats of this server.
     at: Range<usize>,
+    /// Its values come from files.
+    loaded: AtomicBool,
 }
 
 impl Piece {
@@ -37,7 +40,9 @@ impl Piece {
             range: setup.start..end,
         };
         let table = DenseTable::new(config).map_err(|e| named(&setup.param, &e))?;
-        Ok(Piece { param: setup.param.clone(), rule: setup.rule, table, at: at..at + setup.len })
+        let loaded = AtomicBool::new(false);
+        let (param, rule, at) = (setup.param.clone(), setup.rule, at..at + setup.len);
+        Ok(Piece { param, rule, table, at, loaded })
     }
 }
 
@@ -81,10 +86,15 @@ impl Dense {
         self.pieces.iter().try_for_each(|p| work(p).map_err(|e| named(&p.param, &e)))
     }
 
-    /// Replaces all weights.
+    /// Gives all weights their first values; those that were loaded keep what they have.
     pub(super) fn set(&self, values: &[f32]) -> Result<(), Error> {
         self.check(values.len())?;
-        self.each(|p| p.table.set(&values[p.at.clone()]))
+        self.each(|p| {
+            if p.loaded.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            p.table.set(&values[p.at.clone()])
+        })
     }
 
     /// Copies all weights.
@@ -143,6 +153,7 @@ impl Dense {
                 let (len, param) = (piece.at.len(), &piece.param);
                 return Err(Error::Job(format!("{n} of {len} floats of '{param}' were saved")));
             }
+            piece.loaded.store(true, Ordering::Release);
         }
         Ok(())
     }
