@@ -16,6 +16,20 @@ pub enum Error {
     /// An exchange with servers failed.
     #[error(transparent)]
     Ps(Box<regatta_ps::Error>),
+    /// The place of this process in its job is not clear.
+    #[error(transparent)]
+    Place(#[from] regatta_cluster::Error),
+    /// Files, or what should go into them.
+    #[error(transparent)]
+    Checkpoint(Box<regatta_checkpoint::Error>),
+    /// A call that comes too early or too late.
+    #[error("{call}: {reason}")]
+    Order {
+        /// The call.
+        call: &'static str,
+        /// What to do first, or why it is too late.
+        reason: String,
+    },
     /// What was asked for cannot be done.
     #[error("{0}")]
     Config(String),
@@ -31,4 +45,9 @@ macro_rules! boxed_from {
         }
     )*};
 }
-boxed_from!(Exec(regatta_exec::Error), Data(regatta_data::Error), Ps(regatta_ps::Error));
+boxed_from!(
+    Exec(regatta_exec::Error),
+    Data(regatta_data::Error),
+    Ps(regatta_ps::Error),
+    Checkpoint(regatta_checkpoint::Error)
+);

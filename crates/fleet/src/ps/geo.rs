@@ -65,6 +65,17 @@ impl GeoTrainer {
         })
     }
 
+    /// Computes with other options from now on.
+    ///
+    /// # Errors
+    /// If they do not fit the program.
+    pub fn set_options(&mut self, options: Options) -> Result<(), Error> {
+        let step = self.executor.step();
+        self.executor = Executor::new(self.executor.program().clone(), options)?;
+        self.executor.set_step(step);
+        Ok(())
+    }
+
     /// The connections.
     pub fn client(&self) -> &Client {
         &self.client
@@ -130,12 +141,17 @@ impl GeoTrainer {
         feeds: &[(&str, &Value)],
         fetch: &[&str],
     ) -> Result<Vec<Tensor>, Error> {
-        self.fetch = fetch.iter().map(|f| f.to_string()).collect();
+        self.set_fetch(fetch);
         let owned = feeds.iter().map(|(name, value)| (name.to_string(), (*value).clone()));
         self.compute(scope, &Input::Feeds(owned.collect()))?;
         let fetched = self.executor.fetched().to_vec();
         self.exchange_if_due(scope)?;
         Ok(fetched)
+    }
+
+    /// Chooses what `on_step` of [`GeoTrainer::train`] gets to see.
+    pub fn set_fetch(&mut self, fetch: &[&str]) {
+        self.fetch = fetch.iter().map(|f| f.to_string()).collect();
     }
 
     fn compute(&mut self, scope: &mut Scope, input: &Input) -> Result<(), Error> {

@@ -117,6 +117,15 @@ impl PsTrainer {
         })
     }
 
+    /// Computes with other options from now on.
+    ///
+    /// # Errors
+    /// If they do not fit the program.
+    pub fn set_options(&mut self, options: Options) -> Result<(), Error> {
+        self.executor = Executor::new(self.executor.program().clone(), options)?;
+        Ok(())
+    }
+
     /// The connections.
     pub fn client(&self) -> &Client {
         &self.client
@@ -169,6 +178,35 @@ impl PsTrainer {
         finish(&self.client, &self.exchange, ticket, &mut rows, scope)
     }
 
+    /// Whole tables as tensors, with as many rows as the program declares. Servers create no rows for
+    /// it; ids without one give what a prediction would get.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn pull_tables(&self, split: &Split) -> Result<Vec<(String, Tensor)>, Error> {
+        // Large enough for few requests, small enough for one message.
+        const IDS: usize = 1 << 15;
+        let mut tables = Vec::new();
+        for (number, table) in split.tables.iter().enumerate() {
+            let mut values = vec![0.0; table.rows * table.dim];
+            for (first, part) in (0u64..).step_by(IDS).zip(values.chunks_mut(IDS * table.dim)) {
+                let ids: Vec<u64> = (first..).take(part.len() / table.dim).collect();
+                let mut keys: Vec<&[u64]> = vec![&[]; split.tables.len()];
+                keys[number] = &ids;
+                let wanted =
+                    Wanted { step: self.step, test: true, dense: false, keys: &keys, counts: &[] };
+                let ticket = self.client.pull(&wanted)?;
+                let mut rows: Vec<&mut [f32]> = keys.iter().map(|_| &mut [][..]).collect();
+                rows[number] = part;
+                self.client.finish_pull(ticket, &mut rows, &mut [])?;
+            }
+            let shape = [table.rows, table.dim];
+            let tensor = Tensor::from_f32(&shape, values).expect("as many as the shape holds");
+            tables.push((table.name.clone(), tensor));
+        }
+        Ok(tables)
+    }
+
     /// Trains on all batches; `on_step(examples, fetched)` sees every step.
     ///
     /// # Errors
@@ -179,7 +217,7 @@ impl PsTrainer {
         mut next: impl FnMut() -> Result<Option<Batch>, Error>,
         mut on_step: impl FnMut(usize, &[Tensor], Batch) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.flush(scope)?;
+        self.flush()?;
         let mut pass = self.begin()?;
         self.drive(
             &mut pass,
@@ -190,7 +228,7 @@ impl PsTrainer {
                 Input::Feeds(_) => Ok(()),
             },
         )?;
-        self.rest(scope)
+        self.rest()
     }
 
     /// Trains on one batch, given as values by name, and returns what was asked for. The last push of
@@ -241,19 +279,18 @@ impl PsTrainer {
     ///
     /// # Errors
     /// If an exchange fails.
-    pub fn flush(&mut self, scope: &mut Scope) -> Result<(), Error> {
-        match self.pass.take() {
-            Some(mut pass) => self.drive(&mut pass, scope, || Ok(Next::End), |_, _, _| Ok(())),
-            None => Ok(()),
-        }
+    pub fn flush(&mut self) -> Result<(), Error> {
+        let Some(mut pass) = self.pass.take() else { return Ok(()) };
+        // All batches are computed: there is nothing to pull, and nowhere to put it.
+        self.drive(&mut pass, &mut Scope::new(), || Ok(Next::End), |_, _, _| Ok(()))
     }
 
     /// As [`PsTrainer::flush`]; other workers go on without this one, until it trains again.
     ///
     /// # Errors
     /// If an exchange fails.
-    pub fn rest(&mut self, scope: &mut Scope) -> Result<(), Error> {
-        self.flush(scope)?;
+    pub fn rest(&mut self) -> Result<(), Error> {
+        self.flush()?;
         if !self.rests {
             self.client.rest()?;
             self.rests = true;
@@ -261,7 +298,8 @@ impl PsTrainer {
         Ok(())
     }
 
-    fn set_fetch(&mut self, fetch: &[&str]) {
+    /// Chooses what `on_step` of [`PsTrainer::train`] gets to see.
+    pub fn set_fetch(&mut self, fetch: &[&str]) {
         let own = self.fetch.iter().take(self.n_user_fetches);
         if self.n_user_fetches != fetch.len() || own.zip(fetch).any(|(a, b)| a != b) {
             self.fetch.splice(..self.n_user_fetches, fetch.iter().map(|f| f.to_string()));

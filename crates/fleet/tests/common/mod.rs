@@ -20,8 +20,9 @@ pub(crate) struct Model {
     pub(crate) loss: String,
 }
 
-/// Two slots over one table (one of them multi-valued, with padding), dense features, two layers.
-pub(crate) fn model(optimizer: &Optimizer) -> Model {
+/// Two slots over one table (one of them multi-valued, with padding), dense features, two layers; and
+/// the name of the loss.
+pub(crate) fn forward() -> (Programs, String) {
     let mut b = regatta_ops::builder(11);
     let user = b.data("user", DType::U64, &[-1, 2]).unwrap();
     let tags = b.sparse_data("tags").unwrap();
@@ -36,7 +37,13 @@ pub(crate) fn model(optimizer: &Optimizer) -> Model {
     let logits = b.fc(&h, 2, Act::None).unwrap();
     let (cost, _) = b.softmax_with_cross_entropy(&logits, &label).unwrap();
     let loss = b.mean(&cost).unwrap().name().to_string();
-    let programs = minimize(&b.finish(), &loss, optimizer, &Backward::default()).unwrap().programs;
+    (b.finish(), loss)
+}
+
+/// The same with updates.
+pub(crate) fn model(optimizer: &Optimizer) -> Model {
+    let (programs, loss) = forward();
+    let programs = minimize(&programs, &loss, optimizer, &Backward::default()).unwrap().programs;
     let split = split_trainer(&programs).unwrap();
     Model { programs, split, loss }
 }

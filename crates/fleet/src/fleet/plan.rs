@@ -1,0 +1,134 @@
+//! What `minimize` decides: the programs of this process and its part in the job.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use regatta_cluster::{Place, PsPlace};
+use regatta_exec::Options;
+use regatta_ir::{Program, Programs};
+use regatta_passes::{Backward, Minimized, Optimizer, Split, minimize, split_trainer};
+use regatta_ps::{JobToken, Mode};
+
+use super::Fleet;
+use crate::Error;
+use crate::ps::Job;
+use crate::strategy::DistributedStrategy;
+
+/// An optimizer whose program runs on one machine or many.
+pub struct DistributedOptimizer {
+    pub(super) fleet: Fleet,
+    pub(super) optimizer: Optimizer,
+    pub(super) strategy: DistributedStrategy,
+}
+
+/// What a process has to do.
+pub(super) struct Plan {
+    /// The whole training program.
+    pub(super) programs: Programs,
+    pub(super) strategy: DistributedStrategy,
+    /// With parameter servers.
+    pub(super) ps: Option<PsPlan>,
+}
+
+/// A job with parameter servers.
+pub(super) struct PsPlan {
+    pub(super) split: Split,
+    pub(super) job: Job,
+}
+
+impl DistributedOptimizer {
+    /// The strategy.
+    pub fn strategy(&self) -> &DistributedStrategy {
+        &self.strategy
+    }
+
+    /// Appends backward and updates to a program, and prepares this process for its part of them.
+    ///
+    /// The programs that come back are for this process: its startup program makes what it needs, and
+    /// [`Fleet::executor`] runs the main program.
+    ///
+    /// # Errors
+    /// As [`regatta_passes::minimize`], or if the program cannot be divided between workers and
+    /// servers.
+    pub fn minimize(&self, programs: &Programs, loss: &str) -> Result<Minimized, Error> {
+        self.minimize_with(programs, loss, &Backward::default())
+    }
+
+    /// As [`DistributedOptimizer::minimize`], with a say in what is differentiated.
+    ///
+    /// # Errors
+    /// As [`DistributedOptimizer::minimize`], or if this fleet has minimized another loss before.
+    pub fn minimize_with(
+        &self,
+        programs: &Programs,
+        loss: &str,
+        what: &Backward,
+    ) -> Result<Minimized, Error> {
+        let mut state = self.fleet.lock();
+        if state.plan.is_some() {
+            let reason = "this fleet has a program already; init another fleet for another program";
+            return Err(Error::Order { call: "minimize", reason: reason.into() });
+        }
+        let mut minimized = minimize(programs, loss, &self.optimizer, what)?;
+        let ps = match self.fleet.place() {
+            Place::ParameterServer(place) => {
+                Some(PsPlan::new(&minimized.programs, place, &self.strategy)?)
+            }
+            _ => None,
+        };
+        let (programs, strategy) = (minimized.programs.clone(), self.strategy.clone());
+        if let Some(ps) = &ps
+            && !matches!(ps.job.mode, Mode::Geo { .. })
+        {
+            minimized.programs.startup = worker_startup(&programs.startup, &ps.split);
+        }
+        state.plan = Some(Plan { programs, strategy, ps });
+        state.set_options(Options::default())?;
+        Ok(minimized)
+    }
+}
+
+impl PsPlan {
+    fn new(
+        programs: &Programs,
+        place: &PsPlace,
+        strategy: &DistributedStrategy,
+    ) -> Result<PsPlan, Error> {
+        let token = JobToken::new(place.job.secret(&place.servers)?);
+        let mut job = Job::new(place.servers.clone(), place.workers, strategy.ps_mode()?, token);
+        job.start_timeout = place.job.start_timeout;
+        job.observer = Arc::new(|event| {
+            // Training goes on when nobody reads its lines any more.
+            let _ = writeln!(std::io::stderr(), "{event}");
+        });
+        Ok(PsPlan { split: split_trainer(programs)?, job })
+    }
+}
+
+impl Plan {
+    /// Threads that share a batch.
+    pub(super) fn threads(&self) -> usize {
+        self.strategy.execution_strategy.num_threads as usize
+    }
+
+    /// Tells the servers that a worker will not train.
+    pub(super) fn leave(&self, worker: usize) -> Result<(), Error> {
+        match &self.ps {
+            Some(ps) => Ok(super::connect(ps, worker)?.leave()?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The first values of what a worker holds itself: not of tables, and not of optimizer state, which
+/// are the servers'.
+fn worker_startup(startup: &Program, split: &Split) -> Program {
+    let held = &split.trainer.block().vars;
+    let mut own = startup.clone();
+    let block = own.block_mut();
+    let is_table = |name: &str| split.tables.iter().any(|table| table.name == name);
+    let is_held = |name: &str| held.contains_key(name) && !is_table(name);
+    block.ops.retain(|op| op.outputs.iter().flat_map(|(_, names)| names).all(|name| is_held(name)));
+    block.vars.retain(|name, _| is_held(name));
+    own
+}

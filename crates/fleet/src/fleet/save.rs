@@ -1,0 +1,147 @@
+//! Parameters to files and back.
+
+use std::path::{Path, PathBuf};
+
+use regatta_exec::Scope;
+use regatta_ps::Client;
+
+use super::Fleet;
+use crate::Error;
+
+impl Fleet {
+    /// Saves everything that training goes on from: parameters and optimizer state.
+    ///
+    /// With parameter servers each writes its part into the directory, which all of them and the
+    /// first worker must see; [`Fleet::init_server`] and [`Fleet::load_model`] read it, with any
+    /// number of servers. Only the first worker saves; the same call does nothing on others. Put
+    /// [`Fleet::barrier_worker`] before it if others may still be training, and after it if they
+    /// need the files.
+    ///
+    /// # Errors
+    /// If something cannot be written; what was there before then stays.
+    pub fn save_persistables(&self, scope: &mut Scope, dir: impl AsRef<Path>) -> Result<(), Error> {
+        if !self.is_first_worker() {
+            return Ok(());
+        }
+        let dir = dir.as_ref();
+        self.with_engine("save_persistables", scope, |engine, scope| {
+            engine.pull_parameters(scope)?;
+            engine.client().map(|client| save_parts(client, dir)).transpose()
+        })?
+        .map_or_else(|| self.save_scope(scope, dir), Ok)
+    }
+
+    /// Saves the part of the program that makes `fetches` from `feeds`, with its parameters, for
+    /// prediction on one machine. Tables of servers are saved whole: as many rows as the program
+    /// declares. Only the first worker saves.
+    ///
+    /// # Errors
+    /// If the outputs need other inputs, or something cannot be written.
+    pub fn save_inference_model(
+        &self,
+        scope: &mut Scope,
+        dir: impl AsRef<Path>,
+        feeds: &[&str],
+        fetches: &[&str],
+    ) -> Result<(), Error> {
+        if !self.is_first_worker() {
+            return Ok(());
+        }
+        let split =
+            self.lock().plan.as_ref().and_then(|plan| Some(plan.ps.as_ref()?.split.clone()));
+        let tables = self.with_engine("save_inference_model", scope, |engine, scope| {
+            engine.pull_parameters(scope)?;
+            split.as_ref().map_or(Ok(vec![]), |split| engine.pull_tables(split))
+        })?;
+        let state = self.worker_state("save_inference_model")?;
+        let Some(plan) = &state.plan else { return Ok(()) };
+        let pruned = regatta_passes::prune(&plan.programs.main, fetches)?;
+        let value = |name: &str| {
+            let table = tables.iter().find(|(table, _)| table == name).map(|(_, tensor)| tensor);
+            table.or_else(|| scope.get(name))
+        };
+        Ok(regatta_checkpoint::save_inference_model(dir, &pruned, feeds, fetches, value)?)
+    }
+
+    /// Takes the values that [`Fleet::save_persistables`] has written. The first worker has the
+    /// servers load them; every worker gets the dense parameters into its `scope`. Put
+    /// [`Fleet::barrier_worker`] after it, so that nobody trains on with the values before.
+    ///
+    /// # Errors
+    /// If the directory is not complete or does not fit the program.
+    pub fn load_model(&self, scope: &mut Scope, dir: impl AsRef<Path>) -> Result<(), Error> {
+        let (dir, first) = (dir.as_ref(), self.is_first_worker());
+        let alone = self.with_engine("load_model", scope, |engine, scope| {
+            engine.pull_parameters(scope)?;
+            let Some(client) = engine.client() else { return Ok(true) };
+            if first {
+                client.load(&dir.to_string_lossy(), &[])?;
+            }
+            engine.pull_parameters(scope)?;
+            Ok(false)
+        })?;
+        let state = self.worker_state("load_model")?;
+        if alone && let Some(plan) = &state.plan {
+            for (name, tensor) in regatta_checkpoint::load_persistables(&plan.programs.main, dir)? {
+                scope.set(&name, tensor);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is still to be sent and takes the latest dense parameters into `scope`, for a look
+    /// at the model between steps.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn pull_parameters(&self, scope: &mut Scope) -> Result<(), Error> {
+        self.with_engine("pull_parameters", scope, |engine, scope| engine.pull_parameters(scope))
+    }
+
+    /// Ages all rows of tables by a day and drops those that have not been seen for so many days.
+    /// Only the first worker does it. Returns how many rows are gone; without servers there are no
+    /// such rows.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn shrink(&self, scope: &mut Scope, max_unseen_days: u32) -> Result<u64, Error> {
+        if !self.is_first_worker() {
+            return Ok(0);
+        }
+        self.with_engine("shrink", scope, |engine, scope| {
+            engine.pull_parameters(scope)?;
+            match engine.client() {
+                Some(client) => Ok(client.shrink(max_unseen_days)?),
+                None => Ok(0),
+            }
+        })
+    }
+
+    fn save_scope(&self, scope: &Scope, dir: &Path) -> Result<(), Error> {
+        let state = self.worker_state("save_persistables")?;
+        let Some(plan) = &state.plan else { return Ok(()) };
+        let program = &plan.programs.main;
+        Ok(regatta_checkpoint::save_persistables(program, |name| scope.get(name), dir)?)
+    }
+}
+
+/// Lets every server write its part beside the directory, which they then take the place of.
+fn save_parts(client: &Client, dir: &Path) -> Result<(), Error> {
+    let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = name.ok_or_else(|| {
+        Error::Config(format!("'{}' does not name a directory to save to", dir.display()))
+    })?;
+    let unfinished = dir.with_file_name(format!(".{name}.saving"));
+    let fail = |what: &str, path: &PathBuf, e: std::io::Error| {
+        Error::Config(format!("cannot {what} {}: {e}", path.display()))
+    };
+    if unfinished.exists() {
+        std::fs::remove_dir_all(&unfinished).map_err(|e| fail("remove", &unfinished, e))?;
+    }
+    client.save(&unfinished.to_string_lossy())?;
+    let target = dir.to_path_buf();
+    if target.exists() {
+        std::fs::remove_dir_all(&target).map_err(|e| fail("replace", &target, e))?;
+    }
+    std::fs::rename(&unfinished, &target).map_err(|e| fail("publish", &target, e))
+}
