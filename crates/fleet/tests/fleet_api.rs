@@ -175,7 +175,7 @@ fn a_pass_over_batches_is_the_same_as_steps() {
             let own = w.fleet.worker_index() as u64;
             let mut batches = (0..6).map(|t| batch(16 * t + 8 * own, 8));
             if stepwise {
-                batches.by_ref().for_each(|b| drop(w.step(&b)));
+                batches.by_ref().for_each(|b| _ = w.step(&b));
             }
             let loss = [w.loss.as_str()];
             w.executor
@@ -244,7 +244,7 @@ fn every_mode_learns_step_by_step() {
 fn uneven_synchronous_workers_finish() {
     let sums = job(1, 2, serve, &synchronous(), |mut w| {
         let steps = if w.fleet.is_first_worker() { 3 } else { 7 };
-        (0..steps).for_each(|t| drop(w.step(&batch(8 * t, 8))));
+        (0..steps).for_each(|t| _ = w.step(&batch(8 * t, 8)));
         let sum = w.fleet.util().all_reduce(&[steps as f64], ReduceOp::Sum).unwrap();
         // And together again.
         w.step(&batch(100, 8));
@@ -292,7 +292,7 @@ fn values_and_measures_of_all_workers() {
 /// Trains a little, saves, and returns what a job on the same data would go on with.
 fn saved(dir: &Path) -> Vec<Vec<f32>> {
     let mut results = job(2, 1, serve, &synchronous(), |mut w| {
-        (0..5).for_each(|t| drop(w.step(&batch(8 * t, 8))));
+        (0..5).for_each(|t| _ = w.step(&batch(8 * t, 8)));
         w.fleet.save_persistables(&mut w.scope, dir).unwrap();
         let found = w.fleet.shrink(&mut w.scope, 30).unwrap();
         assert_eq!(found, 0);

@@ -77,7 +77,8 @@ impl Engine {
                     let is_input = |name: &str| block.vars.contains_key(name);
                     let feeds: Vec<(&str, &Value)> =
                         batch.iter().filter(|(name, _)| is_input(name)).collect();
-                    on_step(&executor.run(scope, &feeds, fetch)?.to_vec(), batch)?;
+                    let fetched = executor.run(scope, &feeds, fetch)?;
+                    on_step(fetched, batch)?;
                 }
                 Ok(())
             }
