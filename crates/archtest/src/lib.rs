@@ -16,7 +16,7 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("ir", &["tensor"]),
     ("data", &["tensor"]),
     ("table", &["kernels", "optim", "tensor"]),
-    ("checkpoint", &["ir", "tensor"]),
+    ("checkpoint", &["ir", "table", "tensor"]),
     ("ps", &["checkpoint", "net", "optim", "table", "tensor"]),
     ("collective", &["kernels", "net", "tensor"]),
     ("ops", &["ir", "kernels", "optim", "tensor"]),

@@ -37,6 +37,24 @@ pub enum Error {
         /// The version that can be read.
         supported: u32,
     },
+    /// Something that was asked for makes no sense here.
+    #[error("{}: {reason}", path.display())]
+    Refused {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A table could not give or take rows.
+    #[error("{}: table '{table}': {source}", path.display())]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// Name of the table.
+        table: String,
+        /// The reason.
+        source: regatta_table::Error,
+    },
     /// The tensors of a file are not those of the program.
     #[error("{}: does not fit program '{program}'{}", path.display(), lines(.differences))]
     Mismatch {
@@ -96,6 +114,15 @@ impl Error {
             }
             other => other,
         }
+    }
+
+    pub(crate) fn refused(path: &Path, reason: impl Into<String>) -> Error {
+        Error::Refused { path: path.to_path_buf(), reason: reason.into() }
+    }
+
+    pub(crate) fn table(path: &Path, table: &str) -> impl FnOnce(regatta_table::Error) -> Error {
+        let (path, table) = (path.to_path_buf(), table.to_string());
+        move |source| Error::Table { path, table, source }
     }
 
     pub(crate) fn corrupt(path: &Path, reason: impl Into<String>) -> Error {

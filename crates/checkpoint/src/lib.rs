@@ -1,10 +1,11 @@
-//! Every on-disk format: tensors, the persistables of a program, and inference models.
+//! Every on-disk format: checkpoints of whole jobs, tensors, the persistables of a program, and
+//! inference models.
 //!
 //! Whatever is written appears under its name complete or not at all: it is made beside its
 //! destination, forced to disk, and renamed. What was there before stays until then. Everything that
 //! is read is checked, and an error names the file.
 //!
-//! This crate knows tensors and programs. It knows nothing of training or of running programs, so
+//! This crate knows tensors, tables and programs. It knows nothing of training or of running programs, so
 //! values come in by lookup and go out as lists.
 //!
 //! ```
@@ -27,22 +28,55 @@
 //!    parameters
 //! 4. `publish`: how a file or directory appears at once
 //! 5. `format`: version and program hash, which all of them carry
+//!
+//! and for checkpoints of jobs:
+//!
+//! 1. `config`: [`CheckpointConfig`], when one is made
+//! 2. `dir`: [`CheckpointDir`], all of a job, and [`Draft`], one that is being written
+//! 3. `manifest`: [`Manifest`], what a checkpoint says about itself
+//! 4. `parts` ([`write_tensors`]) and `table` ([`save_table`], [`SavedTable`]): what is in it
+//! 5. `rows`: the file of a table, [`TableWriter`] and [`TableReader`]
+//! 6. `checkpoint`: [`Checkpoint`], one that is read
+//! 7. `verify`: [`verify()`](verify()), and `resume`: [`CheckpointDir::choose`]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 #![warn(clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod checkpoint;
+mod checksum;
+mod config;
+mod dir;
 mod error;
 mod format;
 mod inference;
+mod manifest;
+mod parts;
 mod persistables;
 mod publish;
+mod resume;
+mod rows;
+mod table;
 mod tensors;
+mod verify;
 
+pub use checkpoint::Checkpoint;
+pub use checksum::Checksum;
+pub use config::CheckpointConfig;
+pub use dir::{CheckpointDir, Draft, Entry, State};
 pub use error::{Difference, Error};
 pub use format::{FORMAT_VERSION, program_hash};
 pub use inference::{
     InferenceModel, PARAMS_FILE, PROGRAM_FILE, load_inference_model, save_inference_model,
 };
+pub use manifest::{
+    Content, Kind, LearningRate, MANIFEST_FILE, Manifest, Part, Progress, Topology, WorkerPosition,
+    part_name,
+};
+pub use parts::{read_bytes, read_tensors, write_bytes, write_tensors};
 pub use persistables::{PERSISTABLES_FILE, load_persistables, save_persistables};
+pub use resume::{Check, Choice, PassedOver, Resume};
+pub use rows::{BlockBuffer, BlockRows, Saved, TableHeader, TableReader, TableWriter};
+pub use table::{SavedPart, SavedTable, save_table};
 pub use tensors::{Metadata, TensorFile, load_tensors, save_tensors};
+pub use verify::{Problem, verify};

@@ -112,7 +112,7 @@ fn exchange(_: &Path, _: &Path) -> io::Result<()> {
 }
 
 /// A rename is on disk once its directory is.
-fn sync_dir(dir: &Path) -> io::Result<()> {
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(dir)?.sync_all() } else { Ok(()) }
 }
 

@@ -39,17 +39,34 @@ pub fn save_tensors<'t, N: AsRef<str>>(
     tensors: impl IntoIterator<Item = (N, &'t Tensor)>,
     metadata: &Metadata,
 ) -> Result<(), Error> {
-    let mut tensors: Vec<(N, &Tensor)> = tensors.into_iter().collect();
-    // 8-byte elements first keeps everything aligned, as the format asks for; then by name.
-    tensors.sort_by(|(a, x), (b, y)| {
-        y.dtype().size().cmp(&x.dtype().size()).then_with(|| a.as_ref().cmp(b.as_ref()))
-    });
-    let header = header(&tensors, metadata)?;
-    publish_file(path.as_ref(), |file| {
-        file.write_all(&(header.len() as u64).to_le_bytes())?;
-        file.write_all(header.as_bytes())?;
-        tensors.iter().try_for_each(|(_, tensor)| write_elements(file, tensor.data()))
-    })
+    let prepared = Prepared::new(tensors.into_iter().collect(), metadata)?;
+    publish_file(path.as_ref(), |file| prepared.write(file))
+}
+
+/// Tensors in the order of a file, and its header.
+pub(crate) struct Prepared<'t, N> {
+    tensors: Vec<(N, &'t Tensor)>,
+    header: String,
+}
+
+impl<'t, N: AsRef<str>> Prepared<'t, N> {
+    pub(crate) fn new(
+        mut tensors: Vec<(N, &'t Tensor)>,
+        metadata: &Metadata,
+    ) -> Result<Self, Error> {
+        // 8-byte elements first keeps everything aligned, as the format asks for; then by name.
+        tensors.sort_by(|(a, x), (b, y)| {
+            y.dtype().size().cmp(&x.dtype().size()).then_with(|| a.as_ref().cmp(b.as_ref()))
+        });
+        let header = header(&tensors, metadata)?;
+        Ok(Prepared { tensors, header })
+    }
+
+    pub(crate) fn write(&self, file: &mut impl Write) -> io::Result<()> {
+        file.write_all(&(self.header.len() as u64).to_le_bytes())?;
+        file.write_all(self.header.as_bytes())?;
+        self.tensors.iter().try_for_each(|(_, tensor)| file.write_all(element_bytes(tensor)))
+    }
 }
 
 /// Reads all tensors of a safetensors file, written here or elsewhere.
@@ -60,14 +77,19 @@ pub fn save_tensors<'t, N: AsRef<str>>(
 pub fn load_tensors(path: impl AsRef<Path>) -> Result<TensorFile, Error> {
     let path = path.as_ref();
     let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    parse_tensors(path, &bytes)
+}
+
+/// The tensors in the bytes of a safetensors file.
+pub(crate) fn parse_tensors(path: &Path, bytes: &[u8]) -> Result<TensorFile, Error> {
     let corrupt = |reason: String| Error::corrupt(path, reason);
-    let header = header_bytes(&bytes).map_err(corrupt)?;
+    let header = header_bytes(bytes).map_err(corrupt)?;
     if let Some(name) = duplicate_key(header) {
         return Err(corrupt(format!("holds '{name}' twice")));
     }
     let (_, parsed) =
-        SafeTensors::read_metadata(&bytes).map_err(|e| corrupt(explain(&bytes, header, &e)))?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| corrupt(e.to_string()))?;
+        SafeTensors::read_metadata(bytes).map_err(|e| corrupt(explain(bytes, header, &e)))?;
+    let file = SafeTensors::deserialize(bytes).map_err(|e| corrupt(e.to_string()))?;
     let mut tensors = BTreeMap::new();
     for (name, view) in file.tensors() {
         let data = match view.dtype() {
@@ -130,29 +152,17 @@ fn header<N: AsRef<str>>(tensors: &[(N, &Tensor)], metadata: &Metadata) -> Resul
     Ok(text)
 }
 
-/// Little-endian, a block at a time. Floats go by their bits: no payload of a NaN is lost.
-fn write_elements(file: &mut impl Write, data: &Data) -> io::Result<()> {
-    match data {
-        Data::F32(v) => write_blocks(file, v, f32::to_le_bytes),
-        Data::F16(v) | Data::BF16(v) => write_blocks(file, v, u16::to_le_bytes),
-        Data::I64(v) => write_blocks(file, v, i64::to_le_bytes),
-        Data::U64(v) => write_blocks(file, v, u64::to_le_bytes),
-    }
-}
+#[cfg(target_endian = "big")]
+compile_error!("files hold little-endian numbers, and are written from memory as they stand there");
 
-fn write_blocks<T: Copy, const N: usize>(
-    file: &mut impl Write,
-    values: &[T],
-    to_bytes: impl Fn(T) -> [u8; N],
-) -> io::Result<()> {
-    const BLOCK: usize = 8192;
-    let mut bytes = Vec::with_capacity(BLOCK.min(values.len()) * N);
-    for block in values.chunks(BLOCK) {
-        bytes.clear();
-        bytes.extend(block.iter().flat_map(|&x| to_bytes(x)));
-        file.write_all(&bytes)?;
+/// The elements as files hold them. Floats go by their bits: no payload of a NaN is lost.
+pub(crate) fn element_bytes(tensor: &Tensor) -> &[u8] {
+    match tensor.data() {
+        Data::F32(v) => bytemuck::cast_slice(v),
+        Data::F16(v) | Data::BF16(v) => bytemuck::cast_slice(v),
+        Data::I64(v) => bytemuck::cast_slice(v),
+        Data::U64(v) => bytemuck::cast_slice(v),
     }
-    Ok(())
 }
 
 fn elements<T, const N: usize>(bytes: &[u8], from_bytes: impl Fn([u8; N]) -> T) -> Vec<T> {

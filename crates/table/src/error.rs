@@ -58,6 +58,14 @@ pub enum Error {
         /// How many it has.
         rows: usize,
     },
+    /// A moment of the table cannot be saved now.
+    #[error("{table}: {what}")]
+    Cut {
+        /// The table.
+        table: TableId,
+        /// Why not.
+        what: &'static str,
+    },
     /// The system gave no memory.
     #[error("no memory for {bytes} bytes: {why}")]
     Memory {

@@ -2,12 +2,15 @@
 //!
 //! What is written to disk, and how, is not decided here.
 
-use std::sync::RwLockReadGuard;
+use std::fmt;
+use std::str::FromStr;
 
+use regatta_tensor::rng::mix;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::ctr::{CLICK, Ctr, DELTA_SCORE, SHOW};
+use crate::cut::{Scope, Undo, gone};
 use crate::error::check_len;
 use crate::hash::{hash_of, key_of, shard_of};
 use crate::index::{DAY_MASK, Place};
@@ -15,7 +18,11 @@ use crate::row::Kind;
 use crate::shard::Shard;
 use crate::sparse::SparseTable;
 
-/// Which rows are saved. Paddle's numbers for these modes differ between its versions.
+/// How far ahead rows are asked for.
+const AHEAD: usize = 12;
+
+/// Which rows are saved. Paddle's numbers for these modes differ between its generations; see
+/// [`from_number`](SaveMode::from_number).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -29,9 +36,75 @@ pub enum SaveMode {
     Delta,
     /// As [`All`](SaveMode::All), at the end of a day: once all shards are saved, call
     /// [`end_day`](SparseTable::end_day).
-    EndOfDay,
+    Day,
     /// Rows that were pushed since the last patch. For plain rows the same as a delta.
     Patch,
+}
+
+/// Whose numbers of save modes are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Generation {
+    /// The parameter server of Paddle 1.x and early 2.x: 0 all, 1 base, 2 delta.
+    Second,
+    /// The parameter server of Paddle 2.x: 0 all, 1 delta, 2 base, 3 day, 5 patch.
+    Third,
+}
+
+impl SaveMode {
+    /// All modes.
+    pub const ALL: [SaveMode; 5] =
+        [SaveMode::All, SaveMode::Base, SaveMode::Delta, SaveMode::Day, SaveMode::Patch];
+
+    /// The mode that a generation of Paddle writes as a number.
+    ///
+    /// # Errors
+    /// For numbers that mean nothing there, with those that do.
+    pub fn from_number(generation: Generation, number: u32) -> Result<SaveMode, String> {
+        let found = SaveMode::ALL.into_iter().find(|mode| mode.number(generation) == Some(number));
+        found.ok_or_else(|| {
+            let modes = SaveMode::ALL.into_iter();
+            let known = modes.filter_map(|m| m.number(generation).map(|n| format!("{n} ({m})")));
+            let mut known: Vec<String> = known.collect();
+            known.sort();
+            format!("{number} is no save mode of this generation; known: {}", known.join(", "))
+        })
+    }
+
+    /// The number of the mode, if that generation has it.
+    pub fn number(self, generation: Generation) -> Option<u32> {
+        match (self, generation) {
+            (SaveMode::All, _) => Some(0),
+            (SaveMode::Base, Generation::Second) | (SaveMode::Delta, Generation::Third) => Some(1),
+            (SaveMode::Base, Generation::Third) | (SaveMode::Delta, Generation::Second) => Some(2),
+            (SaveMode::Day, Generation::Third) => Some(3),
+            (SaveMode::Patch, Generation::Third) => Some(5),
+            (SaveMode::Day | SaveMode::Patch, Generation::Second) => None,
+        }
+    }
+}
+
+impl fmt::Display for SaveMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SaveMode::All => "all",
+            SaveMode::Base => "base",
+            SaveMode::Delta => "delta",
+            SaveMode::Day => "day",
+            SaveMode::Patch => "patch",
+        })
+    }
+}
+
+impl FromStr for SaveMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SaveMode, String> {
+        let found = SaveMode::ALL.into_iter().find(|mode| mode.to_string() == text);
+        found.ok_or_else(|| {
+            format!("`{text}` is no save mode: expected all, base, delta, day or patch")
+        })
+    }
 }
 
 /// One row or candidate as it stands in a table.
@@ -61,14 +134,15 @@ pub enum RowBody<'a> {
     Extended(&'a [f32]),
 }
 
-/// Exported rows of one shard, in order of their ids.
+/// Exported rows of one shard, in the order of [`row_order`].
 #[derive(Debug, Clone)]
 pub struct ShardRows {
-    mode: SaveMode,
+    scope: Scope,
     shard: usize,
     day: u32,
     entries: Vec<Entry>,
     words: Vec<f32>,
+    removed: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -80,10 +154,25 @@ struct Entry {
     len: usize,
 }
 
+/// Which rows of a shard an export gave, and how they were: much smaller than the rows.
+#[derive(Debug, Clone)]
+pub struct Receipt {
+    mode: SaveMode,
+    shard: usize,
+    /// Key, fingerprint of the words, and the score that a delta counts (CTR).
+    rows: Vec<(u64, u64, f32)>,
+}
+
+/// The place of an id in exports and in files: rows come in rising order of this number, which is a
+/// bijection of the id. It spreads ids evenly, and rows in this order are quick to put into a table.
+pub fn row_order(key: u64) -> u64 {
+    hash_of(key)
+}
+
 impl ShardRows {
-    /// The mode they were chosen by.
-    pub fn mode(&self) -> SaveMode {
-        self.mode
+    /// What they were chosen by.
+    pub fn scope(&self) -> Scope {
+        self.scope
     }
 
     /// The shard they come from.
@@ -96,12 +185,12 @@ impl ShardRows {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are none, and nothing was removed.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && self.removed.is_empty()
     }
 
-    /// The rows, in order of their ids.
+    /// The rows, in the order of [`row_order`].
     pub fn rows(&self) -> impl ExactSizeIterator<Item = Row<'_>> {
         self.entries.iter().map(|entry| {
             let words = &self.words[entry.start..entry.start + entry.len];
@@ -114,23 +203,33 @@ impl ShardRows {
             Row { key: entry.key, unseen_days: entry.place.unseen_days(self.day), changed, body }
         })
     }
-}
 
-/// A table in which no row changes. See [`SparseTable::freeze`].
-#[derive(Debug)]
-pub struct Frozen<'a> {
-    table: &'a SparseTable,
-    guards: Vec<RwLockReadGuard<'a, Shard>>,
-}
-
-impl Frozen<'_> {
-    /// As [`SparseTable::export`].
-    ///
-    /// # Panics
-    /// If there is no such shard.
-    pub fn export(&self, shard: usize, mode: SaveMode) -> ShardRows {
-        self.table.collect(&self.guards[shard], shard, mode).sorted()
+    /// Ids that are gone since the last checkpoint, in the order of [`row_order`]; only for
+    /// [`Scope::Changes`].
+    pub fn removed(&self) -> &[u64] {
+        &self.removed
     }
+
+    /// What [`SparseTable::saved`] needs to know of them.
+    pub fn receipt(&self) -> Receipt {
+        let mode = match self.scope {
+            Scope::Rows(mode) => mode,
+            Scope::Changes => SaveMode::All,
+        };
+        let rows = self.entries.iter().filter(|entry| entry.place.slot().is_some());
+        let rows = rows.map(|entry| {
+            let words = &self.words[entry.start..entry.start + entry.len];
+            (entry.key, fingerprint(words), words.get(DELTA_SCORE).copied().unwrap_or(0.0))
+        });
+        // Checkpoints are acknowledged by the end of their cut.
+        let all = matches!(mode, SaveMode::All | SaveMode::Day);
+        Receipt { mode, shard: self.shard, rows: if all { Vec::new() } else { rows.collect() } }
+    }
+}
+
+/// A number that tells rows apart for all practical purposes.
+fn fingerprint(words: &[f32]) -> u64 {
+    words.iter().fold(0, |h, word| mix(h ^ u64::from(word.to_bits())))
 }
 
 impl SparseTable {
@@ -145,59 +244,92 @@ impl SparseTable {
         self.kind.parts()
     }
 
+    /// How many of the words of [`row_parts`](Self::row_parts) a [`RowBody::Base`] has.
+    pub fn base_len(&self) -> usize {
+        self.kind.base_len()
+    }
+
     /// Copies the rows of one shard that `mode` asks for. Pushes to this shard wait for the copy
     /// (some ten nanoseconds per row), pulls and other shards go on: a table can be saved shard by
     /// shard while it is trained. Each row is whole; rows of different shards may stem from
-    /// different moments. For one moment use [`freeze`](Self::freeze).
+    /// different moments. For one moment use [`cut`](Self::cut).
     ///
     /// # Errors
     /// [`Error::NoSuch`] shard, [`Error::Poisoned`].
     pub fn export(&self, shard: usize, mode: SaveMode) -> Result<ShardRows, Error> {
+        self.check_shard(shard)?;
+        let guard = self.read(shard)?;
+        Ok(self.collect(&guard, shard, Scope::Rows(mode), self.day(), None))
+    }
+
+    pub(crate) fn check_shard(&self, shard: usize) -> Result<(), Error> {
         let (table, len) = (self.config.table, self.shards.len());
-        if shard >= len {
-            return Err(Error::NoSuch { table, what: "shard", index: shard, len });
+        if shard < len {
+            return Ok(());
         }
-        let rows = self.collect(&*self.read(shard)?, shard, mode);
-        Ok(rows.sorted())
+        Err(Error::NoSuch { table, what: "shard", index: shard, len })
     }
 
-    /// Stops all pushes, and pulls that create rows, until the value is dropped; other pulls go on.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn freeze(&self) -> Result<Frozen<'_>, Error> {
-        let guards = (0..self.shards.len()).map(|shard| self.read(shard)).collect::<Result<_, _>>();
-        Ok(Frozen { table: self, guards: guards? })
-    }
-
-    fn collect(&self, shard: &Shard, shard_idx: usize, mode: SaveMode) -> ShardRows {
-        let day = self.day();
-        let mut rows = ShardRows { mode, shard: shard_idx, day, entries: vec![], words: vec![] };
-        if matches!(mode, SaveMode::All | SaveMode::EndOfDay) {
-            rows.entries.reserve(shard.index.len());
+    /// The rows of a shard that `scope` asks for, as they are or as `undo` says they were.
+    pub(crate) fn collect(
+        &self,
+        shard: &Shard,
+        shard_idx: usize,
+        scope: Scope,
+        day: u32,
+        undo: Option<&Undo>,
+    ) -> ShardRows {
+        let undo = undo.filter(|undo| !undo.is_empty());
+        let mut there = shard.index.sorted();
+        if let Some(undo) = undo {
+            there.retain(|(hash, _)| !undo.has(*hash));
+            there = merged(there, undo.sorted());
+        }
+        let removed = match scope {
+            Scope::Changes => gone(shard.removed.before_cut(), &there),
+            Scope::Rows(_) => Vec::new(),
+        };
+        let (entries, words) = (Vec::with_capacity(there.len()), Vec::new());
+        let mut rows = ShardRows { scope, shard: shard_idx, day, entries, words, removed };
+        if matches!(scope, Scope::Rows(SaveMode::All | SaveMode::Day)) {
             rows.words.reserve(
                 (shard.n_rows - shard.n_extended) * shard.base.stride()
                     + shard.n_extended * shard.extended.stride(),
             );
         }
-        for (hash, place) in shard.index.iter() {
-            let words = shard.row(place);
-            if self.selects(mode, place.unseen_days(day), place, words) {
+        for (i, (hash, place)) in there.iter().enumerate() {
+            if let Some((_, ahead)) = there.get(i + AHEAD)
+                && let Some(slot) = ahead.slot()
+            {
+                let slab = shard.slab(*ahead);
+                slab.prefetch(slot, slab.stride());
+            }
+            let old = undo.filter(|undo| undo.place(*hash).is_some());
+            let words = match old {
+                Some(undo) => place.slot().map(|_| undo.words(*hash)),
+                None => shard.row(*place),
+            };
+            if self.selects(scope, place.unseen_days(day), *place, words) {
                 let (start, words) = (rows.words.len(), words.unwrap_or(&[]));
-                rows.entries.push(Entry { key: key_of(hash), place, start, len: words.len() });
+                let (key, len) = (key_of(*hash), words.len());
+                rows.entries.push(Entry { key, place: *place, start, len });
                 rows.words.extend_from_slice(words);
             }
         }
         rows
     }
 
-    fn selects(&self, mode: SaveMode, unseen: u32, place: Place, words: Option<&[f32]>) -> bool {
+    fn selects(&self, scope: Scope, unseen: u32, place: Place, words: Option<&[f32]>) -> bool {
+        let mode = match scope {
+            Scope::Changes => return place.has(Place::DIRTY[0] | Place::DIRTY[1]),
+            Scope::Rows(mode) => mode,
+        };
         let changed = place.has(Place::CHANGED);
         let Some(words) = words else {
-            return matches!(mode, SaveMode::All | SaveMode::EndOfDay);
+            return matches!(mode, SaveMode::All | SaveMode::Day);
         };
         match (mode, &self.kind) {
-            (SaveMode::All | SaveMode::EndOfDay, _) => true,
+            (SaveMode::All | SaveMode::Day, _) => true,
             (SaveMode::Patch, _) | (SaveMode::Delta, Kind::Plain(_)) => changed,
             (SaveMode::Base, Kind::Plain(_)) => true,
             (SaveMode::Base, Kind::Ctr(ctr)) => ctr.serves(words, unseen),
@@ -207,32 +339,41 @@ impl SparseTable {
         }
     }
 
-    /// Tells the table that exported rows are safely stored: what a delta or a patch counts begins
-    /// anew for them. What was pushed since the export still counts. After a save that failed, do
-    /// not call this; the next export gives the same rows again.
+    /// Tells the table that rows exported as base, delta or patch are safely stored: what a delta or
+    /// a patch counts begins anew for them. What was pushed since the export still counts. After a
+    /// save that failed, do not call this; the next export gives the same rows again.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    pub fn saved(&self, rows: &ShardRows) -> Result<(), Error> {
-        if matches!(rows.mode, SaveMode::All | SaveMode::EndOfDay) {
+    pub fn saved(&self, receipt: &Receipt) -> Result<(), Error> {
+        if receipt.rows.is_empty() {
             return Ok(());
         }
-        let shard = &mut *self.write(rows.shard)?;
-        for entry in &rows.entries {
-            let hash = hash_of(entry.key);
+        let by_score = matches!(self.kind, Kind::Ctr(_)) && receipt.mode != SaveMode::Patch;
+        let shard = &mut *self.write(receipt.shard)?;
+        for &(key, stored, score) in &receipt.rows {
+            let hash = hash_of(key);
             let place = shard.index.find(hash);
+            shard.remember(hash);
             let Some(words) = shard.row_mut(place) else { continue };
-            let stored = &rows.words[entry.start..entry.start + entry.len];
-            let same = words.len() == stored.len()
-                && words.iter().zip(stored).all(|(a, b)| a.to_bits() == b.to_bits());
-            let by_score = matches!(self.kind, Kind::Ctr(_)) && rows.mode != SaveMode::Patch;
             if by_score {
-                words[DELTA_SCORE] -= stored[DELTA_SCORE];
-            } else if same {
+                words[DELTA_SCORE] -= score;
+                // Setting what is there marks the row as changed for the next checkpoint.
+                shard.index.set(hash, place)?;
+            } else if fingerprint(words) == stored {
                 shard.index.set(hash, place.without(Place::CHANGED))?;
             }
         }
         Ok(())
+    }
+
+    /// Makes room for this many further rows and candidates, spread evenly over the shards.
+    ///
+    /// # Errors
+    /// [`Error::Memory`], [`Error::Poisoned`].
+    pub fn reserve(&self, more: usize) -> Result<(), Error> {
+        let per_shard = more.div_ceil(self.shards.len());
+        (0..self.shards.len()).try_for_each(|shard| self.write(shard)?.index.reserve(per_shard))
     }
 
     /// Puts rows into the table as they were exported, over rows that are there; from any number of
@@ -295,12 +436,16 @@ impl SparseTable {
     }
 }
 
-impl ShardRows {
-    /// In order of ids; done without holding a lock.
-    fn sorted(mut self) -> Self {
-        self.entries.sort_unstable_by_key(|entry| entry.key);
-        self
+/// Two sorted lists of different entries as one.
+fn merged(a: Vec<(u64, Place)>, b: Vec<(u64, Place)>) -> Vec<(u64, Place)> {
+    let mut all = Vec::with_capacity(a.len() + b.len());
+    let (mut a, mut b) = (a.into_iter().peekable(), b.into_iter().peekable());
+    while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+        let next = if x.0 < y.0 { a.next() } else { b.next() };
+        all.extend(next);
     }
+    all.extend(a.chain(b));
+    all
 }
 
 impl Ctr {

@@ -34,6 +34,8 @@ impl Place {
     pub(crate) const CHANGED: u64 = 1 << 32;
     /// The row is in the slab of extended rows.
     pub(crate) const EXTENDED: u64 = 1 << 33;
+    /// Two marks for what differs from the last checkpoint; see `cut.rs`.
+    pub(crate) const DIRTY: [u64; 2] = [1 << 34, 1 << 35];
     /// The largest slot and the largest number of appearances.
     pub(crate) const MAX_SLOT: u32 = CANDIDATE - 1;
 
@@ -66,6 +68,12 @@ impl Place {
     /// The same without a flag.
     pub(crate) fn without(self, flag: u64) -> Place {
         Place(self.0 & !flag)
+    }
+
+    /// The same with a flag.
+    #[inline(always)]
+    pub(crate) fn with(self, flag: u64) -> Place {
+        Place(self.0 | flag)
     }
 
     /// The same row in another slot, and with one more flag.
@@ -104,13 +112,15 @@ pub(crate) struct Index {
     /// How far hashes are shifted so that the bits that chose the shard do not choose the line.
     shift: u32,
     huge: bool,
+    /// The mark that changed entries get: 0 or one of [`Place::DIRTY`].
+    pub(crate) dirty: u64,
 }
 
 impl Index {
     /// An empty index of one of `n_shards` shards.
     pub(crate) fn new(n_shards: usize, huge: bool) -> Result<Self, Error> {
         let lines = Region::new(MIN_LINES, false, 0)?;
-        Ok(Index { lines, len: 0, shift: n_shards.ilog2(), huge })
+        Ok(Index { lines, len: 0, shift: n_shards.ilog2(), huge, dirty: 0 })
     }
 
     /// How many rows and candidates there are.
@@ -171,7 +181,7 @@ impl Index {
     /// pushed before on that day, and their lines stay clean.
     #[inline(always)]
     pub(crate) fn touch(&mut self, hash: u64, place: Place, day: u32) -> Place {
-        let touched = place.touched(day);
+        let touched = place.touched(day).with(self.dirty);
         if touched != place {
             self.put(hash, touched);
         }
@@ -188,8 +198,52 @@ impl Index {
         if (self.len + 1) * 100 > self.lines.len() * PER_LINE * MAX_FILL {
             self.rebuild(self.len + 1, |_, place| Some(place))?;
         }
-        self.put(hash, place);
+        self.put(hash, place.with(self.dirty));
         Ok(())
+    }
+
+    /// Makes room for `more` further entries at once, instead of growing step by step.
+    pub(crate) fn reserve(&mut self, more: usize) -> Result<(), Error> {
+        let wanted = self.len + more;
+        if wanted * 100 > self.lines.len() * PER_LINE * MAX_FILL {
+            self.rebuild(wanted, |_, place| Some(place))?;
+        }
+        Ok(())
+    }
+
+    /// Changes the flags of all entries; `change` must leave the rest of a place as it is.
+    pub(crate) fn reflag(&mut self, mut change: impl FnMut(Place) -> Place) {
+        for line in self.lines.iter_mut() {
+            for place in &mut line[PER_LINE..] {
+                if *place != 0 {
+                    *place = change(Place(*place)).0;
+                }
+            }
+        }
+    }
+
+    /// All hashes and places in the order of the hashes.
+    ///
+    /// Entries stand in their home line or a little behind it, so an insertion sort moves each of
+    /// them by a few steps only; those that wrapped around from the last line are put aside first.
+    pub(crate) fn sorted(&self) -> Vec<(u64, Place)> {
+        let mut entries: Vec<(u64, Place)> = Vec::with_capacity(self.len);
+        let mut wrapped = Vec::new();
+        for (at, line) in self.lines.iter().enumerate() {
+            for i in 0..PER_LINE {
+                let entry = (line[i], Place(line[PER_LINE + i]));
+                if entry.1 == Place::EMPTY {
+                    break;
+                }
+                if self.home(entry.0) > at {
+                    wrapped.push(entry);
+                } else {
+                    insert_last(&mut entries, entry);
+                }
+            }
+        }
+        wrapped.into_iter().for_each(|entry| insert_last(&mut entries, entry));
+        entries
     }
 
     #[inline(never)]
@@ -258,6 +312,18 @@ impl Index {
         }
         Ok(())
     }
+}
+
+/// Appends an entry that belongs near the end of sorted ones.
+#[inline(always)]
+fn insert_last(entries: &mut Vec<(u64, Place)>, entry: (u64, Place)) {
+    entries.push(entry);
+    let mut i = entries.len() - 1;
+    while i > 0 && entries[i - 1].0 > entry.0 {
+        entries[i] = entries[i - 1];
+        i -= 1;
+    }
+    entries[i] = entry;
 }
 
 /// Where a line holds a hash. One branch for all four: which one it is cannot be predicted.
@@ -349,6 +415,10 @@ mod tests {
             }
             prop_assert_eq!(index.len(), map.len());
             prop_assert_eq!(index.iter().count(), map.len());
+            let sorted = index.sorted();
+            prop_assert_eq!(sorted.len(), map.len());
+            prop_assert!(sorted.is_sorted_by(|a, b| a.0 < b.0));
+            prop_assert!(sorted.iter().all(|(hash, place)| index.find(*hash) == *place));
             for key in 0..400 {
                 let wanted = *map.get(&key).unwrap_or(&Place::EMPTY);
                 prop_assert_eq!(index.find(hash(key)), wanted);

@@ -30,14 +30,16 @@
 //! [`SparseTable::push`] in `sparse.rs`; on their way `group.rs` (keys by shard), `shard.rs`
 //! ([`Admission`] of new ids), `index.rs` and `slab.rs` (where rows are), `plain.rs` and `ctr.rs`
 //! (the two kinds of rows and the loops over them), `memory.rs` (all unsafe code). Then what happens
-//! between requests: `life.rs` ([`SparseTable::shrink`]), `export.rs` ([`SaveMode`]), `stats.rs`,
-//! `inspect.rs`. Then [`DenseTable`]. With the feature `testing`, `suite` holds what every table must pass.
+//! between requests: `life.rs` ([`SparseTable::shrink`]), `export.rs` ([`SaveMode`]), `cut.rs`
+//! ([`SparseTable::cut`], one moment saved while training goes on), `stats.rs`, `inspect.rs`. Then
+//! [`DenseTable`]. With the feature `testing`, `suite` holds what every table must pass.
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 
 mod admission;
 mod config;
 mod ctr;
+mod cut;
 mod dense;
 mod error;
 mod export;
@@ -59,9 +61,10 @@ pub mod suite;
 
 pub use admission::Admission;
 pub use config::{Accessor, AnyRule, Create, CtrConfig, PlainConfig, SparseConfig, TableId};
+pub use cut::{Cut, Scope};
 pub use dense::{DenseConfig, DenseParam, DensePiece, DenseTable};
 pub use error::Error;
-pub use export::{Frozen, Row, RowBody, SaveMode, ShardRows};
+pub use export::{Generation, Receipt, Row, RowBody, SaveMode, ShardRows, row_order};
 pub use group::Scratch;
 pub use init::{Initializer, Stream};
 pub use inspect::{InspectedRow, Inspection};

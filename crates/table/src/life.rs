@@ -41,11 +41,12 @@ impl SparseTable {
     pub fn shrink(&self, unseen_days: Option<u32>) -> Result<ShrinkCounts, Error> {
         let limit = unseen_days.unwrap_or(self.kind.delete_after_unseen_days());
         let day = self.day();
+        let decays = matches!(self.kind, Kind::Ctr(_));
         let mut counts = ShrinkCounts::default();
         for (shard_idx, cell) in self.shards.iter().enumerate() {
             let shard = &mut *self.write(shard_idx)?;
             let (rows, candidates) = (shard.n_rows, shard.n_candidates());
-            shard.retain(|place, row| {
+            shard.retain(decays, |place, row| {
                 let worth_keeping = row.is_none_or(|row| self.decay(row));
                 worth_keeping && place.unseen_days(day) <= limit
             })?;

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::admission::Admitter;
+use crate::cut::{CutState, Removed};
 use crate::hash::key_of;
 use crate::index::{Index, Place};
 use crate::row::Kind;
@@ -19,6 +20,10 @@ pub(crate) struct Shard {
     pub(crate) n_rows: usize,
     /// How many of the rows are extended.
     pub(crate) n_extended: usize,
+    /// How far a save of one moment is.
+    pub(crate) cut: CutState,
+    /// What went since the last checkpoint.
+    pub(crate) removed: Removed,
 }
 
 /// What became of a key that was not a row.
@@ -42,6 +47,8 @@ impl Shard {
             extended: Slab::new(kind.extended_len(), huge),
             n_rows: 0,
             n_extended: 0,
+            cut: CutState::None,
+            removed: Removed::default(),
         })
     }
 
@@ -88,6 +95,7 @@ impl Shard {
         if place.slot().is_some() {
             return Ok(Admitted::Before);
         }
+        self.remember(hash);
         let before = place.appearances().unwrap_or(0);
         let key = key_of(hash);
         if !admitter.admits(key, before, appearances) {
@@ -122,6 +130,7 @@ impl Shard {
         place: Place,
         words: Option<(bool, &[f32])>,
     ) -> Result<(), Error> {
+        self.remember(hash);
         self.release(self.index.find(hash));
         let Some((extended, words)) = words else { return self.index.set(hash, place) };
         let (slab, flag) =
@@ -145,19 +154,24 @@ impl Shard {
         }
     }
 
-    /// Keeps the rows and candidates (which have no floats) that `keep` wants.
+    /// Keeps the rows and candidates (which have no floats) that `keep` wants, which may change all
+    /// rows if `changes` says so.
     pub(crate) fn retain(
         &mut self,
+        changes: bool,
         mut keep: impl FnMut(Place, Option<&mut [f32]>) -> bool,
     ) -> Result<(), Error> {
-        let Shard { index, base, extended, n_rows, n_extended } = self;
-        index.retain(|_, place| {
+        self.remember_all();
+        let Shard { index, base, extended, n_rows, n_extended, removed, .. } = self;
+        let mark = if changes { index.dirty } else { 0 };
+        index.retain(|hash, place| {
             let is_extended = place.has(Place::EXTENDED);
             let slab = if is_extended { &mut *extended } else { &mut *base };
             let slot = place.slot();
             if keep(place, slot.map(|slot| slab.row_mut(slot))) {
-                return Some(place);
+                return Some(place.with(mark));
             }
+            removed.note(hash);
             if let Some(slot) = slot {
                 slab.free(slot);
                 *n_rows -= 1;
@@ -169,6 +183,9 @@ impl Shard {
 
     /// Forgets everything and gives the memory back.
     pub(crate) fn clear(&mut self) -> Result<(), Error> {
+        self.remember_all();
+        let Shard { index, removed, .. } = self;
+        index.iter().for_each(|(hash, _)| removed.note(hash));
         self.index.clear()?;
         self.base.clear();
         self.extended.clear();

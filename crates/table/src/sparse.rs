@@ -252,6 +252,7 @@ impl SparseTable {
         counts: &mut PushCounts,
     ) -> Result<(), Error> {
         let day = self.day();
+        shard.remember_items(items);
         if self.config.create == Create::OnPush {
             work.start(items.len());
             let absent = |i: &u32| shard.index.find(items[*i as usize].hash).slot().is_none();

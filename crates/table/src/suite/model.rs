@@ -250,7 +250,7 @@ impl Model {
             };
             rows.push(Row { key, unseen_days: row.unseen_days, changed: row.changed, body });
         }
-        if matches!(mode, SaveMode::All | SaveMode::EndOfDay) {
+        if matches!(mode, SaveMode::All | SaveMode::Day) {
             for (&key, candidate) in &self.candidates {
                 let body = RowBody::Candidate { appearances: candidate.appearances };
                 let unseen_days = candidate.unseen_days;
@@ -268,7 +268,7 @@ impl Model {
         let serves = score(ctr, row.words[2], row.words[3]) >= ctr.base_threshold
             && row.unseen_days <= ctr.delta_keep_days;
         match mode {
-            SaveMode::All | SaveMode::EndOfDay => true,
+            SaveMode::All | SaveMode::Day => true,
             SaveMode::Patch => row.changed,
             SaveMode::Base => serves,
             SaveMode::Delta => serves && row.words[1] >= ctr.delta_threshold,
@@ -277,7 +277,7 @@ impl Model {
 
     /// What [`SparseTable::saved`](crate::SparseTable::saved) does right after an export.
     pub fn saved(&mut self, mode: SaveMode) {
-        if matches!(mode, SaveMode::All | SaveMode::EndOfDay) {
+        if matches!(mode, SaveMode::All | SaveMode::Day) {
             return;
         }
         let exported: Vec<u64> = self.export(mode).iter().map(|row| row.key).collect();

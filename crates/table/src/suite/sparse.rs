@@ -9,7 +9,7 @@ use super::{Choices, Model, assert_same_bits};
 use crate::{
     Accessor, Admission, AnyRule, Create, CtrConfig, Error, Initializer, PlainConfig, PullCounts,
     PullMode, PushCounts, Row, RowBody, SaveMode, Scratch, ShardRows, ShrinkCounts, SparseConfig,
-    SparseTable, Stats, Stream, TableId,
+    SparseTable, Stats, Stream, TableId, row_order,
 };
 
 /// What the suite asks of a table of rows. The contracts are those of [`SparseTable`].
@@ -112,7 +112,7 @@ impl RowStore for SparseTable {
         (0..self.n_shards()).map(|shard| SparseTable::export(self, shard, mode)).collect()
     }
     fn saved(&self, rows: &ShardRows) -> Result<(), Error> {
-        SparseTable::saved(self, rows)
+        SparseTable::saved(self, &rows.receipt())
     }
     fn import<'a>(&self, rows: impl IntoIterator<Item = Row<'a>>) -> Result<usize, Error> {
         SparseTable::import(self, rows)
@@ -338,7 +338,7 @@ impl<S: RowStore> Run<'_, S> {
 
     fn save(&mut self) {
         let modes =
-            [SaveMode::All, SaveMode::Base, SaveMode::Delta, SaveMode::EndOfDay, SaveMode::Patch];
+            [SaveMode::All, SaveMode::Base, SaveMode::Delta, SaveMode::Day, SaveMode::Patch];
         let mode = modes[self.choices.below(modes.len())];
         let rows = self.compare(mode);
         // A save may fail; then nothing is acknowledged.
@@ -377,7 +377,7 @@ impl<S: RowStore> Run<'_, S> {
         let shards = self.ok(self.table.export(mode));
         let mut rows: Vec<Row<'_>> = Vec::new();
         for shard in &shards {
-            assert!(shard.rows().is_sorted_by_key(|row| row.key), "{}: order of ids", self.at);
+            assert!(shard.rows().is_sorted_by_key(|row| row_order(row.key)), "{}: order", self.at);
             rows.extend(shard.rows());
         }
         rows.sort_by_key(|row| row.key);

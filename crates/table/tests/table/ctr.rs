@@ -147,7 +147,7 @@ fn base_and_delta_saves_choose_by_score_and_days() {
     };
     let acknowledge = |mode| {
         for shard in 0..table.n_shards() {
-            table.saved(&table.export(shard, mode).unwrap()).unwrap();
+            table.saved(&table.export(shard, mode).unwrap().receipt()).unwrap();
         }
     };
     assert_eq!(ids(SaveMode::All), [1, 2]);
@@ -160,6 +160,6 @@ fn base_and_delta_saves_choose_by_score_and_days() {
     assert_eq!(ids(SaveMode::Delta), [1]);
     (0..17).for_each(|_| table.end_day());
     assert_eq!((ids(SaveMode::Base), ids(SaveMode::Delta)), (vec![], vec![]));
-    assert_eq!(ids(SaveMode::EndOfDay), [1, 2]);
+    assert_eq!(ids(SaveMode::Day), [1, 2]);
     assert_eq!(ids(SaveMode::Patch), [1, 2]);
 }

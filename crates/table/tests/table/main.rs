@@ -1,6 +1,7 @@
 //! Tables through their public interface.
 
 mod ctr;
+mod cut;
 mod dense;
 mod life;
 mod sparse;

@@ -1,0 +1,14 @@
+//! The file of a table's rows.
+//!
+//! Reading order: `layout` (the bytes), `write` ([`TableWriter`]), `read` ([`TableReader`]), `merge`
+//! (a base and its deltas).
+
+pub(crate) mod layout;
+mod merge;
+mod read;
+mod write;
+
+pub use layout::TableHeader;
+pub(crate) use merge::Merge;
+pub use read::{BlockBuffer, BlockRows, Saved, TableReader};
+pub use write::TableWriter;

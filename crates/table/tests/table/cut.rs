@@ -1,0 +1,195 @@
+//! Saving one moment of a table that goes on, whole or as changes since the last time.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use regatta_table::{
+    Accessor, Admission, CtrConfig, Error, PullMode, Row, RowBody, SaveMode, Scope, Scratch,
+    ShardRows, SparseConfig, SparseTable, TableId,
+};
+
+use crate::{pull, random_config};
+
+/// Everything there is to know of a row, with the bits of its words.
+#[derive(Debug, Clone, PartialEq)]
+struct Known {
+    /// Rows that changed, candidates, and days: the day is that of the last push.
+    head: (bool, u32),
+    stage: u8,
+    words: Vec<u32>,
+}
+
+type State = BTreeMap<u64, Known>;
+
+fn known(row: &Row<'_>, day: u32) -> (u64, Known) {
+    let bits = |words: &[f32]| words.iter().map(|w| w.to_bits()).collect();
+    let (stage, words) = match row.body {
+        RowBody::Candidate { appearances } => (0, vec![appearances]),
+        RowBody::Base(words) => (1, bits(words)),
+        RowBody::Extended(words) => (2, bits(words)),
+    };
+    (row.key, Known { head: (row.changed, day.wrapping_sub(row.unseen_days)), stage, words })
+}
+
+fn state(table: &SparseTable) -> State {
+    let shards = (0..table.n_shards()).map(|shard| table.export(shard, SaveMode::All).unwrap());
+    shards
+        .flat_map(|rows| rows.rows().map(|r| known(&r, table.day())).collect::<Vec<_>>())
+        .collect()
+}
+
+fn apply(state: &mut State, rows: &ShardRows, day: u32) {
+    rows.removed().iter().for_each(|key| {
+        state.remove(key);
+    });
+    state.extend(rows.rows().map(|row| known(&row, day)));
+}
+
+fn ctr_config() -> SparseConfig {
+    let ctr = CtrConfig {
+        embedx_threshold: 1.0,
+        delete_threshold: 0.2,
+        embedx_dim: 2,
+        ..CtrConfig::default()
+    };
+    SparseConfig::new(TableId(1), 3, Accessor::Ctr(ctr))
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Pull(Vec<u64>),
+    Push(Vec<u64>),
+    Shrink(u32),
+    EndDay,
+    Clear,
+    /// A save for serving, which clears marks of rows.
+    Serve(usize),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let keys = || prop::collection::vec(0u64..60, 0..12);
+    prop_oneof![
+        6 => keys().prop_map(Op::Pull),
+        6 => keys().prop_map(Op::Push),
+        1 => (0u32..4).prop_map(Op::Shrink),
+        1 => Just(Op::EndDay),
+        1 => (0usize..3).prop_map(Op::Serve),
+        1 => Just(Op::Clear),
+    ]
+}
+
+fn perform(table: &SparseTable, op: &Op) {
+    let scratch = &mut Scratch::default();
+    match op {
+        Op::Pull(keys) => {
+            pull(table, keys, PullMode::Train);
+        }
+        Op::Push(keys) => {
+            let n = keys.len() * table.push_width();
+            let values: Vec<f32> = (0..n).map(|i| (i % 7) as f32 * 0.25).collect();
+            table.push(keys, &values, 0.5, scratch).unwrap();
+        }
+        Op::Shrink(days) => {
+            table.shrink(Some(*days)).unwrap();
+        }
+        Op::EndDay => table.end_day(),
+        Op::Clear => table.clear().unwrap(),
+        Op::Serve(mode) => {
+            let mode = [SaveMode::Base, SaveMode::Delta, SaveMode::Patch][*mode];
+            for shard in 0..table.n_shards() {
+                table.saved(&table.export(shard, mode).unwrap().receipt()).unwrap();
+            }
+        }
+    }
+}
+
+/// One save: operations before it, those between the shards of its export, and whether it worked.
+type Save = (Vec<Op>, Vec<Op>, bool);
+
+fn save() -> impl Strategy<Value = Save> {
+    (prop::collection::vec(op(), 0..8), prop::collection::vec(op(), 4..=4), any::<bool>())
+}
+
+/// Runs saves against a table of four shards; each must give the moment of its cut, and what is
+/// stored, put together, must be the table of the last stored moment.
+fn check(config: SparseConfig, saves: &[Save]) {
+    let table = SparseTable::new(SparseConfig { n_shards: 4, ..config }).unwrap();
+    let mut stored: Option<State> = None;
+    for (before, during, works) in saves {
+        before.iter().for_each(|op| perform(&table, op));
+        let whole = Scope::Rows(SaveMode::All);
+        let scope = if stored.is_some() { Scope::Changes } else { whole };
+        let expected = state(&table);
+        let cut = table.cut(scope).unwrap();
+        let mut chain = stored.clone().unwrap_or_default();
+        for (shard, op) in during.iter().enumerate() {
+            perform(&table, op);
+            apply(&mut chain, &table.export_cut(&cut, shard).unwrap(), cut.day());
+        }
+        assert_eq!(chain, expected);
+        table.end_cut(cut, *works).unwrap();
+        if *works {
+            stored = Some(chain);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn a_chain_of_changes_is_the_table(saves in prop::collection::vec(save(), 1..6)) {
+        let admission = Admission::CountFilter(2);
+        check(SparseConfig { admission, ..random_config(2) }, &saves);
+        check(ctr_config(), &saves);
+    }
+}
+
+#[test]
+fn cuts_are_refused_when_they_make_no_sense() {
+    let table = SparseTable::new(random_config(2)).unwrap();
+    let refusal = |result: Result<_, Error>| result.unwrap_err().to_string();
+    let no_base = "table 1: there is no checkpoint from which changes could be counted";
+    assert_eq!(refusal(table.cut(Scope::Changes)), no_base);
+    let cut = table.cut(Scope::Rows(SaveMode::All)).unwrap();
+    let busy = "table 1: another cut is under way";
+    assert_eq!(refusal(table.cut(Scope::Rows(SaveMode::All))), busy);
+    table.export_cut(&cut, 0).unwrap();
+    assert!(table.export_cut(&cut, 0).unwrap_err().to_string().contains("has been exported"));
+    table.end_cut(cut, false).unwrap();
+    assert_eq!(refusal(table.cut(Scope::Changes)), no_base, "that one was not stored");
+    table.begin_changes().unwrap();
+    let cut = table.cut(Scope::Changes).unwrap();
+    assert!(table.export_cut(&cut, 0).unwrap().is_empty());
+    table.end_cut(cut, true).unwrap();
+}
+
+#[test]
+fn saves_for_serving_leave_the_changes_of_checkpoints_alone() {
+    let table = SparseTable::new(random_config(2)).unwrap();
+    table.begin_changes().unwrap();
+    pull(&table, &[1, 2], PullMode::Train);
+    let cut = table.cut(Scope::Rows(SaveMode::Base)).unwrap();
+    table.end_cut(cut, true).unwrap();
+    let cut = table.cut(Scope::Changes).unwrap();
+    let n = (0..table.n_shards()).map(|s| table.export_cut(&cut, s).unwrap().len()).sum::<usize>();
+    assert_eq!(n, 2);
+    table.end_cut(cut, true).unwrap();
+}
+
+#[test]
+fn modes_have_names_and_the_numbers_of_two_generations() {
+    use regatta_table::Generation::{Second, Third};
+    for mode in SaveMode::ALL {
+        assert_eq!(mode.to_string().parse(), Ok(mode));
+        for generation in [Second, Third] {
+            if let Some(number) = mode.number(generation) {
+                assert_eq!(SaveMode::from_number(generation, number), Ok(mode));
+            }
+        }
+    }
+    assert_eq!(SaveMode::from_number(Second, 1), Ok(SaveMode::Base));
+    assert_eq!(SaveMode::from_number(Third, 1), Ok(SaveMode::Delta));
+    let error = SaveMode::from_number(Third, 4).unwrap_err();
+    assert!(error.ends_with("known: 0 (all), 1 (delta), 2 (base), 3 (day), 5 (patch)"), "{error}");
+    assert!("dleta".parse::<SaveMode>().unwrap_err().contains("all, base, delta, day or patch"));
+}
