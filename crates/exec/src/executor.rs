@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use std::path::PathBuf;
+
 use rayon::prelude::*;
 use regatta_ir::{Origin, Program, verify};
 use regatta_ops::OPS;
@@ -22,11 +24,14 @@ pub struct Options {
     pub check_nan_inf: bool,
     /// Let temporaries share memory.
     pub memory_reuse: bool,
+    /// Folder of the file that offloaded activations wait in; the system's temporary folder if none
+    /// is given. On a disk it saves memory, on a RAM disk it does not.
+    pub offload_dir: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { threads: 1, check_nan_inf: false, memory_reuse: true }
+        Options { threads: 1, check_nan_inf: false, memory_reuse: true, offload_dir: None }
     }
 }
 
@@ -37,6 +42,10 @@ pub struct MemoryUse {
     pub bytes: usize,
     /// If every variable had its own memory.
     pub bytes_without_reuse: usize,
+    /// Room besides in which ops on 16-bit floats compute, after the first run.
+    pub widened_bytes: usize,
+    /// Bytes in memory-mapped files.
+    pub offloaded_bytes: usize,
 }
 
 /// A program and the plans made for it so far, one per set of input shapes and fetches.
@@ -182,10 +191,12 @@ impl Executor {
 
     /// Bytes of temporaries of the last plan made.
     pub fn memory(&self) -> Option<MemoryUse> {
-        self.plans.last().map(|plan| MemoryUse {
-            bytes: plan.bytes(),
-            bytes_without_reuse: plan.bytes_without_reuse,
-        })
+        let plan = self.plans.last()?;
+        let other = plan.segments().map(Segment::other_bytes);
+        let (widened_bytes, offloaded_bytes) =
+            other.fold((0, 0), |sum, other| (sum.0 + other.0, sum.1 + other.1));
+        let (bytes, bytes_without_reuse) = (plan.bytes(), plan.bytes_without_reuse);
+        Some(MemoryUse { bytes, bytes_without_reuse, widened_bytes, offloaded_bytes })
     }
 
     fn plan_for(&mut self, feeds: &[(&str, &Value)], fetch: &[&str]) -> Result<usize, Error> {

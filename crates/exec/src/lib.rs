@@ -26,6 +26,7 @@
 mod arena;
 mod error;
 mod executor;
+mod mapped;
 mod plan;
 mod scope;
 mod segment;

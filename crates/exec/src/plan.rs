@@ -1,6 +1,6 @@
 //! Program + shapes of the inputs -> segments: which kernels run where, on which memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use regatta_ir::{Block, Layout, Op, OpSet, Origin, Program, VarType};
 use regatta_ops::{OPS, Spec};
@@ -8,6 +8,7 @@ use regatta_passes::{MemoryReuse, Parts, memory_reuse, split_batch};
 use regatta_tensor::{DType, Tensor, Value};
 
 use crate::arena::whole_lines;
+use crate::mapped::MappedFile;
 use crate::segment::{Loc, PlannedOp, Segment};
 use crate::{Error, Options};
 
@@ -171,7 +172,12 @@ impl Plan {
 
     /// Bytes of temporaries as placed.
     pub(crate) fn bytes(&self) -> usize {
-        self.parts.iter().map(|p| p.segment.bytes).sum::<usize>() + self.rest.bytes
+        self.segments().map(|segment| segment.bytes).sum()
+    }
+
+    /// The parts and the rest.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.parts.iter().map(|part| &part.segment).chain([&self.rest])
     }
 }
 
@@ -300,7 +306,7 @@ impl Compiled {
         let sub = place(sub, keep, range.1 - range.0, options)?;
         let block = sub.block();
         let types = concrete_types(program, chosen, feeds, total, range)?;
-        let mut layout = MemoryLayout::default();
+        let mut layout = MemoryLayout::new(block);
         let mut locs: HashMap<String, Loc> = HashMap::new();
         let mut persist: Vec<(String, VarType)> = Vec::new();
         let mut planned = Vec::new();
@@ -351,7 +357,11 @@ impl Compiled {
             }
         }
         let (bytes_without_reuse, n_rows) = (layout.own_bytes, layout.n_rows);
-        let segment = Segment::new(planned, layout.bytes, n_rows, persist);
+        let file = match layout.file_bytes {
+            0 => None,
+            bytes => Some(MappedFile::new(bytes, options.offload_dir.as_deref())?),
+        };
+        let segment = Segment::new(planned, layout.bytes, file, n_rows, persist);
         Ok(Compiled { segment, locs, types, bytes_without_reuse })
     }
 
@@ -462,12 +472,22 @@ fn concrete_types(
 #[derive(Default)]
 struct MemoryLayout {
     bytes: usize,
+    /// Bytes in the memory-mapped file.
+    file_bytes: usize,
+    /// What `offload` makes, which is placed there.
+    offloaded: HashSet<String>,
     own_bytes: usize,
     n_rows: usize,
     buffers: HashMap<String, usize>,
 }
 
 impl MemoryLayout {
+    fn new(block: &Block) -> MemoryLayout {
+        let offloads = block.ops.iter().filter(|op| op.kind == "offload");
+        let offloaded = offloads.flat_map(|op| op.output_vars().map(str::to_string)).collect();
+        MemoryLayout { offloaded, ..MemoryLayout::default() }
+    }
+
     fn place(
         &mut self,
         block: &Block,
@@ -481,6 +501,10 @@ impl MemoryLayout {
         }
         let len = ty.numel().expect("checked by concrete_types");
         let size = whole_lines(len * ty.dtype.size());
+        if self.offloaded.contains(name) {
+            self.file_bytes += size;
+            return Ok(Loc::File { offset: self.file_bytes - size, len, dtype: ty.dtype });
+        }
         self.own_bytes += size;
         let buffer = block.vars.get(name).and_then(|v| v.buffer.clone());
         let offset = match buffer {
@@ -539,7 +563,7 @@ fn plan_op(
 /// Elements of a dtype behind a location, for messages and copies.
 pub(crate) fn loc_dtype(loc: Loc) -> Option<DType> {
     match loc {
-        Loc::Arena { dtype, .. } => Some(dtype),
+        Loc::Arena { dtype, .. } | Loc::File { dtype, .. } => Some(dtype),
         _ => None,
     }
 }

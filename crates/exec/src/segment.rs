@@ -10,6 +10,7 @@ use regatta_ops::{Buf, Io, Kernel, StepCtx};
 use regatta_tensor::{DType, Data, RowSparse, Tensor, Value};
 
 use crate::arena::Arena;
+use crate::mapped::MappedFile;
 use crate::{Error, Scope};
 
 /// Where a variable is.
@@ -17,6 +18,8 @@ use crate::{Error, Scope};
 pub(crate) enum Loc {
     /// In the segment's arena.
     Arena { offset: usize, len: usize, dtype: DType },
+    /// In the segment's memory-mapped file.
+    File { offset: usize, len: usize, dtype: DType },
     /// The segment's row-sparse value of that number.
     Rows(usize),
     /// The segment's persistable of that number.
@@ -45,6 +48,8 @@ pub(crate) struct Segment {
     pub(crate) ops: Vec<PlannedOp>,
     pub(crate) bytes: usize,
     arena: Arena,
+    /// What waits outside of the arena.
+    file: Option<MappedFile>,
     rows: Vec<RowSparse>,
     persist: Vec<(String, VarType)>,
     /// Index in the scope of each persistable, valid for that version of the scope.
@@ -122,6 +127,7 @@ impl Segment {
     pub(crate) fn new(
         ops: Vec<PlannedOp>,
         bytes: usize,
+        file: Option<MappedFile>,
         n_rows: usize,
         persist: Vec<(String, VarType)>,
     ) -> Segment {
@@ -129,6 +135,7 @@ impl Segment {
             ops,
             bytes,
             arena: Arena::new(bytes),
+            file,
             rows: vec![RowSparse::default(); n_rows],
             persist,
             persist_at: Vec::new(),
@@ -213,21 +220,15 @@ impl Segment {
 
     fn bind(&mut self, persist: ScopePtr, feeds: &[(&str, &Value)], range: Range) {
         let base = self.arena.base();
+        let file = self.file.as_mut().map_or(std::ptr::null_mut(), MappedFile::base);
         let rows = self.rows.as_mut_ptr();
         let persist_at = &self.persist_at;
         let point = |loc: Loc| -> Buf {
             match loc {
-                Loc::Arena { offset, len, dtype } => {
-                    // SAFETY: the plan reserved `len` elements at `offset` within the arena.
-                    let p = unsafe { base.add(offset) };
-                    match dtype {
-                        DType::F32 => Buf::F32(p.cast(), len),
-                        DType::F16 => Buf::F16(p.cast(), len),
-                        DType::BF16 => Buf::BF16(p.cast(), len),
-                        DType::I64 => Buf::I64(p.cast(), len),
-                        DType::U64 => Buf::U64(p.cast(), len),
-                    }
-                }
+                // SAFETY: the plan reserved `len` elements at `offset` within the arena.
+                Loc::Arena { offset, len, dtype } => buf(unsafe { base.add(offset) }, len, dtype),
+                // SAFETY: the plan made the file as long as what it placed there.
+                Loc::File { offset, len, dtype } => buf(unsafe { file.add(offset) }, len, dtype),
                 // SAFETY: the plan counted the row-sparse values that it numbers.
                 Loc::Rows(i) => Buf::Rows(unsafe { rows.add(i) }),
                 Loc::Persist(i) => {
@@ -249,12 +250,24 @@ impl Segment {
         }
     }
 
+    /// The first byte of what the plan placed at `offset` in the arena or in the file.
+    fn at(&mut self, loc: Loc) -> *mut u8 {
+        match (loc, &mut self.file) {
+            // SAFETY: offsets of a plan lie within the memory that was made for it.
+            (Loc::File { offset, .. }, Some(file)) => unsafe { file.base().add(offset) },
+            // SAFETY: as above.
+            (Loc::Arena { offset, .. }, _) => unsafe { self.arena.base().add(offset) },
+            (other, _) => panic!("{other:?} is not in the memory of the segment"),
+        }
+    }
+
     /// The floats at a place in this segment, to read or to fill.
     pub(crate) fn floats(&mut self, loc: Loc) -> &mut [f32] {
         match loc {
-            Loc::Arena { offset, len, dtype: DType::F32 } => {
+            Loc::Arena { len, dtype: DType::F32, .. }
+            | Loc::File { len, dtype: DType::F32, .. } => {
                 // SAFETY: reserved by the plan, zeroed at first, borrowed as long as the segment.
-                unsafe { std::slice::from_raw_parts_mut(self.arena.base().add(offset).cast(), len) }
+                unsafe { std::slice::from_raw_parts_mut(self.at(loc).cast(), len) }
             }
             other => panic!("{other:?} holds no floats"),
         }
@@ -263,9 +276,9 @@ impl Segment {
     /// The bits of the 16-bit floats at a place in this segment.
     pub(crate) fn halves(&mut self, loc: Loc) -> &mut [u16] {
         match loc {
-            Loc::Arena { offset, len, dtype: DType::F16 | DType::BF16 } => {
+            Loc::Arena { len, dtype, .. } | Loc::File { len, dtype, .. } if dtype.is_half() => {
                 // SAFETY: as in `floats`.
-                unsafe { std::slice::from_raw_parts_mut(self.arena.base().add(offset).cast(), len) }
+                unsafe { std::slice::from_raw_parts_mut(self.at(loc).cast(), len) }
             }
             other => panic!("{other:?} holds no 16-bit floats"),
         }
@@ -275,9 +288,9 @@ impl Segment {
     pub(crate) fn ints(&mut self, loc: Loc) -> &mut [i64] {
         match loc {
             // Unsigned ones are moved as they are: only copies are made of them.
-            Loc::Arena { offset, len, dtype: DType::I64 | DType::U64 } => {
+            Loc::Arena { len, dtype, .. } | Loc::File { len, dtype, .. } if !dtype.is_float() => {
                 // SAFETY: as in `floats`.
-                unsafe { std::slice::from_raw_parts_mut(self.arena.base().add(offset).cast(), len) }
+                unsafe { std::slice::from_raw_parts_mut(self.at(loc).cast(), len) }
             }
             other => panic!("{other:?} holds no integers"),
         }
@@ -289,6 +302,12 @@ impl Segment {
             Loc::Rows(i) => &mut self.rows[i],
             other => panic!("{other:?} is not row-sparse"),
         }
+    }
+
+    /// Bytes that ops compute in besides their variables, and bytes in the file.
+    pub(crate) fn other_bytes(&self) -> (usize, usize) {
+        let computing = self.ctx.widened.len() * size_of::<f32>();
+        (computing, self.file.as_ref().map_or(0, MappedFile::len))
     }
 
     /// A row-sparse value of this segment, if that is what the place holds.
@@ -308,10 +327,10 @@ impl Segment {
         out: &mut Tensor,
     ) {
         match loc {
-            Loc::Arena { dtype, .. } if dtype.is_half() => {
+            Loc::Arena { dtype, .. } | Loc::File { dtype, .. } if dtype.is_half() => {
                 widen(dtype, self.halves(loc), out.f32_mut());
             }
-            Loc::Arena { .. } => match out.data_mut() {
+            Loc::Arena { .. } | Loc::File { .. } => match out.data_mut() {
                 Data::F32(v) => v.copy_from_slice(self.floats(loc)),
                 Data::F16(_) | Data::BF16(_) => unreachable!("fetched as f32"),
                 Data::I64(v) => v.copy_from_slice(self.ints(loc)),
@@ -328,6 +347,16 @@ impl Segment {
             Loc::Rows(_) => {}
             Loc::Absent => unreachable!("fetches were checked"),
         }
+    }
+}
+
+fn buf(p: *mut u8, len: usize, dtype: DType) -> Buf {
+    match dtype {
+        DType::F32 => Buf::F32(p.cast(), len),
+        DType::F16 => Buf::F16(p.cast(), len),
+        DType::BF16 => Buf::BF16(p.cast(), len),
+        DType::I64 => Buf::I64(p.cast(), len),
+        DType::U64 => Buf::U64(p.cast(), len),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{Buf, Infer, Io, Kernel, KernelError, OpDef, Spec, StepCtx};
 
 /// Ops that take elements of any type as they are.
 const MOVES_OR_CONVERTS: &[&str] =
-    &["assign", "cast", "concat", "reshape", "slice", "split", "transpose"];
+    &["assign", "cast", "concat", "offload", "reload", "reshape", "slice", "split", "transpose"];
 
 /// The format of a 16-bit type.
 pub(crate) fn format(dtype: DType) -> Half {

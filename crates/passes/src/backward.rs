@@ -115,9 +115,8 @@ impl Walk {
             .map(|v| v.name.clone())
             .collect();
         // Integers carry no gradient.
-        let flows = |v: &&str| {
-            !stopped(v) && block.vars.get(*v).is_some_and(|var| var.ty.dtype == DType::F32)
-        };
+        let flows =
+            |v: &&str| !stopped(v) && block.vars.get(*v).is_some_and(|var| var.ty.dtype.is_float());
         let mut wanted = leaves.clone();
         let mut carries = vec![false; block.ops.len()];
         for (i, op) in block.ops.iter().enumerate() {

@@ -2,11 +2,14 @@
 //! threads or reads a clock.
 //!
 //! Reading order, which is also the order in which a training program is made:
-//! [`backward()`], [`clip()`], [`regularize()`], [`insert_updates()`] (all four in [`minimize()`]), then
+//! [`amp()`] (mixed precision, if wanted), [`backward()`], [`recompute()`] (if wanted), [`scale_loss()`] and
+//! [`unscale()`] (of mixed precision), [`clip()`], [`regularize()`], [`insert_updates()`],
+//! [`skip_overflowed()`] (all in [`minimize()`]), then
 //! [`prune()`] and [`clone_for_test()`] for inference, [`split_batch()`] (what each thread may run) and
 //! [`memory_reuse()`]. For parameter servers: [`split_trainer()`], [`compute_stage()`] and
 //! [`split_server()`]. For ranks without servers: [`data_parallel()`], [`fuse_all_reduce()`].
 
+mod amp;
 mod backward;
 mod clip;
 mod data_parallel;
@@ -15,12 +18,16 @@ mod infer_types;
 mod memory_reuse;
 mod minimize;
 mod prune;
+mod recompute;
 mod regularize;
 mod split_batch;
 mod split_server;
 mod split_trainer;
 mod updates;
 
+pub use amp::{
+    AmpConfig, FOUND_INF, LOSS_SCALING, Precision, amp, scale_loss, skip_overflowed, unscale,
+};
 pub use backward::{Backward, ParamGrad, backward};
 pub use clip::{Clip, clip};
 pub use data_parallel::data_parallel;
@@ -28,6 +35,7 @@ pub use fuse_all_reduce::{FuseAllReduce, fuse_all_reduce};
 pub use memory_reuse::{MemoryReport, MemoryReuse, memory_reuse};
 pub use minimize::{Minimized, Optimizer, minimize};
 pub use prune::{clone_for_test, prune};
+pub use recompute::{RecomputeConfig, recompute};
 pub use regularize::regularize;
 pub use split_batch::{Parts, split_batch};
 pub use split_server::{ServerPiece, split_server};

@@ -25,8 +25,8 @@ pub struct MemoryReport {
 }
 
 /// Assigns temporaries to buffers (`buffer=b0` in the text form) so that two share one only if the
-/// last op that touches the first comes before the first op that touches the second. To be applied
-/// last: passes that add ops refuse its result.
+/// last op that touches the first comes before the first op that touches the second. What `offload`
+/// makes is in a file and takes no part. To be applied last: passes that add ops refuse its result.
 ///
 /// # Errors
 /// If a variable to skip is unknown.
@@ -46,27 +46,29 @@ pub fn memory_reuse(
         .flat_map(|block| &block.ops)
         .flat_map(|op| op.input_vars().chain(op.output_vars()))
         .collect();
-    let shared = |v: &VarDef| {
+    let elsewhere: HashSet<&str> = program
+        .block()
+        .ops
+        .iter()
+        .filter(|op| op.kind == "offload")
+        .flat_map(|op| op.output_vars())
+        .collect();
+    let here = |v: &VarDef| {
         v.origin == Origin::Temp
             && v.ty.layout == Layout::Dense
+            && !elsewhere.contains(v.name.as_str())
+    };
+    let shared = |v: &VarDef| {
+        here(v)
             && !keep.contains(v.name.as_str())
             && !other_blocks.contains(v.name.as_str())
             && !(options.skip_grads && v.name.contains("@GRAD"))
             && lives.contains_key(v.name.as_str())
     };
     let block = program.block();
-    let before = block
-        .vars
-        .values()
-        .filter(|v| v.origin == Origin::Temp && v.ty.layout == Layout::Dense)
-        .map(|v| bytes(&v.ty, batch))
-        .sum();
-    let own: usize = block
-        .vars
-        .values()
-        .filter(|v| v.origin == Origin::Temp && v.ty.layout == Layout::Dense && !shared(v))
-        .map(|v| bytes(&v.ty, batch))
-        .sum();
+    let before = block.vars.values().filter(|v| here(v)).map(|v| bytes(&v.ty, batch)).sum();
+    let own: usize =
+        block.vars.values().filter(|v| here(v) && !shared(v)).map(|v| bytes(&v.ty, batch)).sum();
 
     let mut by_birth: Vec<(&VarDef, Life)> =
         block.vars.values().filter(|v| shared(v)).map(|v| (v, lives[v.name.as_str()])).collect();

@@ -3,9 +3,12 @@
 use regatta_ir::{Error, Op, Programs, Regularizer};
 use regatta_optim::{Rule, Schedule};
 
-use crate::{Backward, Clip, ParamGrad, backward, clip, insert_updates, regularize};
+use crate::{
+    AmpConfig, Backward, Clip, ParamGrad, RecomputeConfig, amp, backward, clip, insert_updates,
+    recompute, regularize, scale_loss, skip_overflowed, unscale,
+};
 
-/// Everything about how parameters are updated.
+/// Everything about how gradients are computed and parameters updated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Optimizer {
     /// The update rule.
@@ -18,13 +21,26 @@ pub struct Optimizer {
     pub regularizer: Option<Regularizer>,
     /// Limit on gradients.
     pub clip: Option<Clip>,
+    /// Mixed precision.
+    pub amp: Option<AmpConfig>,
+    /// Activations that are computed again for the gradients instead of being kept.
+    pub recompute: Option<RecomputeConfig>,
 }
 
 impl Optimizer {
-    /// A rule with a constant learning rate, no penalty and no clipping.
+    /// A rule with a constant learning rate and nothing else: no penalty, no clipping, f32, all
+    /// activations kept.
     pub fn new(rule: Rule, learning_rate: f64) -> Optimizer {
         let schedule = Schedule::Constant;
-        Optimizer { rule, learning_rate, schedule, regularizer: None, clip: None }
+        Optimizer {
+            rule,
+            learning_rate,
+            schedule,
+            regularizer: None,
+            clip: None,
+            amp: None,
+            recompute: None,
+        }
     }
 }
 
@@ -39,7 +55,9 @@ pub struct Minimized {
     pub params_grads: Vec<ParamGrad>,
 }
 
-/// Appends backward, clipping, penalties and updates, in this order.
+/// Appends backward, clipping, penalties and updates, in this order. With mixed precision, casts come
+/// before backward, and gradients are unscaled before clipping; with recompute, parts of the forward
+/// ops are repeated within backward.
 ///
 /// # Errors
 /// As the passes it is made of.
@@ -49,14 +67,43 @@ pub fn minimize(
     optimizer: &Optimizer,
     what: &Backward,
 ) -> Result<Minimized, Error> {
-    let (mut main, mut grads) = backward(&programs.main, loss, what)?;
-    if let Some(how) = optimizer.clip {
-        (main, grads) = clip(&main, &grads, how)?;
-    }
-    (main, grads) = regularize(&main, &grads, optimizer.regularizer)?;
-    let programs = Programs { main, startup: programs.startup.clone() };
     let Optimizer { rule, learning_rate, schedule, .. } = optimizer;
-    let (programs, optimize_ops) =
-        insert_updates(&programs, &grads, rule, *learning_rate, schedule)?;
+    let scaling = optimizer.amp.as_ref().and_then(|config| config.loss_scaling.as_ref());
+    let (mut programs, mut grads) = gradients(programs, loss, optimizer, what)?;
+    if scaling.is_some() {
+        (programs.main, grads) = unscale(&programs.main, &grads)?;
+    }
+    if let Some(how) = optimizer.clip {
+        (programs.main, grads) = clip(&programs.main, &grads, how)?;
+    }
+    (programs.main, grads) = regularize(&programs.main, &grads, optimizer.regularizer)?;
+    let first = programs.main.block().ops.len();
+    (programs, _) = insert_updates(&programs, &grads, rule, *learning_rate, schedule)?;
+    if let Some(how) = scaling {
+        programs.main = skip_overflowed(&programs.main, how)?;
+    }
+    let optimize_ops = programs.main.block().ops[first..].to_vec();
     Ok(Minimized { programs, optimize_ops, params_grads: grads })
+}
+
+/// Forward and backward.
+fn gradients(
+    programs: &Programs,
+    loss: &str,
+    optimizer: &Optimizer,
+    what: &Backward,
+) -> Result<(Programs, Vec<ParamGrad>), Error> {
+    let mut programs = programs.clone();
+    if let Some(config) = &optimizer.amp {
+        programs.main = amp(&programs.main, config)?;
+    }
+    let grads;
+    (programs.main, grads) = backward(&programs.main, loss, what)?;
+    if let Some(config) = &optimizer.recompute {
+        programs.main = recompute(&programs.main, config)?;
+    }
+    if let Some(how) = optimizer.amp.as_ref().and_then(|config| config.loss_scaling.as_ref()) {
+        programs = scale_loss(&programs, loss, how)?;
+    }
+    Ok((programs, grads))
 }

@@ -23,6 +23,7 @@ mod lower_triangle;
 mod matmul;
 mod mean;
 mod metric;
+mod offload;
 mod one_hot;
 mod optimizer;
 mod reduce;
@@ -68,6 +69,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         matmul::DEFS,
         mean::DEFS,
         metric::DEFS,
+        offload::DEFS,
         one_hot::DEFS,
         optimizer::DEFS,
         reduce::DEFS,

@@ -2,12 +2,14 @@
 //!
 //! `UPDATE_EXPECT=1 cargo test -p regatta-passes` rewrites the expected texts; read the difference.
 
+mod amp;
 mod backward;
 mod clip;
 mod data_parallel;
 mod memory_reuse;
 mod models;
 mod prune;
+mod recompute;
 mod regularize;
 mod split_batch;
 mod updates;
