@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::{adam, batch, initialised, mlp};
 use regatta_exec::{Executor, Options};
 use regatta_ir::Act;
+use regatta_passes::{AmpConfig, Optimizer, RecomputeConfig};
 
 struct Counting;
 
@@ -31,9 +32,20 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// One test, since allocations of tests that run beside each other would be counted together.
 #[test]
 fn a_warm_step_allocates_nothing() {
-    let model = mlp(&[32, 128, 128, 2], Act::Tanh, &adam(0.001));
+    warm_steps_of(&adam(0.001));
+    let recompute = RecomputeConfig { enable_offload: true, ..RecomputeConfig::default() };
+    warm_steps_of(&Optimizer {
+        amp: Some(AmpConfig::fp16()),
+        recompute: Some(recompute),
+        ..adam(0.001)
+    });
+}
+
+fn warm_steps_of(optimizer: &Optimizer) {
+    let model = mlp(&[32, 128, 128, 128, 2], Act::Tanh, optimizer);
     let mut scope = initialised(&model.programs);
     let mut executor = Executor::new(model.programs.main, Options::default()).unwrap();
     let (x, label) = batch(64, 32, 0);

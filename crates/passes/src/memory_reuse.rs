@@ -1,5 +1,6 @@
 //! Lets temporaries share memory: a variable takes the buffer of one that is no longer needed.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use regatta_ir::{Error, Layout, Origin, Program, VarDef, VarType};
@@ -58,45 +59,42 @@ pub fn memory_reuse(
             && v.ty.layout == Layout::Dense
             && !elsewhere.contains(v.name.as_str())
     };
-    let shared = |v: &VarDef| {
-        here(v)
-            && !keep.contains(v.name.as_str())
-            && !other_blocks.contains(v.name.as_str())
-            && !(options.skip_grads && v.name.contains("@GRAD"))
-            && lives.contains_key(v.name.as_str())
+    let skipped = |name: &str| {
+        keep.contains(name)
+            || other_blocks.contains(name)
+            || (options.skip_grads && name.contains("@GRAD"))
     };
+    let shared = |v: &VarDef| here(v) && !skipped(&v.name) && lives.contains_key(v.name.as_str());
     let block = program.block();
     let before = block.vars.values().filter(|v| here(v)).map(|v| bytes(&v.ty, batch)).sum();
     let own: usize =
         block.vars.values().filter(|v| here(v) && !shared(v)).map(|v| bytes(&v.ty, batch)).sum();
 
-    let mut by_birth: Vec<(&VarDef, Life)> =
+    let mut by_size: Vec<(&VarDef, Life)> =
         block.vars.values().filter(|v| shared(v)).map(|v| (v, lives[v.name.as_str()])).collect();
-    by_birth.sort_by_key(|(_, life)| life.born);
+    by_size.sort_by_key(|(var, life)| (Reverse(bytes(&var.ty, batch)), life.born));
     let mut buffers: Vec<Buffer> = Vec::new();
-    let mut assigned: HashMap<String, usize> = HashMap::new();
-    for (var, life) in by_birth {
+    for (var, life) in by_size {
         let size = bytes(&var.ty, batch);
-        let free = |b: &Buffer| b.free_after < life.born;
-        // The free buffer that fits best; failing that, the largest free one, grown.
-        let fit =
-            (0..buffers.len()).filter(|&b| free(&buffers[b])).min_by_key(|&b| {
-                match buffers[b].bytes {
-                    have if have >= size => (0, have - size),
-                    have => (1, size - have),
-                }
-            });
-        let at = fit.unwrap_or_else(|| {
-            buffers.push(Buffer::default());
+        // Large ones are placed first, so every buffer so far is large enough; the smallest that is
+        // free wastes least, and small values that live long do not keep large buffers from others.
+        let free = (0..buffers.len()).filter(|&b| buffers[b].is_free(life));
+        let at = free.min_by_key(|&b| buffers[b].bytes).unwrap_or_else(|| {
+            buffers.push(Buffer { bytes: size, ..Buffer::default() });
             buffers.len() - 1
         });
-        buffers[at].bytes = buffers[at].bytes.max(size);
-        buffers[at].free_after = life.last_use;
-        assigned.insert(var.name.clone(), at);
+        buffers[at].used.push((life, var.name.clone()));
     }
+    // Numbered in the order in which they are first used.
+    buffers.sort_by_key(Buffer::first_use);
+    let assigned: HashMap<&str, usize> = buffers
+        .iter()
+        .enumerate()
+        .flat_map(|(b, buffer)| buffer.used.iter().map(move |(_, name)| (name.as_str(), b)))
+        .collect();
     let after = own + buffers.iter().map(|b| b.bytes).sum::<usize>();
     for var in program.block_mut().vars.values_mut() {
-        var.buffer = assigned.get(&var.name).map(|b| format!("b{b}"));
+        var.buffer = assigned.get(var.name.as_str()).map(|b| format!("b{b}"));
     }
     Ok((program, MemoryReport { before, after }))
 }
@@ -104,8 +102,19 @@ pub fn memory_reuse(
 #[derive(Default)]
 struct Buffer {
     bytes: usize,
-    /// The last op that uses the variable that is in it now.
-    free_after: usize,
+    /// Who is in it, and when.
+    used: Vec<(Life, String)>,
+}
+
+impl Buffer {
+    fn is_free(&self, life: Life) -> bool {
+        let apart = |other: &Life| life.last_use < other.born || other.last_use < life.born;
+        self.used.iter().all(|(other, _)| apart(other))
+    }
+
+    fn first_use(&self) -> usize {
+        self.used.iter().map(|(life, _)| life.born).min().unwrap_or(0)
+    }
 }
 
 /// First and last op that touches a variable.

@@ -202,7 +202,8 @@ impl<'a> Plan<'a> {
             }
             needed.extend(op.input_vars().filter(|v| forgotten(v)));
             repeated[segment_of(i)].push(op);
-            again.extend(op.output_vars().map(|v| (v, segment_of(i))));
+            // What is kept is not taken from here, though the op makes it again beside the others.
+            again.extend(op.output_vars().filter(|v| forgotten(v)).map(|v| (v, segment_of(i))));
         }
         repeated.iter_mut().for_each(|ops| ops.reverse());
         let mut offloaded = HashSet::new();

@@ -100,7 +100,7 @@ fn check_kind(list: &str, kind: &str) -> Result<(), Error> {
     if OPS.schema(kind).is_some() {
         return Ok(());
     }
-    let near = regatta_ir::nearest(kind, OPS.kinds().into_iter());
+    let near = regatta_ir::nearest(kind, OPS.kinds());
     let hint = near.map(|n| format!("; did you mean '{n}'?")).unwrap_or_default();
     refused("amp", format!("{list}: there is no op '{kind}'{hint}"))
 }

@@ -191,6 +191,29 @@ fn what_crosses_a_cut_is_kept() {
     "#]].assert_eq(&added(&before, &after));
 }
 
+/// Dropout makes a mask beside the checkpoint: it is repeated for the mask, and the checkpoint is
+/// still the one that was kept.
+#[test]
+fn an_op_that_makes_a_checkpoint_and_something_else_is_repeated() {
+    let mut b = builder(1);
+    let (x, y) = inputs(&mut b, 4);
+    let h = b.fc(&x, 4, Act::Relu).unwrap();
+    let checkpoint = b.dropout(&h, 0.5, 3).unwrap();
+    let out = b.fc(&checkpoint, 1, Act::None).unwrap();
+    squared_loss(&mut b, &out, &y);
+    let (before, _) = differentiated(&b.finish());
+    let after = recompute(&before, &named(&[checkpoint.name()])).unwrap();
+    expect![[r#"
+        var fc_0.tmp_0@AGAIN: f32[-1, 4]
+        var dropout_0.tmp_0@AGAIN: f32[-1, 4]
+        var dropout_0.tmp_1@AGAIN: f32[-1, 4]
+        Out: fc_0.tmp_0@AGAIN = fc(X: x, W: fc_0.w_0, Bias: fc_0.b_0) {act: "relu"} @backward
+        Out: dropout_0.tmp_0@AGAIN, Mask: dropout_0.tmp_1@AGAIN = dropout(X: fc_0.tmp_0@AGAIN) {is_test: false, prob: 0.5, seed: 3} @backward
+        Out: fc_0.tmp_0@GRAD = elementwise_mul(X: dropout_0.tmp_0@GRAD, Y: dropout_0.tmp_1@AGAIN) @backward
+        dW: fc_0.w_0@GRAD, dBias: fc_0.b_0@GRAD = fc_grad(X: x, W: fc_0.w_0, Out: fc_0.tmp_0@AGAIN, dOut: fc_0.tmp_0@GRAD) {act: "relu"} @backward
+    "#]].assert_eq(&added(&before, &after));
+}
+
 #[test]
 fn ops_that_change_state_run_once() {
     let mut b = builder(1);
