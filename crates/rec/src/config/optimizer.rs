@@ -125,7 +125,9 @@ pub(super) fn resolve_optimizer(r: &mut Resolver, default: OptimizerDefault) -> 
     }
     let reg = r.float("hyper_parameters.reg").filter(|c| *c != 0.0);
     let clip = resolve_clip(r);
-    Optimizer { rule, learning_rate, schedule, regularizer: reg.map(Regularizer::L2), clip }
+    let regularizer = reg.map(Regularizer::L2);
+    let plain = Optimizer::new(rule, learning_rate);
+    Optimizer { schedule, regularizer, clip, ..plain }
 }
 
 fn resolve_rule(r: &mut Resolver, name: &'static str) -> Rule {
