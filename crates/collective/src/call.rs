@@ -10,7 +10,7 @@ use crate::fate::Fate;
 use crate::header::{HEADER_LEN, Header};
 use crate::links::{Got, Links};
 use crate::memory::{Memory, Use};
-use crate::node::Shared;
+use crate::node::{Shared, Whereabouts};
 
 /// What an algorithm works with.
 pub(crate) struct Call<'a> {
@@ -33,7 +33,9 @@ pub(crate) struct Limits<'a> {
     pub(crate) op_timeout: Duration,
     pub(crate) stall_after: Duration,
     pub(crate) started: Instant,
-    pub(crate) report_at: Instant,
+    /// When to ask where the others are: early once, for those that will never come, then when a
+    /// stall is reported.
+    pub(crate) look_at: Instant,
 }
 
 impl<'a> Limits<'a> {
@@ -43,13 +45,16 @@ impl<'a> Limits<'a> {
         let now = Instant::now();
         let waited = now - self.started;
         if waited >= self.op_timeout {
-            let (_, missing) = self.whereabouts(header, awaited);
-            return Err(Error::Timeout { what: header.to_string(), waited, missing });
+            let found = self.whereabouts(header, awaited)?;
+            let what = header.to_string();
+            return Err(Error::Timeout { what, waited, missing: found.missing });
         }
-        if now >= self.report_at {
-            self.report_at = now + self.stall_after;
-            let (waiting, missing) = self.whereabouts(header, awaited);
-            if let Some(node) = self.node {
+        if now >= self.look_at {
+            let found = self.whereabouts(header, awaited)?;
+            let stalled = waited >= self.stall_after;
+            self.look_at = now + if stalled { self.stall_after } else { self.stall_after - waited };
+            if let Some(node) = self.node.filter(|_| stalled) {
+                let Whereabouts { waiting, missing, .. } = found;
                 node.observe(&Event::Stalled {
                     what: header.to_string(),
                     waited,
@@ -58,17 +63,27 @@ impl<'a> Limits<'a> {
                 });
             }
         }
-        Ok((self.op_timeout - waited).min(self.report_at - now))
+        Ok((self.op_timeout - waited).min(self.look_at - now))
     }
 
-    fn whereabouts(&self, header: &Header, awaited: &[usize]) -> (Vec<usize>, Vec<Absent>) {
-        match self.node {
-            Some(node) => node.inquire(header, self.members),
-            None => {
-                let state = "its data has not come".to_owned();
-                let absent = |at: &usize| Absent { rank: self.members[*at], state: state.clone() };
-                (Vec::new(), awaited.iter().map(absent).collect())
+    /// Asks where the others are.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] when one of them will never come.
+    fn whereabouts(&self, header: &Header, awaited: &[usize]) -> Result<Whereabouts> {
+        let Some(node) = self.node else {
+            let state = "its data has not come".to_owned();
+            let absent = |at: &usize| Absent { rank: self.members[*at], state: state.clone() };
+            let missing = awaited.iter().map(absent).collect();
+            return Ok(Whereabouts { missing, ..Whereabouts::default() });
+        };
+        let mut found = node.inquire(header, self.members);
+        match found.conflict.take() {
+            Some((peer, theirs)) => {
+                let (rank, ours) = (node.rank(), header.to_string());
+                Err(Error::Mismatch { rank, ours, peer, theirs })
             }
+            None => Ok(found),
         }
     }
 

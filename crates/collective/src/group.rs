@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use regatta_net::JobToken;
 
@@ -24,6 +24,9 @@ const SMALL: usize = 64 << 10;
 
 /// Up to this many bytes in shared memory, everybody reads everything.
 const SMALL_IN_MEMORY: usize = 16 << 10;
+
+/// How long an operation waits before it asks what the others do.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// Some ranks, of which this process is one.
 ///
@@ -495,7 +498,7 @@ impl Group {
             op_timeout: shared.config.op_timeout,
             stall_after: shared.config.stall_after,
             started,
-            report_at: started + shared.config.stall_after,
+            look_at: started + FIRST_LOOK.min(shared.config.stall_after),
         };
         let mut call = Call::new(self.rank, header, &mut *self.links, self.memory.as_mut(), limits);
         let outcome = body(&mut call, &mut self.scratch);

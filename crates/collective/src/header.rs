@@ -127,6 +127,13 @@ impl Header {
         Header { len, ..*self } == *theirs
     }
 
+    /// Whether a rank in `theirs` will never come to this operation: its turn has come, and it does
+    /// something else. Messages from one rank to another are counted apart.
+    pub(crate) fn conflicts_with(&self, theirs: &Header) -> bool {
+        let counted = self.kind != Kind::Send && theirs.kind != Kind::Send;
+        counted && self.seq == theirs.seq && !self.agrees_with(theirs)
+    }
+
     pub(crate) fn encode(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
         out[..4].copy_from_slice(&MAGIC);

@@ -74,6 +74,17 @@ pub(crate) struct Control {
     writing: Mutex<()>,
 }
 
+/// Where the members of a group are, seen from one that waits.
+#[derive(Default)]
+pub(crate) struct Whereabouts {
+    /// In the same operation.
+    pub(crate) waiting: Vec<usize>,
+    /// Elsewhere.
+    pub(crate) missing: Vec<Absent>,
+    /// One that is in another operation where it should be in this one, and which.
+    pub(crate) conflict: Option<(usize, String)>,
+}
+
 impl Control {
     /// Sends a frame. A rank that does not take it is dead or will be found so.
     fn send(&self, kind: u8, payload: &[u8]) {
@@ -327,7 +338,7 @@ impl Shared {
 
     /// Asks the other members of a group what they do, and says who is in the operation `header`
     /// and who is not.
-    pub(crate) fn inquire(&self, header: &Header, members: &[usize]) -> (Vec<usize>, Vec<Absent>) {
+    pub(crate) fn inquire(&self, header: &Header, members: &[usize]) -> Whereabouts {
         const PATIENCE: Duration = Duration::from_millis(300);
         let others: Vec<usize> = members.iter().copied().filter(|m| *m != self.rank()).collect();
         lock(&self.answers).retain(|(group, _), _| *group != header.group);
@@ -347,24 +358,27 @@ impl Shared {
             answers =
                 self.answered.wait_timeout(answers, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        let mut waiting = vec![self.rank()];
-        let mut missing = Vec::new();
+        let mut found = Whereabouts { waiting: vec![self.rank()], ..Whereabouts::default() };
         for rank in others {
             let state = match answers.get(&(header.group, rank)) {
                 None if self.fate.has_left(rank) => "it has left".to_owned(),
                 None => "it does not answer".to_owned(),
                 Some(None) => "it has not begun".to_owned(),
-                Some(Some(doing)) if doing.inside && doing.header.seq == header.seq => {
-                    waiting.push(rank);
+                Some(Some(doing)) if doing.inside && header.agrees_with(&doing.header) => {
+                    found.waiting.push(rank);
                     continue;
                 }
-                Some(Some(Doing { header, inside: true })) => format!("it is in {header}"),
-                Some(Some(Doing { header, inside: false })) => format!("its last was {header}"),
+                Some(Some(Doing { header: theirs, inside })) => {
+                    if *inside && header.conflicts_with(theirs) {
+                        found.conflict = Some((rank, theirs.to_string()));
+                    }
+                    format!("{} {theirs}", if *inside { "it is in" } else { "its last was" })
+                }
             };
-            missing.push(Absent { rank, state });
+            found.missing.push(Absent { rank, state });
         }
-        waiting.sort_unstable();
-        (waiting, missing)
+        found.waiting.sort_unstable();
+        found
     }
 
     /// What carries data to `peer`, decided alike by both.
