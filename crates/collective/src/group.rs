@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use regatta_kernels::half::Half;
 use regatta_net::JobToken;
 
 use crate::algorithm::exchange::{Announce, Incoming, Into, Outgoing, exchange};
@@ -16,7 +17,7 @@ use crate::header::{Dtype, Header, Kind};
 use crate::links::{Links, Sockets};
 use crate::memory::{self, Memory};
 use crate::node::{Node, random_name};
-use crate::reduce::{Element, Plain, ReduceOp, Wire, part};
+use crate::reduce::{Element, Halves, Plain, ReduceOp, Wire, part};
 use crate::socket::Socket;
 
 /// Up to this many bytes in all, everybody sends everything to everybody.
@@ -162,8 +163,22 @@ impl Group {
         let header = Header::new(Kind::AllReduce, Dtype::F32, name, data.len()).wire(wire);
         match wire {
             Wire::F32 => self.all_reduce_elements(header.reduce(op), data, op),
-            half => Err(Error::Config(format!("wire {half}: not available yet"))),
+            Wire::Bf16 => self.all_reduce_halves(header.reduce(op), data, op, Halves(Half::Bf16)),
+            Wire::F16 => self.all_reduce_halves(header.reduce(op), data, op, Halves(Half::F16)),
         }
+    }
+
+    fn all_reduce_halves(
+        &mut self,
+        header: Header,
+        data: &mut [f32],
+        op: ReduceOp,
+        halves: Halves,
+    ) -> Result<()> {
+        self.call(header, |call, scratch| match call.memory() {
+            Some(mut memory) => memory.all_reduce(data, op, halves),
+            None => direct::all_reduce_as(call, data, op, halves, scratch),
+        })
     }
 
     /// [`all_reduce`](Group::all_reduce) of `f64`: for counters and metrics.

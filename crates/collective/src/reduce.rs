@@ -1,8 +1,10 @@
 //! How two contributions become one, for each element type; and the formats of the wire.
 
 use std::fmt;
+use std::ops::Range;
 
 use bytemuck::Pod;
+use regatta_kernels::half::{self, Half};
 use regatta_kernels::vector;
 
 /// What becomes of the contributions of all ranks.
@@ -107,6 +109,10 @@ impl Element for f64 {
     }
 }
 
+/// Elements reduced at a time: a few kilobytes, so that all steps but the first find them in the
+/// first-level cache.
+const BLOCK: usize = 1024;
+
 /// How elements are written where other ranks read them.
 pub(crate) trait Carrier<T: Element>: Copy {
     /// Bytes of an element.
@@ -133,11 +139,11 @@ impl<T: Element> Carrier<T> for Plain {
     const WIDTH: usize = size_of::<T>();
 
     fn put(self, from: &[T], to: &mut [u8]) {
-        to.copy_from_slice(bytemuck::cast_slice(from));
+        vector::copy(bytemuck::cast_slice(from), to);
     }
 
     fn get(self, from: &[u8], to: &mut [T]) {
-        bytemuck::cast_slice_mut(to).copy_from_slice(from);
+        vector::copy(from, bytemuck::cast_slice_mut(to));
     }
 
     fn combine(self, op: ReduceOp, acc: &mut [T], from: &[u8]) {
@@ -147,8 +153,74 @@ impl<T: Element> Carrier<T> for Plain {
     fn round(self, _: &mut [T]) {}
 }
 
+/// Values of `f32` in 16 bits.
+#[derive(Clone, Copy)]
+pub(crate) struct Halves(pub(crate) Half);
+
+impl Carrier<f32> for Halves {
+    const WIDTH: usize = 2;
+
+    fn put(self, from: &[f32], to: &mut [u8]) {
+        half::narrow(self.0, from, bytemuck::cast_slice_mut(to));
+    }
+
+    fn get(self, from: &[u8], to: &mut [f32]) {
+        half::widen(self.0, bytemuck::cast_slice(from), to);
+    }
+
+    fn combine(self, op: ReduceOp, acc: &mut [f32], from: &[u8]) {
+        let mut wide = [0.0; BLOCK];
+        for (acc, from) in acc.chunks_mut(BLOCK).zip(from.chunks(2 * BLOCK)) {
+            let wide = &mut wide[..acc.len()];
+            self.get(from, wide);
+            f32::combine(op, acc, wide);
+        }
+    }
+
+    fn round(self, values: &mut [f32]) {
+        let mut bits = [0; BLOCK];
+        for values in values.chunks_mut(BLOCK) {
+            let bits = &mut bits[..values.len()];
+            half::narrow(self.0, values, bits);
+            half::widen(self.0, bits, values);
+        }
+    }
+}
+
+/// Reduces contributions in the order of ranks: `((x0 op x1) op x2) op ...`. This rank's is `mine`,
+/// which becomes the result; the bytes of `other` are `input(other)`. Every finished block is given
+/// to `done` with its place in bytes.
+pub(crate) fn reduce_in_order<'i, T: Element, C: Carrier<T>>(
+    carrier: C,
+    op: ReduceOp,
+    (rank, size): (usize, usize),
+    mine: &mut [T],
+    input: impl Fn(usize) -> &'i [u8],
+    mut done: impl FnMut(Range<usize>, &[T]),
+) {
+    let mut acc = [T::zeroed(); BLOCK];
+    for (i, mine) in mine.chunks_mut(BLOCK).enumerate() {
+        let at = i * BLOCK * C::WIDTH..(i * BLOCK + mine.len()) * C::WIDTH;
+        let acc = &mut acc[..mine.len()];
+        // As if it had been put and got, like those of the others.
+        carrier.round(mine);
+        for other in 0..size {
+            match (other, other == rank) {
+                (0, true) => acc.copy_from_slice(mine),
+                (0, false) => carrier.get(&input(0)[at.clone()], acc),
+                (_, true) => T::combine(op, acc, mine),
+                (_, false) => carrier.combine(op, acc, &input(other)[at.clone()]),
+            }
+        }
+        T::finish(op, acc, size);
+        carrier.round(acc);
+        mine.copy_from_slice(acc);
+        done(at, acc);
+    }
+}
+
 /// The part of `len` elements that belongs to `rank`: as equal as possible, the first ones longer.
-pub(crate) fn part(len: usize, size: usize, rank: usize) -> std::ops::Range<usize> {
+pub(crate) fn part(len: usize, size: usize, rank: usize) -> Range<usize> {
     let (each, longer) = (len / size, len % size);
     let start = rank * each + rank.min(longer);
     start..start + each + usize::from(rank < longer)

@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -151,9 +152,13 @@ struct Job {
 
 impl Job {
     fn start(scenario: &str, transport: &str, size: usize, start: &[usize]) -> Job {
-        // Ports that were free a moment ago.
+        // Ports that were free a moment ago, on an address of the loopback network that only this
+        // job uses: nobody takes them in between.
+        static JOBS: AtomicU32 = AtomicU32::new(1);
+        let job = JOBS.fetch_add(1, Ordering::Relaxed);
+        let host = format!("127.{}.{job}.1", std::process::id() % 250 + 1);
         let sockets: Vec<_> =
-            (0..size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+            (0..size).map(|_| TcpListener::bind(format!("{host}:0")).unwrap()).collect();
         let endpoints: Vec<String> =
             sockets.iter().map(|socket| socket.local_addr().unwrap().to_string()).collect();
         drop(sockets);
@@ -272,7 +277,8 @@ fn other_operation(transport: &'static str) {
 
 fn leaves(transport: &'static str) {
     let mut job = Job::start("leaves", transport, 3, &[0, 1, 2]);
-    assert!(job.end(1).0, "rank 1 has done its part");
+    let (success, text) = job.end(1);
+    assert!(success, "rank 1 has done its part, and says:\n{text}");
     job.fails(0, &["rank 1 has left", "`w`"]);
     job.fails(2, &["rank 1 has left", "`w`"]);
 }

@@ -79,6 +79,45 @@ simd! {
     }
 }
 
+/// `y = x`, byte by byte, at the same speed for all alignments.
+///
+/// The copy of the C library is up to 17 times slower on some processors (measured: 3 GB/s instead of
+/// 50 on Zen 3) when the target lies 1 to 31 bytes behind the source modulo 4096, which is where large
+/// allocations lie relative to pages.
+///
+/// # Panics
+/// If the slices differ in length.
+pub fn copy(x: &[u8], y: &mut [u8]) {
+    assert_eq!(x.len(), y.len(), "lengths of x and y");
+    #[cfg(target_arch = "x86_64")]
+    if x.len() >= 512 && std::arch::is_x86_feature_detected!("avx") {
+        // SAFETY: AVX was just detected.
+        return unsafe { copy_avx(x, y) };
+    }
+    y.copy_from_slice(x);
+}
+
+/// Four registers are loaded before they are stored, so that loads do not wait for stores that look
+/// like theirs in the low address bits.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+fn copy_avx(x: &[u8], y: &mut [u8]) {
+    use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256};
+    let (x, x_rest) = x.as_chunks::<128>();
+    let (y, y_rest) = y.as_chunks_mut::<128>();
+    for (x, y) in x.iter().zip(y) {
+        let (from, to) = (x.as_ptr().cast::<__m256i>(), y.as_mut_ptr().cast::<__m256i>());
+        // SAFETY: both point to 128 bytes; the instructions need no alignment.
+        unsafe {
+            let loaded = [0, 1, 2, 3].map(|i| _mm256_loadu_si256(from.add(i)));
+            for (i, vector) in loaded.into_iter().enumerate() {
+                _mm256_storeu_si256(to.add(i), vector);
+            }
+        }
+    }
+    y_rest.copy_from_slice(x_rest);
+}
+
 simd_mul_add! {
     /// `y += a * x`.
     ///
@@ -192,6 +231,16 @@ mod tests {
             assert!(near(sum_of_squares(&x), exact(&|i| x[i] * x[i])));
             let largest = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             assert_eq!(max(&x), largest);
+        }
+    }
+
+    #[test]
+    fn copies_of_all_lengths() {
+        let x: Vec<u8> = (0..3000u32).map(|i| (i * 7 % 251) as u8).collect();
+        for len in (0..3000).step_by(13).chain(500..700) {
+            let mut y = vec![0; len];
+            copy(&x[3..][..len.min(2997)], &mut y[..len.min(2997)]);
+            assert_eq!(y[..len.min(2997)], x[3..][..len.min(2997)]);
         }
     }
 

@@ -1,11 +1,16 @@
 //! Reductions by direct exchange, in the order of ranks: the result of every element is
 //! `((x0 op x1) op x2) op ...`, computed at one place or alike at all.
 
+use std::ops::Range;
+
 use crate::call::Call;
 use crate::error::Result;
-use crate::reduce::{Element, ReduceOp, part};
+use crate::reduce::{Carrier, Element, Plain, ReduceOp, part, reduce_in_order};
 
 use super::exchange::{Announce, Incoming, Into, Outgoing, exchange};
+
+/// Elements of an all-reduce of much data that are under way at a time: bounds the scratch space.
+const AT_A_TIME: usize = 4 << 20;
 
 /// All-reduce of little data: everybody sends everything to everybody, and all compute the same.
 pub(crate) fn all_reduce_small<T: Element>(
@@ -14,13 +19,14 @@ pub(crate) fn all_reduce_small<T: Element>(
     op: ReduceOp,
     scratch: &mut Vec<u64>,
 ) -> Result<()> {
-    let from_others = contributions::<T>(scratch, (call.size - 1) * data.len());
+    let len = size_of_val(data);
+    let from_others = bytes_of(scratch, (call.size - 1) * len);
     {
         let bytes: &[u8] = bytemuck::cast_slice(data);
         let outgoing: Vec<_> = call.others().map(|to| Outgoing { to, bytes }).collect();
-        exchange(call, Announce::Header, &outgoing, &mut incoming(call, from_others, data.len()))?;
+        exchange(call, Announce::Header, &outgoing, &mut incoming(call, from_others, len))?;
     }
-    combine_in_order(call, data, from_others, op);
+    reduce_mine(call, data, from_others, op, Plain);
     Ok(())
 }
 
@@ -34,13 +40,64 @@ pub(crate) fn reduce_scatter<T: Element>(
 ) -> Result<()> {
     let (len, size) = (data.len(), call.size);
     let mine = part(len, size, call.rank);
-    let from_others = contributions::<T>(scratch, (size - 1) * mine.len());
+    let part_len = mine.len() * size_of::<T>();
+    let from_others = bytes_of(scratch, (size - 1) * part_len);
     let outgoing: Vec<_> = call
         .others()
         .map(|to| Outgoing { to, bytes: bytemuck::cast_slice(&data[part(len, size, to)]) })
         .collect();
-    exchange(call, Announce::Header, &outgoing, &mut incoming(call, from_others, mine.len()))?;
-    combine_in_order(call, &mut data[mine], from_others, op);
+    exchange(call, Announce::Header, &outgoing, &mut incoming(call, from_others, part_len))?;
+    reduce_mine(call, &mut data[mine], from_others, op, Plain);
+    Ok(())
+}
+
+/// All-reduce in another format: everybody reduces its part of the rounded contributions and sends
+/// the rounded result.
+pub(crate) fn all_reduce_as<T: Element, C: Carrier<T>>(
+    call: &mut Call<'_>,
+    data: &mut [T],
+    op: ReduceOp,
+    carrier: C,
+    scratch: &mut Vec<u64>,
+) -> Result<()> {
+    let mut announce = Announce::Header;
+    let len = data.len();
+    for i in 0..len.div_ceil(AT_A_TIME).max(1) {
+        let piece = &mut data[i * AT_A_TIME..((i + 1) * AT_A_TIME).min(len)];
+        all_reduce_piece(call, piece, op, carrier, scratch, announce)?;
+        announce = Announce::Nothing;
+    }
+    Ok(())
+}
+
+fn all_reduce_piece<T: Element, C: Carrier<T>>(
+    call: &mut Call<'_>,
+    data: &mut [T],
+    op: ReduceOp,
+    carrier: C,
+    scratch: &mut Vec<u64>,
+    announce: Announce,
+) -> Result<()> {
+    let (len, size) = (data.len(), call.size);
+    let bytes_of_part = |rank: usize| {
+        let part = part(len, size, rank);
+        part.start * C::WIDTH..part.end * C::WIDTH
+    };
+    let mine = part(len, size, call.rank);
+    let part_len = mine.len() * C::WIDTH;
+    // Contributions are cast to numbers: they begin at a multiple of any width.
+    let encoded_len = (len * C::WIDTH).next_multiple_of(8);
+    let (encoded, from_others) =
+        bytes_of(scratch, encoded_len + (size - 1) * part_len).split_at_mut(encoded_len);
+    let encoded = &mut encoded[..len * C::WIDTH];
+    carrier.put(data, encoded);
+    let outgoing: Vec<_> =
+        call.others().map(|to| Outgoing { to, bytes: &encoded[bytes_of_part(to)] }).collect();
+    exchange(call, announce, &outgoing, &mut incoming(call, from_others, part_len))?;
+    reduce_mine(call, &mut data[mine.clone()], from_others, op, carrier);
+    carrier.put(&data[mine], &mut encoded[bytes_of_part(call.rank)]);
+    gather_parts(call, encoded, bytes_of_part, None)?;
+    carrier.get(encoded, data);
     Ok(())
 }
 
@@ -48,7 +105,7 @@ pub(crate) fn reduce_scatter<T: Element>(
 pub(crate) fn gather_parts(
     call: &mut Call<'_>,
     data: &mut [u8],
-    parts: impl Fn(usize) -> std::ops::Range<usize>,
+    parts: impl Fn(usize) -> Range<usize>,
     root: Option<usize>,
 ) -> Result<()> {
     let mine = data[parts(call.rank)].to_vec();
@@ -72,51 +129,37 @@ pub(crate) fn gather_parts(
     exchange(call, Announce::Nothing, &outgoing, &mut incoming)
 }
 
-/// Room for the contributions of the other ranks.
-fn contributions<T: Element>(scratch: &mut Vec<u64>, len: usize) -> &mut [T] {
-    let words = (len * size_of::<T>()).div_ceil(8);
+/// `len` bytes of scratch space.
+fn bytes_of(scratch: &mut Vec<u64>, len: usize) -> &mut [u8] {
+    let words = len.div_ceil(8);
     if scratch.len() < words {
         scratch.resize(words, 0);
     }
     &mut bytemuck::cast_slice_mut(&mut scratch[..words])[..len]
 }
 
-/// Where the others' contributions go: in the order of ranks, this one left out.
-fn incoming<'b, T: Element>(
-    call: &Call<'_>,
-    from_others: &'b mut [T],
-    len: usize,
-) -> Vec<Incoming<'b>> {
+/// Where the others' contributions of `len` bytes go: in the order of ranks, this one left out.
+fn incoming<'b>(call: &Call<'_>, from_others: &'b mut [u8], len: usize) -> Vec<Incoming<'b>> {
     let ranks = (0..call.size).filter(|rank| *rank != call.rank);
     if len == 0 {
         return ranks.map(|from| Incoming { from, into: Into::Slice(&mut []) }).collect();
     }
-    let slices = from_others.chunks_exact_mut(len).map(bytemuck::cast_slice_mut);
+    let slices = from_others.chunks_exact_mut(len);
     ranks.zip(slices).map(|(from, slice)| Incoming { from, into: Into::Slice(slice) }).collect()
 }
 
-/// Combines this rank's contribution, in `mine`, with those of the others, in the order of ranks.
-fn combine_in_order<T: Element>(
+/// Reduces this rank's contribution, in `mine`, with those of the others.
+fn reduce_mine<T: Element, C: Carrier<T>>(
     call: &Call<'_>,
     mine: &mut [T],
-    from_others: &mut [T],
+    from_others: &[u8],
     op: ReduceOp,
+    carrier: C,
 ) {
-    let len = mine.len();
-    if len == 0 {
-        return;
-    }
-    // The running result is in the first contribution; ranks below this one come before `mine`.
-    let (before, after) = from_others.split_at_mut(call.rank * len);
-    if let Some((first, more)) = before.split_at_mut_checked(len) {
-        for other in more.chunks_exact(len) {
-            T::combine(op, first, other);
-        }
-        T::combine(op, first, mine);
-        mine.copy_from_slice(first);
-    }
-    for other in after.chunks_exact(len) {
-        T::combine(op, mine, other);
-    }
-    T::finish(op, mine, call.size);
+    let len = mine.len() * C::WIDTH;
+    let input = |other: usize| {
+        let place = if other < call.rank { other } else { other - 1 };
+        &from_others[place * len..][..len]
+    };
+    reduce_in_order(carrier, op, (call.rank, call.size), mine, input, |_, _| ());
 }

@@ -18,16 +18,15 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use regatta_kernels::vector;
+
 use crate::call::Limits;
 use crate::error::{Error, Result};
 use crate::header::Header;
-use crate::reduce::{Carrier, Element, ReduceOp, part};
+use crate::reduce::{Carrier, Element, ReduceOp, part, reduce_in_order};
 
 use super::region::{Flag, Region};
 
-/// Elements reduced at a time: a few kilobytes, so that all steps but the first find them in the
-/// first-level cache.
-const BLOCK: usize = 1024;
 /// Longest sleep before looking around: whether the job has failed, whether it takes too long.
 const NAP: Duration = Duration::from_millis(20);
 
@@ -147,13 +146,13 @@ impl Use<'_, '_> {
             if first {
                 // SAFETY: this rank's own input, free in this round (see the module).
                 let input = unsafe { memory.region.input_mut(memory.rank, round, 0, piece.len()) };
-                input.copy_from_slice(&mine[piece]);
+                vector::copy(&mine[piece], input);
                 return;
             }
             for rank in 0..memory.size {
                 // SAFETY: all have arrived.
                 let input = unsafe { memory.region.input(rank, round, 0, piece.len()) };
-                all[rank * len..][piece.clone()].copy_from_slice(input);
+                vector::copy(input, &mut all[rank * len..][piece.clone()]);
             }
         })
     }
@@ -164,11 +163,11 @@ impl Use<'_, '_> {
             if first && memory.rank == root {
                 // SAFETY: this rank's own input, free in this round (see the module).
                 let input = unsafe { memory.region.input_mut(root, round, 0, piece.len()) };
-                input.copy_from_slice(&data[piece]);
+                vector::copy(&data[piece], input);
             } else if !first && memory.rank != root {
                 // SAFETY: all have arrived.
                 let input = unsafe { memory.region.input(root, round, 0, piece.len()) };
-                data[piece].copy_from_slice(input);
+                vector::copy(input, &mut data[piece]);
             }
         })
     }
@@ -245,34 +244,15 @@ impl Use<'_, '_> {
         let region = &self.memory.region;
         let piece = self.piece(data.len(), C::WIDTH, rank, k);
         let total = piece.len() * C::WIDTH;
-        let mut acc = [T::zeroed(); BLOCK];
-        for start in piece.clone().step_by(BLOCK) {
-            let mine = &mut data[start..(start + BLOCK).min(piece.end)];
-            let acc = &mut acc[..mine.len()];
-            let at = (start - piece.start) * C::WIDTH;
-            let at = at..at + mine.len() * C::WIDTH;
-            // This rank's own contribution is not in the shared memory, but rounded like the others.
-            carrier.round(mine);
-            for other in 0..size {
-                // SAFETY: all have arrived: their inputs stay until they see this rank in the next
-                // round.
-                let input = unsafe { region.input(other, round, rank, total) };
-                match (other, other == rank) {
-                    (0, true) => acc.copy_from_slice(mine),
-                    (0, false) => carrier.get(&input[at.clone()], acc),
-                    (_, true) => T::combine(op, acc, mine),
-                    (_, false) => carrier.combine(op, acc, &input[at.clone()]),
-                }
-            }
-            T::finish(op, acc, size);
-            carrier.round(acc);
-            mine.copy_from_slice(acc);
+        // SAFETY: all have arrived: their inputs stay until they see this rank in the next round.
+        let input = |other| unsafe { region.input(other, round, rank, total) };
+        reduce_in_order(carrier, op, (rank, size), &mut data[piece], input, |at, result| {
             if publish {
                 // SAFETY: this rank's own output, free in this round (see the module).
                 let output = unsafe { region.output_mut(rank, round, total) };
-                carrier.put(acc, &mut output[at]);
+                carrier.put(result, &mut output[at]);
             }
-        }
+        });
     }
 
     /// Step 3: copies what the others have reduced in `round`, which was round `k` of the operation.

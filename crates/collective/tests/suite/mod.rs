@@ -2,6 +2,7 @@
 //! with what one process computes.
 
 use regatta_collective::{Group, ReduceOp, Wire};
+use regatta_kernels::half::{self, Half};
 
 /// A check, run by every rank.
 pub(crate) type Check = fn(&mut Group);
@@ -11,6 +12,7 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("all_reduce", all_reduce),
     ("all_reduce_f64", all_reduce_f64),
     ("all_reduce_is_the_same_everywhere", all_reduce_is_the_same_everywhere),
+    ("all_reduce_of_halves", all_reduce_of_halves),
     ("reduce", reduce),
     ("reduce_scatter", reduce_scatter),
     ("broadcast", broadcast),
@@ -85,6 +87,36 @@ fn all_reduce_is_the_same_everywhere(group: &mut Group) {
         group.all_reduce("x", &mut data, ReduceOp::Mean, Wire::F32).unwrap();
         same_bits(group, &data);
     }
+}
+
+/// Contributions and result are rounded to the format, the sum in between is not.
+fn all_reduce_of_halves(group: &mut Group) {
+    let at = |rank: usize, i: usize| ((i * 7 + rank * 3) % 1009) as f32 * 0.37 - 180.0;
+    for wire in [Wire::Bf16, Wire::F16] {
+        let rounded = |x: f32| {
+            let (format, mut bits, mut back) = (format_of(wire), [0], [0.0]);
+            half::narrow(format, &[x], &mut bits);
+            half::widen(format, &bits, &mut back);
+            back[0]
+        };
+        for len in [0, 1, 3, 4096, 100_003] {
+            let mut data: Vec<f32> = (0..len).map(|i| at(group.rank(), i)).collect();
+            group.all_reduce("x", &mut data, ReduceOp::Mean, wire).unwrap();
+            let size = group.size();
+            let wanted = |i| {
+                let sum: f32 = (0..size).map(|rank| rounded(at(rank, i))).sum();
+                rounded(sum * (1.0 / size as f32))
+            };
+            for (i, x) in data.iter().enumerate() {
+                assert_eq!(*x, wanted(i), "{wire}, element {i} of {len}");
+            }
+            same_bits(group, &data);
+        }
+    }
+}
+
+fn format_of(wire: Wire) -> Half {
+    if wire == Wire::Bf16 { Half::Bf16 } else { Half::F16 }
 }
 
 fn same_bits(group: &mut Group, data: &[f32]) {
