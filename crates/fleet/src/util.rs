@@ -50,6 +50,12 @@ impl Util {
         self.fleet.barrier_worker()
     }
 
+    /// This worker's part of a list: every so manieth element, as many as there are workers.
+    pub fn share<T: Clone>(&self, items: &[T]) -> Vec<T> {
+        let (workers, worker) = (self.fleet.worker_num(), self.fleet.worker_index());
+        items.iter().skip(worker).step_by(workers).cloned().collect()
+    }
+
     /// This worker's part of a list of files: consecutive ones, and as many as others have, up to one.
     ///
     /// # Errors

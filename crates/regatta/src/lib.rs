@@ -39,6 +39,7 @@ pub mod quickstart;
 pub use regatta_checkpoint as checkpoint;
 pub use regatta_data as data;
 pub use regatta_exec as exec;
+pub use regatta_fleet as fleet;
 pub use regatta_ir as ir;
 pub use regatta_ops as ops;
 pub use regatta_optim as optim;
@@ -49,9 +50,17 @@ pub use regatta_tensor as tensor;
 pub mod prelude {
     pub use crate::io::{Predictor, load_persistables, save_inference_model, save_persistables};
     pub use regatta_exec::{Executor, Options, Scope, run_startup};
+    pub use regatta_fleet::{
+        DistributedStrategy, Fleet, FleetExecutor, PaddleCloudRoleMaker, Role, UserDefinedRoleMaker,
+    };
     pub use regatta_ir::{Act, Builder, Initializer, ParamAttr, Program, Programs, Var};
     pub use regatta_ops::builder;
     pub use regatta_optim::{Adagrad, Adam, Momentum, Rule, Schedule, Sgd};
     pub use regatta_passes::{Backward, Clip, Optimizer, clone_for_test, minimize, prune};
     pub use regatta_tensor::{DType, Data, Ragged, Tensor, Value};
 }
+
+/// Compiles and runs the code of the document.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/api.md")]
+struct ApiDocument;

@@ -1,0 +1,259 @@
+//! The distributed examples as a user runs them: real processes that find each other by environment
+//! variables, learn, and end by themselves.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+/// How long a job may take before it counts as stuck.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Examples are built together with the tests.
+fn example(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let path = tests.parent().unwrap().parent().unwrap().join("examples").join(name);
+    assert!(
+        path.exists(),
+        "{} is not built: type cargo build -p regatta --examples",
+        path.display()
+    );
+    path
+}
+
+fn source(name: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(format!("{name}.rs"));
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().filter(|line| !line.starts_with("//!")).map(str::to_string).collect()
+}
+
+/// Lines of `b` that are not in `a`, by the longest common subsequence.
+fn added(a: &[String], b: &[String]) -> usize {
+    let mut row = vec![0; b.len() + 1];
+    for line in a {
+        let mut diagonal = 0;
+        for (j, other) in b.iter().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = if line == other { diagonal + 1 } else { above.max(row[j]) };
+            diagonal = above;
+        }
+    }
+    b.len() - row[b.len()]
+}
+
+#[test]
+fn ten_lines_make_a_program_distributed() {
+    for (local, distributed) in [
+        ("fleet_mlp_local", "fleet_mlp_ps"),
+        ("fleet_mlp_local", "fleet_mlp_collective"),
+        ("fluid_fit_a_line_local", "fluid_fit_a_line_ps"),
+    ] {
+        let n = added(&source(local), &source(distributed));
+        assert!(n <= 10, "{distributed} has {n} lines that {local} has not");
+    }
+}
+
+struct Job {
+    children: Vec<(String, Child)>,
+}
+
+impl Job {
+    fn new() -> Job {
+        Job { children: Vec::new() }
+    }
+
+    fn start(&mut self, who: &str, command: &mut Command) {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        self.children.push((who.to_string(), child));
+    }
+
+    /// Waits for everybody to end by itself.
+    fn wait(mut self) -> BTreeMap<String, Output> {
+        let until = Instant::now() + LIMIT;
+        let mut running: BTreeMap<String, u32> =
+            self.children.iter().map(|(who, child)| (who.clone(), child.id())).collect();
+        // Output is read by threads, so that nobody stops at a full pipe.
+        let (sender, ended) = sync_channel(running.len());
+        for (who, child) in std::mem::take(&mut self.children) {
+            let sender = sender.clone();
+            std::thread::spawn(move || sender.send((who, child.wait_with_output().unwrap())));
+        }
+        let mut outputs = BTreeMap::new();
+        while !running.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            let Ok((who, output)) = ended.recv_timeout(left) else {
+                for id in running.values() {
+                    let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
+                }
+                panic!("{:?} did not end within {LIMIT:?}", running.keys());
+            };
+            running.remove(&who);
+            outputs.insert(who, output);
+        }
+        outputs
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn assert_success(who: &str, output: &Output) {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{who}: {}\n{errors}", output.status);
+}
+
+fn free_ports(n: usize) -> Vec<u16> {
+    let listeners: Vec<_> = (0..n).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    listeners.iter().map(|l| l.local_addr().unwrap().port()).collect()
+}
+
+/// A process of the PaddleCloud contract.
+fn ps_process(name: &str, ports: &[u16], workers: usize) -> Command {
+    let list: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let mut command = Command::new(example(name));
+    command
+        .env_clear()
+        .env("PADDLE_PSERVERS_IP_PORT_LIST", list.join(","))
+        .env("PADDLE_TRAINERS_NUM", workers.to_string());
+    command
+}
+
+/// Costs in the lines of a worker.
+fn costs(lines: &str) -> Vec<f32> {
+    let number = |line: &str| line.rsplit_once('=').and_then(|(_, cost)| cost.trim().parse().ok());
+    lines.lines().filter(|line| line.contains("cost")).filter_map(number).collect()
+}
+
+fn assert_learned(who: &str, costs: &[f32]) {
+    let mean = |part: &[f32]| part.iter().sum::<f32>() / part.len() as f32;
+    assert_eq!(costs.len(), 1001, "{who}");
+    let (first, last) = (mean(&costs[..100]), mean(&costs[901..]));
+    assert!(last < first - 0.02, "{who}: {first} at first, {last} at the end");
+}
+
+#[test]
+fn the_guides_classifier_learns_on_one_machine() {
+    let output = Command::new(example("fleet_mlp_local")).env_clear().output().unwrap();
+    assert_success("local", &output);
+    assert!(text(&output).starts_with("step0 cost="));
+    assert_learned("local", &costs(&text(&output)));
+    // Without variables the distributed programs are the same.
+    for name in ["fleet_mlp_ps", "fleet_mlp_collective"] {
+        let alone = Command::new(example(name)).env_clear().output().unwrap();
+        assert_success(name, &alone);
+        assert_eq!(costs(&text(&alone)), costs(&text(&output)), "{name}");
+    }
+}
+
+/// The program calls neither `init_worker` nor `stop_worker`, as the guide's does not.
+#[test]
+fn the_guides_classifier_learns_with_parameter_servers() {
+    let ports = free_ports(2);
+    let mut job = Job::new();
+    for worker in 0..2 {
+        let mut command = ps_process("fleet_mlp_ps", &ports, 2);
+        command.env("TRAINING_ROLE", "TRAINER").env("PADDLE_TRAINER_ID", worker.to_string());
+        job.start(&format!("worker {worker}"), &mut command);
+    }
+    for (server, port) in ports.iter().enumerate() {
+        let mut command = ps_process("fleet_mlp_ps", &ports, 2);
+        command
+            .env("TRAINING_ROLE", "PSERVER")
+            .env("POD_IP", "127.0.0.1")
+            .env("PADDLE_PORT", port.to_string());
+        job.start(&format!("server {server}"), &mut command);
+    }
+    let outputs = job.wait();
+    for (who, output) in &outputs {
+        assert_success(who, output);
+    }
+    for worker in 0..2 {
+        let lines = text(&outputs[&format!("worker {worker}")]);
+        assert!(lines.starts_with(&format!("worker_index: {worker}, step0 cost = ")), "{lines}");
+        assert_learned(&format!("worker {worker}"), &costs(&lines));
+    }
+    let server = text(&outputs["server 1"]);
+    let listening = format!("Server listening on 127.0.0.1:{}", ports[1]);
+    assert!(server.contains(&listening) && server.ends_with("pserver ended\n"), "{server}");
+}
+
+/// Starts the book's program by the variables of the cluster guide.
+fn book_job(dir: &Path, port: u16, arguments: &[&str]) -> BTreeMap<String, Output> {
+    let mut job = Job::new();
+    let process = |role: &str| {
+        let mut command = Command::new(example("fluid_fit_a_line_ps"));
+        command
+            .env_clear()
+            .env("PADDLE_PSERVER_PORT", port.to_string())
+            .env("PADDLE_PSERVER_IPS", "127.0.0.1")
+            .env("PADDLE_TRAINERS", "2")
+            .env("PADDLE_CURRENT_IP", "127.0.0.1")
+            .env("PADDLE_TRAINING_ROLE", role)
+            .current_dir(dir)
+            .args(arguments);
+        command
+    };
+    for worker in 0..2 {
+        let mut command = process("TRAINER");
+        command.env("PADDLE_TRAINER_ID", worker.to_string());
+        job.start(&format!("worker {worker}"), &mut command);
+    }
+    job.start("server", process("PSERVER").env("PADDLE_TRAINER_ID", "1"));
+    job.wait()
+}
+
+#[test]
+fn the_books_regression_reaches_its_goal() {
+    let dir = tempfile::tempdir().unwrap();
+    let local = Command::new(example("fluid_fit_a_line_local"))
+        .env_clear()
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    assert_success("local", &local);
+    let outputs = book_job(dir.path(), free_ports(1)[0], &[]);
+    for (who, output) in &outputs {
+        assert_success(who, output);
+    }
+    assert!(text(&outputs["worker 0"]).contains("cost "));
+    // Three passes are too few.
+    let outputs = book_job(dir.path(), free_ports(1)[0], &["20", "1"]);
+    assert_eq!(outputs["worker 0"].status.code(), Some(1));
+    assert_success("server", &outputs["server"]);
+}
+
+/// Two trainers with batches of 20 are one with batches of 40.
+#[test]
+fn synchronous_trainers_equal_one_on_the_merged_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let local = Command::new(example("fluid_fit_a_line_local"))
+        .env_clear()
+        .current_dir(dir.path())
+        .args(["40", "2"])
+        .output()
+        .unwrap();
+    assert_eq!(local.status.code(), Some(1));
+    let saved = dir.path().join("fit_a_line.model");
+    let file = regatta::checkpoint::load_tensors(saved.join("persistables.safetensors")).unwrap();
+    std::fs::remove_dir_all(&saved).unwrap();
+    book_job(dir.path(), free_ports(1)[0], &["20", "2"]);
+    for (name, len) in [("fc_0.w_0", 13), ("fc_0.b_0", 1)] {
+        let own = file.tensors[name].f32();
+        let servers = regatta_ps::storage::load_dense(saved.to_str().unwrap(), name, len).unwrap();
+        for (a, b) in own.iter().zip(&servers) {
+            assert!((a - b).abs() < 1e-4, "{name}: {a} {b}");
+        }
+    }
+}
