@@ -86,6 +86,13 @@ pub fn split_trainer(programs: &Programs) -> Result<Split, Error> {
             continue;
         };
         let (name, grad) = (&op.ins("Param")[0], &op.ins("Grad")[0]);
+        if let Some(flag) = op.input_var("Skip") {
+            let reason = format!(
+                "the update of '{name}' is left out if '{flag}' is set, which servers cannot know; \
+                 train without loss scaling (bf16 needs none)"
+            );
+            return refused("split_trainer", reason);
+        }
         let lr_scale = op.float("lr_scale")?;
         let shape: Vec<usize> =
             block.var(name, "split_trainer")?.ty.shape.iter().map(|&d| d as usize).collect();

@@ -1,7 +1,7 @@
 //! A training program before and after it is split for parameter servers.
 
 use expect_test::expect;
-use regatta_ir::{Act, Embedding, Programs};
+use regatta_ir::{Act, Embedding, Program, Programs};
 use regatta_optim::{Adagrad, Rule, Schedule};
 use regatta_passes::{
     Backward, Optimizer, ServerPiece, compute_stage, minimize, split_server, split_trainer,
@@ -121,6 +121,25 @@ fn a_schedule_goes_to_the_servers() {
     let split = split_trainer(&click_model(&optimizer, None)).unwrap();
     assert_eq!((split.learning_rate, split.schedule), (0.1, schedule));
     assert!(!split.trainer.to_string().contains("lr_schedule"));
+}
+
+#[test]
+fn updates_that_can_be_left_out_are_refused() {
+    let text = "
+program main
+block 0
+  param w: f32[2]
+  persist lr: f32[1]
+  persist flag: f32[1]
+  var g: f32[2]
+  Out: g = fill_constant() {shape: [2], value: 1.0} @backward
+  ParamOut: w = sgd(Param: w, Grad: g, LearningRate: lr, Skip: flag) @optimize
+";
+    let mut main = regatta_ir::text::parse(text).unwrap();
+    regatta_ir::complete(&mut main, &regatta_ops::OPS).unwrap();
+    let programs = Programs { startup: Program::new("startup"), main };
+    let error = split_trainer(&programs).unwrap_err().to_string();
+    assert!(error.contains("'w'") && error.contains("'flag'"), "{error}");
 }
 
 #[test]

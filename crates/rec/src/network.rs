@@ -49,6 +49,11 @@ impl Network {
         let forward = builder.finish();
         let mut optimizer = config.optimizer.clone();
         optimizer.clip = optimizer.clip.or(net.clip_norm.map(Clip::Norm));
+        if let Some(amp) = &mut optimizer.amp {
+            // Metrics compare predictions: rounded to 16 bits, many would be equal.
+            amp.custom_black_varnames
+                .extend(net.heads.iter().map(|h| h.predict.name().to_string()));
+        }
         let loss = net.loss.name().to_string();
         let train = minimize(&forward, &loss, &optimizer, &Backward::default())?.programs;
         let heads = net

@@ -154,6 +154,7 @@ impl WorkerRun {
         let options = Options {
             threads: config.runner.thread_num,
             check_nan_inf: config.runner.check_nan_inf,
+            offload_dir: config.runner.offload_dir.clone(),
             ..Options::default()
         };
         let fetch = network.fetches();

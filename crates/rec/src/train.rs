@@ -83,7 +83,8 @@ impl Trainer {
         }
         let threads = config.runner.thread_num;
         let check_nan_inf = config.runner.check_nan_inf;
-        let options = Options { threads, check_nan_inf, ..Options::default() };
+        let offload_dir = config.runner.offload_dir.clone();
+        let options = Options { threads, check_nan_inf, offload_dir, ..Options::default() };
         Ok(Trainer {
             inputs: inputs(&network.train.main),
             fetch: network.fetches().iter().map(|name| name.to_string()).collect(),

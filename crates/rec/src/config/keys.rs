@@ -1,5 +1,6 @@
 //! All keys that a configuration file may hold, apart from the hyper-parameters of the models.
 
+use super::precision::PRECISIONS;
 use super::value::Kind;
 
 /// A key with everything that is known of it.
@@ -102,6 +103,24 @@ pub const KEYS: &[Key] = &[
     key("runner.print_interval", Kind::Int(1), "10", "batches between two lines of progress"),
     key("runner.dataset_debug", Kind::Bool, "False", "print where the time of every epoch went"),
     key("runner.check_nan_inf", Kind::Bool, "False", "stop at the first NaN or infinity"),
+    // Precision and memory.
+    key("runner.amp", Kind::Choice(PRECISIONS), "off", "mixed precision: which 16-bit floats chosen ops compute on"),
+    key("runner.amp_configs.use_pure", Kind::Bool, "False", "compute all in 16 bits that is not on the black list"),
+    unset("runner.amp_configs.custom_white_list", Kind::Texts, "more kinds of ops that compute in 16 bits"),
+    unset("runner.amp_configs.custom_black_list", Kind::Texts, "more kinds of ops that compute in f32"),
+    unset("runner.amp_configs.custom_black_varnames", Kind::Texts, "ops that read or write these variables compute in f32"),
+    unset("runner.amp_configs.use_loss_scaling", Kind::Bool, "scale the loss and check gradients; else True for fp16, False for bf16"),
+    key("runner.amp_configs.init_loss_scaling", Kind::Float, "32768", "first factor on the loss"),
+    key("runner.amp_configs.use_dynamic_loss_scaling", Kind::Bool, "True", "let the factor follow what gradients do"),
+    key("runner.amp_configs.incr_every_n_steps", Kind::Int(1), "1000", "good steps in a row after which the factor grows"),
+    key("runner.amp_configs.decr_every_n_nan_or_inf", Kind::Int(1), "2", "steps with overflows in a row after which it shrinks"),
+    key("runner.amp_configs.incr_ratio", Kind::Float, "2.0", "it grows by this"),
+    key("runner.amp_configs.decr_ratio", Kind::Float, "0.8", "it shrinks by this"),
+    key("runner.recompute", Kind::Bool, "False", "keep few activations and compute the others again for the gradients"),
+    unset("runner.recompute_configs.checkpoints", Kind::Texts, "variables to keep; else about every sqrt(n)-th of n"),
+    key("runner.recompute_configs.enable_offload", Kind::Bool, "False", "write checkpoints to a memory-mapped file in the meantime"),
+    unset("runner.recompute_configs.checkpoint_shape", Kind::Ints, "shape that every named checkpoint must have, batch included"),
+    unset("runner.recompute_configs.offload_dir", Kind::Path, "folder of that file; else the system's temporary folder"),
     // Saving.
     key("runner.model_save_path", Kind::Path, "model_output", "saved models, one folder per epoch"),
     unset("runner.model_init_path", Kind::Path, "saved epoch to begin with"),

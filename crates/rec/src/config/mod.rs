@@ -5,6 +5,7 @@
 
 pub mod keys;
 mod optimizer;
+mod precision;
 mod reading;
 mod resolve;
 mod show;
@@ -88,6 +89,8 @@ pub struct Runner {
     pub dataset_debug: bool,
     /// Stop at the first NaN or infinity.
     pub check_nan_inf: bool,
+    /// Where offloaded activations wait; else in the system's temporary folder.
+    pub offload_dir: Option<PathBuf>,
     /// Where epochs are saved.
     pub model_save_path: PathBuf,
     /// The saved epoch to begin with.

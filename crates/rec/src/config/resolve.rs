@@ -7,6 +7,7 @@ use regatta_ps::AsyncConfig;
 
 use super::keys::{self, IGNORED_SECTIONS, KEYS, Key, Used};
 use super::optimizer::{optimizer_keys, resolve_optimizer};
+use super::precision::{resolve_amp, resolve_recompute};
 use super::reading::{FormatSpec, Reader, Reading, format_of_reader, parse_column};
 use super::value::Kind;
 use super::written::{Entry, Source, Text, Written};
@@ -23,8 +24,10 @@ pub(super) fn resolve(path: &Path, written: Written) -> Result<Config, Error> {
     let mut r = Resolver::new(dir.clone(), written);
     let model = resolve_model(&mut r, &dir)?;
     let hyper = resolve_hyper(&mut r, model);
-    let optimizer = resolve_optimizer(&mut r, model.optimizer);
-    let runner = resolve_runner(&mut r, model, &hyper);
+    let mut optimizer = resolve_optimizer(&mut r, model.optimizer);
+    let mut runner = resolve_runner(&mut r, model, &hyper);
+    optimizer.amp = resolve_amp(&mut r);
+    (optimizer.recompute, runner.offload_dir) = resolve_recompute(&mut r);
     r.pass_over_the_rest(model);
     if !r.problems.is_empty() {
         return Err(Error::Config(r.problems));
@@ -129,11 +132,18 @@ impl Resolver {
         }
     }
 
-    fn path(&mut self, key: &str) -> Option<PathBuf> {
+    pub(super) fn path(&mut self, key: &str) -> Option<PathBuf> {
         self.text(key).map(PathBuf::from)
     }
 
-    fn texts(&mut self, key: &str) -> Option<Vec<String>> {
+    pub(super) fn ints(&mut self, key: &str) -> Option<Vec<i64>> {
+        match self.value(key)? {
+            HyperValue::Ints(x) => Some(x),
+            other => unreachable!("'{key}' is {other:?}"),
+        }
+    }
+
+    pub(super) fn texts(&mut self, key: &str) -> Option<Vec<String>> {
         match self.value(key)? {
             HyperValue::Strs(x) => Some(x),
             other => unreachable!("'{key}' is {other:?}"),
@@ -147,7 +157,7 @@ impl Resolver {
         }
     }
 
-    fn int(&mut self, key: &str) -> Option<u64> {
+    pub(super) fn int(&mut self, key: &str) -> Option<u64> {
         match self.value(key)? {
             HyperValue::Int(x) => Some(x as u64),
             other => unreachable!("'{key}' is {other:?}"),
@@ -166,7 +176,7 @@ impl Resolver {
     }
 
     /// Takes back a setting that turned out to have no effect.
-    fn unused(&mut self, key: &str, reason: &str) {
+    pub(super) fn unused(&mut self, key: &str, reason: &str) {
         if let Some(at) = self.settings.iter().position(|s| s.key == key) {
             let setting = self.settings.remove(at);
             if setting.source != Source::Default {
@@ -353,6 +363,7 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
         print_interval: r.int("runner.print_interval").unwrap_or(10),
         dataset_debug: r.bool("runner.dataset_debug").unwrap_or(false),
         check_nan_inf: r.bool("runner.check_nan_inf").unwrap_or(false),
+        offload_dir: None,
         infer_load_path: load.unwrap_or_else(|| model_save_path.clone()),
         model_save_path,
         model_init_path: r.path("runner.model_init_path"),
