@@ -33,7 +33,8 @@ pub struct FilePosition {
 }
 
 impl Position {
-    fn advance(&mut self, batch: &Batch) {
+    /// Counts a batch of this pass as used.
+    pub fn advance(&mut self, batch: &Batch) {
         self.batches += 1;
         self.examples += batch.examples() as u64;
         for read in batch.reads() {

@@ -10,13 +10,17 @@ use regatta_net::{
     Buf, Client as Connection, ClientOptions, Identity, JobToken, Observer, Pending, Pool,
 };
 
-use crate::Error;
+use regatta_checkpoint::Part;
+use regatta_table::SaveMode;
+
 use crate::message::{
-    Control, ControlReply, GeoReply, Hello, Inspection, Kind, PullReply, ReduceOp, ServerStats,
+    Control, ControlReply, CutTaken, GeoReply, Hello, Inspection, Kind, PullReply, ReduceOp,
+    ServerStats,
 };
 use crate::partition::{Piece, server_of};
 use crate::route::Route;
 use crate::server::Tune;
+use crate::{Error, STATUS_CUT, STATUS_OK};
 
 /// What a worker must know of the job to talk to its servers.
 #[derive(Clone)]
@@ -67,6 +71,9 @@ pub struct Client {
     /// Number of the next push; held until the push is sent, so that pushes arrive in order.
     sequence: Mutex<u64>,
     round: AtomicU64,
+    /// Cuts that this worker has taken part in. All workers take part in all of them, so everybody
+    /// knows the number of the next one.
+    cuts: AtomicU64,
 }
 
 /// Values on their way.
@@ -75,6 +82,22 @@ pub struct PullTicket {
     pending: Vec<Pending>,
     routes: Vec<Route>,
     dense: bool,
+}
+
+/// What came of a pull.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pulled {
+    /// The values are there.
+    Values,
+    /// There are none before this worker has come to the cut; see [`Client::ready`].
+    HeldBack,
+}
+
+/// A cut on its way to disk.
+#[must_use = "only its answer says whether everything is written"]
+pub struct WrittenTicket {
+    pending: Vec<Option<Pending>>,
+    parts: Vec<Part>,
 }
 
 /// Gradients on their way.
@@ -88,6 +111,15 @@ pub struct PushTicket {
 pub struct GeoTicket {
     pending: Vec<Option<Pending>>,
     replies: Vec<Option<Buf>>,
+    /// A server wants this worker to come to a cut.
+    cut: bool,
+}
+
+impl GeoTicket {
+    /// Whether a server that has answered wants this worker to come to a cut.
+    pub fn wants_cut(&self) -> bool {
+        self.cut
+    }
 }
 
 /// What is pushed: dense gradients by parameter, and keys with rows of gradients by table.
@@ -140,8 +172,8 @@ impl Client {
             }
             connections.push(Connection::connect(endpoint.as_str(), options)?);
         }
-        let (sequence, round) = (Mutex::new(1), AtomicU64::new(1));
-        let client = Client { config, connections, sequence, round };
+        let (sequence, round, cuts) = (Mutex::new(1), AtomicU64::new(1), AtomicU64::new(0));
+        let client = Client { config, connections, sequence, round, cuts };
         let hello = Hello {
             job: client.config.job.clone(),
             workers: client.config.workers,
@@ -249,6 +281,7 @@ impl Client {
     }
 
     /// Waits for values: rows of each table in the order of its keys, dense parameters in order.
+    /// Where the job comes to a cut, there are none, and what was written is to be ignored.
     ///
     /// # Errors
     /// If a server is gone, refuses, or answers something else.
@@ -257,9 +290,14 @@ impl Client {
         ticket: PullTicket,
         rows: &mut [&mut [f32]],
         dense: &mut [&mut [f32]],
-    ) -> Result<(), Error> {
+    ) -> Result<Pulled, Error> {
+        let mut pulled = Pulled::Values;
         for (server, pending) in ticket.pending.into_iter().enumerate() {
-            let payload = self.payload(server, pending)?;
+            let (payload, cut) = self.payload_or_cut(server, pending)?;
+            if cut {
+                pulled = Pulled::HeldBack;
+                continue;
+            }
             let mut reply = PullReply::new(&payload);
             for ((route, rows), table) in
                 ticket.routes.iter().zip(rows.iter_mut()).zip(&self.config.tables)
@@ -283,7 +321,7 @@ impl Client {
             }
             reply.end()?;
         }
-        Ok(())
+        Ok(pulled)
     }
 
     /// Waits until gradients are applied.
@@ -321,7 +359,7 @@ impl Client {
         let pending = self.send_gradients(Kind::Geo, &gradients, None)?;
         let pending: Vec<_> = pending.into_iter().map(Some).collect();
         let replies = (0..pending.len()).map(|_| None).collect();
-        Ok(GeoTicket { pending, replies })
+        Ok(GeoTicket { pending, replies, cut: false })
     }
 
     /// Whether all servers have answered; never waits.
@@ -332,15 +370,18 @@ impl Client {
         for server in 0..ticket.pending.len() {
             let Some(pending) = &mut ticket.pending[server] else { continue };
             if let Some(reply) = pending.try_take() {
-                ticket.replies[server] = Some(self.checked(server, reply?)?);
+                let (payload, cut) = self.checked(server, reply?)?;
+                ticket.replies[server] = Some(payload);
                 ticket.pending[server] = None;
+                ticket.cut |= cut;
             }
         }
         Ok(ticket.pending.iter().all(Option::is_none))
     }
 
     /// Waits for all servers and hands their answers to `apply(table, keys, rows)` and the dense
-    /// values to `dense(parameter, first element, values)`.
+    /// values to `dense(parameter, first element, values)`. Returns whether a server wants this
+    /// worker to come to a cut.
     ///
     /// # Errors
     /// If a server is gone, refuses, or answers something else.
@@ -349,12 +390,17 @@ impl Client {
         ticket: GeoTicket,
         mut apply: impl FnMut(usize, &[u64], &[f32]),
         mut dense: impl FnMut(usize, usize, &[f32]),
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
+        let mut cut = ticket.cut;
         for (server, (pending, reply)) in ticket.pending.into_iter().zip(ticket.replies).enumerate()
         {
             let payload = match (reply, pending) {
                 (Some(payload), _) => payload,
-                (None, Some(pending)) => self.payload(server, pending)?,
+                (None, Some(pending)) => {
+                    let (payload, wanted) = self.payload_or_cut(server, pending)?;
+                    cut |= wanted;
+                    payload
+                }
                 (None, None) => continue,
             };
             let reply = GeoReply::decode(&payload)?;
@@ -378,7 +424,7 @@ impl Client {
                 at += n;
             }
         }
-        Ok(())
+        Ok(cut)
     }
 
     /// Combines values of all workers on server 0; every worker must call it, in the same order.
@@ -423,6 +469,113 @@ impl Client {
         Ok(step)
     }
 
+    /// Waits until the pass is over for all workers (`false`) or a cut is open (`true`). To be called
+    /// by a worker that rests.
+    ///
+    /// # Errors
+    /// If the server is gone or a worker was lost.
+    pub fn idle(&self) -> Result<bool, Error> {
+        match self.control(0, &Control::Idle)? {
+            ControlReply::Idle { cut } => Ok(cut),
+            other => Err(Error::malformed(format!("unexpected answer {other:?}"))),
+        }
+    }
+
+    /// Opens a cut, whose parts servers write into a directory. Only worker 0 may; it then comes to
+    /// the cut like all others. See [`crate::cut`].
+    ///
+    /// # Errors
+    /// If a server is gone, or the last cut is not over.
+    pub fn open_cut(&self, dir: &str) -> Result<(), Error> {
+        let id = self.cuts.load(Ordering::Relaxed) + 1;
+        self.control_all(&Control::Cut { id, dir: dir.to_string() }).map(|_| ())
+    }
+
+    /// Comes to the cut with nothing under way, and waits until all servers have taken it. `state` is
+    /// what this worker needs to go on from here; worker 0 gets those of all workers. With `own_part`
+    /// the cut counts as written only after [`Client::own_part`].
+    ///
+    /// # Errors
+    /// If a server or worker is gone, or a server cannot take its part.
+    pub fn ready(&self, state: &str, own_part: bool) -> Result<CutTaken, Error> {
+        let id = self.cuts.fetch_add(1, Ordering::Relaxed) + 1;
+        // What a server does not need is not sent to it.
+        let request = |server: usize| {
+            let state = if server == 0 { state.to_string() } else { String::new() };
+            Control::Ready { id, state, own_part: own_part && server == 0 }.encode()
+        };
+        let pending = (0..self.servers())
+            .map(|s| Ok(self.connections[s].send(Kind::Control as u16, 0, &[&request(s)])?))
+            .collect::<Result<Vec<_>, Error>>()?;
+        let mut taken = CutTaken::default();
+        for (server, pending) in pending.into_iter().enumerate() {
+            match ControlReply::decode(&self.payload(server, pending)?)? {
+                ControlReply::Taken(part) => {
+                    let copy_seconds = taken.copy_seconds.max(part.copy_seconds);
+                    if server == 0 {
+                        taken = part;
+                    }
+                    taken.copy_seconds = copy_seconds;
+                }
+                other => return Err(Error::malformed(format!("unexpected answer {other:?}"))),
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Reports this worker's own part of the last cut, or why it could not be written.
+    ///
+    /// # Errors
+    /// If the server is gone.
+    pub fn own_part(&self, part: Result<Part, String>) -> Result<(), Error> {
+        let id = self.cuts.load(Ordering::Relaxed);
+        self.control(0, &Control::OwnPart { id, part }).map(|_| ())
+    }
+
+    /// Asks when the last cut is written; [`Client::try_written`] and [`Client::finish_written`] take
+    /// the answer.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn written(&self) -> Result<WrittenTicket, Error> {
+        let payload = Control::Written { id: self.cuts.load(Ordering::Relaxed) }.encode();
+        let pending = (0..self.servers())
+            .map(|s| Ok(Some(self.connections[s].send(Kind::Control as u16, 0, &[&payload])?)))
+            .collect::<Result<Vec<_>, Error>>()?;
+        Ok(WrittenTicket { pending, parts: Vec::new() })
+    }
+
+    /// What all servers have written, if they have; never waits.
+    ///
+    /// # Errors
+    /// If a server is gone or could not write.
+    pub fn try_written(&self, ticket: &mut WrittenTicket) -> Result<Option<Vec<Part>>, Error> {
+        for server in 0..ticket.pending.len() {
+            let Some(pending) = &mut ticket.pending[server] else { continue };
+            if let Some(reply) = pending.try_take() {
+                let (payload, _) = self.checked(server, reply?)?;
+                ticket.parts.extend(written_parts(&payload)?);
+                ticket.pending[server] = None;
+            }
+        }
+        let all = ticket.pending.iter().all(Option::is_none);
+        Ok(all.then(|| std::mem::take(&mut ticket.parts)))
+    }
+
+    /// Waits until all servers have written.
+    ///
+    /// # Errors
+    /// As [`Client::try_written`].
+    pub fn finish_written(&self, ticket: WrittenTicket) -> Result<Vec<Part>, Error> {
+        let WrittenTicket { pending, mut parts } = ticket;
+        for (server, pending) in pending.into_iter().enumerate() {
+            if let Some(pending) = pending {
+                parts.extend(written_parts(&self.payload(server, pending)?)?);
+            }
+        }
+        Ok(parts)
+    }
+
     /// Says that this worker is done. Servers end when all workers have left.
     ///
     /// # Errors
@@ -431,30 +584,61 @@ impl Client {
         self.control_all(&Control::Leave).map(|_| ())
     }
 
-    /// Lets every server save its part.
+    /// Lets every server save the rows of its part that a mode asks for, and all of its dense
+    /// parameters. After a base, delta or patch, what such a save counts begins anew; after a day
+    /// save, a day is over.
     ///
     /// # Errors
     /// If a server is gone or cannot write.
-    pub fn save(&self, dir: &str) -> Result<(), Error> {
+    pub fn save(&self, dir: &str, mode: SaveMode) -> Result<(), Error> {
         // Random, so that parts of another save in the same place are noticed.
         let id = RandomState::new().hash_one(dir);
-        self.control_all(&Control::Save { dir: dir.to_string(), id }).map(|_| ())
+        self.control_all(&Control::Save { dir: dir.to_string(), id, mode }).map(|_| ())
     }
 
-    /// Lets every server load its part of what any number of servers has saved.
+    /// Lets every server load its part of what any number of servers has saved: the named tables and
+    /// parameters, or all. Other tables keep what they have.
     ///
     /// # Errors
-    /// If a server is gone or cannot read.
+    /// If a server is gone or cannot read, or there is no such table or parameter in this job or in
+    /// the directory.
     pub fn load(&self, dir: &str, names: &[String]) -> Result<(), Error> {
-        let request = Control::Load { dir: dir.to_string(), names: names.to_vec() };
+        let request = Control::Load { dir: dir.to_string(), names: names.to_vec(), over: false };
         self.control_all(&request).map(|_| ())
     }
 
-    /// Ages all rows by a day and drops those that are not worth keeping; returns how many went.
+    /// As [`Client::load`] for a delta: rows that are there and not in the directory stay.
+    ///
+    /// # Errors
+    /// As [`Client::load`].
+    pub fn load_delta(&self, dir: &str, names: &[String]) -> Result<(), Error> {
+        let request = Control::Load { dir: dir.to_string(), names: names.to_vec(), over: true };
+        self.control_all(&request).map(|_| ())
+    }
+
+    /// Lets every server go on from its part of a checkpoint, which any number of servers has
+    /// written.
+    ///
+    /// # Errors
+    /// If a server is gone or cannot read.
+    pub fn restore(&self, checkpoint: &str) -> Result<(), Error> {
+        self.control_all(&Control::Restore { dir: checkpoint.to_string() }).map(|_| ())
+    }
+
+    /// Ends a day: all rows have gone one more day without a push.
     ///
     /// # Errors
     /// If a server is gone.
-    pub fn shrink(&self, max_unseen_days: u32) -> Result<u64, Error> {
+    pub fn end_day(&self) -> Result<(), Error> {
+        self.control_all(&Control::EndDay).map(|_| ())
+    }
+
+    /// Lets statistics decay and drops rows that are not worth keeping, after so many days without a
+    /// push or as the tables are configured; returns how many went.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn shrink(&self, max_unseen_days: Option<u32>) -> Result<u64, Error> {
         let replies = self.control_all(&Control::Shrink { max_unseen_days })?;
         let removed = |r: &ControlReply| if let ControlReply::Removed(n) = r { *n } else { 0 };
         Ok(replies.iter().map(removed).sum())
@@ -502,12 +686,17 @@ impl Client {
     }
 
     fn payload(&self, server: usize, pending: Pending) -> Result<Buf, Error> {
+        self.payload_or_cut(server, pending).map(|(payload, _)| payload)
+    }
+
+    /// The payload, and whether the server wants this worker to come to a cut.
+    fn payload_or_cut(&self, server: usize, pending: Pending) -> Result<(Buf, bool), Error> {
         self.checked(server, pending.wait(self.config.reply_timeout)?)
     }
 
-    fn checked(&self, server: usize, reply: regatta_net::Reply) -> Result<Buf, Error> {
-        if reply.status == crate::STATUS_OK {
-            return Ok(reply.payload);
+    fn checked(&self, server: usize, reply: regatta_net::Reply) -> Result<(Buf, bool), Error> {
+        if reply.status == STATUS_OK || reply.status == STATUS_CUT {
+            return Ok((reply.payload, reply.status == STATUS_CUT));
         }
         Err(Error::Refused {
             server,
@@ -605,6 +794,13 @@ impl Client {
                 put_array(buf, counts, 1, positions);
             }
         }
+    }
+}
+
+fn written_parts(payload: &[u8]) -> Result<Vec<Part>, Error> {
+    match ControlReply::decode(payload)? {
+        ControlReply::Written(parts) => Ok(parts),
+        other => Err(Error::malformed(format!("unexpected answer {other:?}"))),
     }
 }
 

@@ -2,13 +2,15 @@
 //!
 //! It does not know of programs.
 //!
-//! Reading order: [`Mode`], [`communicator`] (what a worker exchanges when), [`message`] (the bytes),
+//! Reading order: [`Mode`], [`communicator`] (what a worker exchanges when), [`cut`] (one state of the
+//! whole job, for checkpoints), [`message`] (the bytes),
 //! [`partition`] (who holds what).
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 
 mod client;
 pub mod communicator;
+pub mod cut;
 mod error;
 pub mod message;
 mod mode;
@@ -19,7 +21,8 @@ mod server;
 pub mod storage;
 
 pub use client::{
-    Client, ClientConfig, ClientTable, GeoTicket, Gradients, PullTicket, PushTicket, Wanted,
+    Client, ClientConfig, ClientTable, GeoTicket, Gradients, PullTicket, Pulled, PushTicket,
+    Wanted, WrittenTicket,
 };
 pub use error::Error;
 pub use mode::{AsyncConfig, Mode};
@@ -30,3 +33,6 @@ pub use server::{DenseSetup, Server, ServerConfig, TableSetup, Tune};
 pub(crate) const STATUS_OK: u32 = 0;
 /// The status of an answer that carries a reason.
 pub(crate) const STATUS_REFUSED: u32 = 1;
+/// The status of an answer to a pull without values, or to an exchange of differences as usual: the
+/// job comes to a cut, and the worker must take part before it goes on.
+pub(crate) const STATUS_CUT: u32 = 2;

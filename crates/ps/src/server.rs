@@ -5,6 +5,7 @@ mod admin;
 mod apply;
 mod control;
 mod core;
+mod cut;
 mod dense;
 mod geo;
 mod monitor;
@@ -111,7 +112,7 @@ impl Server {
     /// # Errors
     /// As [`Server::start`], or if the directory does not hold what is asked for.
     pub fn start_from(config: ServerConfig, dir: &str, names: &[String]) -> Result<Server, Error> {
-        Server::start_with(config, |core| core.load(dir, names))
+        Server::start_with(config, |core| core.load(dir, names, false))
     }
 
     /// `prepare` is done before the first worker is served.
@@ -127,6 +128,7 @@ impl Server {
         }
         let endpoint = config.endpoint.clone();
         let core = Arc::new(Core::new(config)?);
+        let _ = core.me.set(Arc::downgrade(&core));
         let listener = Listener::bind(endpoint.as_str(), options)?;
         prepare(&core)?;
         let serving = listener.serve(Service(core.clone()))?;
@@ -149,6 +151,7 @@ impl Server {
     /// If a worker never came or was lost, naming it.
     pub fn run(self) -> Result<ServerStats, Error> {
         let outcome = self.core.watch();
+        self.core.finish_writing();
         let stats = self.core.stats();
         self.serving.shutdown(Duration::from_secs(2));
         outcome.map(|()| stats)

@@ -1,18 +1,136 @@
 //! The files that servers write, and how any number of servers (or one machine) reads them back.
 //!
-//! A directory holds one `server-<i>-of-<n>.safetensors` per server. Table rows are there as keys,
+//! Checkpoints have the format of `regatta_checkpoint`: [`Moment`] is a server's part of one. Saved
+//! models are plain tensors: a directory holds one `server-<i>-of-<n>.safetensors` per server. Table rows are there as keys,
 //! rows of words (weights and optimizer state) and a word of bookkeeping per row; pieces of dense
 //! parameters carry their position in their name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use regatta_checkpoint::{Metadata, TensorFile, load_tensors, save_tensors};
-use regatta_table::{DensePiece, Row, RowBody, SaveMode, SparseTable};
+use regatta_checkpoint::{
+    Checkpoint, Metadata, TensorFile, load_tensors, part_name, save_table, save_tensors,
+    write_tensors,
+};
+use regatta_table::{Cut, DensePiece, Receipt, Row, RowBody, SaveMode, Scope, SparseTable};
 use regatta_tensor::{DType, Tensor};
 
 use crate::Error;
 use crate::partition::server_of;
+
+/// Threads that load a table.
+const LOAD_THREADS: usize = 4;
+/// Where a checkpoint says how far the learning rate's schedule was.
+const STEPS: &str = "steps";
+
+/// What a server holds at one moment, to be written while training goes on.
+pub(crate) struct Moment {
+    cuts: Vec<Cut>,
+    pieces: Vec<DensePiece>,
+    steps: u64,
+}
+
+impl Moment {
+    /// Keeps this moment of all tables; whatever changes from now on is put aside.
+    pub(crate) fn keep<'a>(
+        tables: impl Iterator<Item = (&'a str, &'a SparseTable)>,
+        pieces: Vec<DensePiece>,
+        steps: u64,
+    ) -> Result<Moment, Error> {
+        let mut kept: Vec<(&SparseTable, Cut)> = Vec::new();
+        for (name, table) in tables {
+            match table.cut(Scope::Rows(SaveMode::All)) {
+                Ok(cut) => kept.push((table, cut)),
+                Err(e) => {
+                    kept.into_iter().try_for_each(|(t, cut)| t.end_cut(cut, false)).ok();
+                    return Err(Error::Job(format!("table '{name}': {e}")));
+                }
+            }
+        }
+        Ok(Moment { cuts: kept.into_iter().map(|(_, cut)| cut).collect(), pieces, steps })
+    }
+
+    /// Writes it as the parts of server `index` of so many into the directory of a checkpoint.
+    /// `tables` are those that it was kept of.
+    pub(crate) fn write(
+        self,
+        dir: &str,
+        (index, servers): (usize, usize),
+        tables: &[(&str, &SparseTable)],
+    ) -> Result<Vec<regatta_checkpoint::Part>, Error> {
+        let own = format!("server-{index}-of-{servers}");
+        let dir = Path::new(dir);
+        let mut outcome = Ok(Vec::new());
+        for ((name, table), cut) in tables.iter().zip(self.cuts) {
+            if let Ok(parts) = &mut outcome {
+                let file = part_name(name, &format!("{own}.rows"));
+                match save_table(dir, &file, name, table, &cut) {
+                    Ok(saved) => parts.push(saved.part),
+                    Err(e) => outcome = Err(file_error(e)),
+                }
+            }
+            // Checkpoints are whole, so there are no changes to count.
+            table.end_cut(cut, false).map_err(|e| Error::Job(format!("table '{name}': {e}")))?;
+        }
+        let mut parts = outcome?;
+        let tensors = piece_tensors(&self.pieces)?;
+        let metadata = Metadata::from([(STEPS.to_string(), self.steps.to_string())]);
+        let named = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor));
+        let file = format!("{own}.safetensors");
+        parts.push(write_tensors(dir, &file, named, &metadata).map_err(file_error)?);
+        Ok(parts)
+    }
+}
+
+/// Puts the rows of a table in a checkpoint that belong to this server into a table that is empty.
+pub(crate) fn restore_table(
+    checkpoint: &Checkpoint,
+    name: &str,
+    table: &SparseTable,
+    (index, servers): (usize, usize),
+) -> Result<(), Error> {
+    let saved = checkpoint.table(name).map_err(file_error)?;
+    let own = |key: u64| server_of(key, servers) == index;
+    saved.load_into(table, own, LOAD_THREADS).map_err(file_error).map(|_| ())
+}
+
+/// The ids of a table in a checkpoint that belong to this server.
+pub(crate) fn saved_keys(
+    checkpoint: &Checkpoint,
+    name: &str,
+    (index, servers): (usize, usize),
+) -> Result<Vec<u64>, Error> {
+    let mut keys = Vec::new();
+    let own = |key: u64| server_of(key, servers) == index;
+    let saved = checkpoint.table(name).map_err(file_error)?;
+    saved
+        .for_each(|row| {
+            keys.extend(Some(row.key).filter(|key| own(*key)));
+            Ok(())
+        })
+        .map_err(file_error)?;
+    Ok(keys)
+}
+
+/// The pieces of dense parameters in a checkpoint of servers, and how many updates there were.
+pub(crate) fn restore_pieces(checkpoint: &Checkpoint) -> Result<(Vec<DensePiece>, u64), Error> {
+    let (mut pieces, mut steps) = (Vec::new(), 0);
+    let names = checkpoint.tensor_parts().map(|part| part.name.clone());
+    for name in names.filter(|name| name.starts_with("server-")).collect::<Vec<_>>() {
+        let file = checkpoint.tensors(&name).map_err(file_error)?;
+        let updates = file.metadata.get(STEPS).and_then(|n| n.parse::<u64>().ok());
+        let Some(updates) = updates else {
+            let path = checkpoint.path().display();
+            return Err(Error::Job(format!(
+                "{path}: {name} does not say how many updates it is of"
+            )));
+        };
+        // All servers count the same updates.
+        steps = updates.max(steps);
+        pieces.extend(dense_pieces(&file));
+    }
+    Ok((pieces, steps))
+}
 
 /// Which part of which save a file is.
 pub(crate) struct Part {
@@ -36,16 +154,39 @@ fn file_error(e: regatta_checkpoint::Error) -> Error {
     Error::Job(e.to_string())
 }
 
+/// Writes a server's part of a saved model; tells the tables once it is on disk.
 pub(crate) fn save_part<'a>(
     dir: &str,
     part: &Part,
+    mode: SaveMode,
     tables: impl Iterator<Item = (&'a str, &'a SparseTable)>,
     pieces: &[DensePiece],
 ) -> Result<(), Error> {
-    let mut out: Vec<(String, Tensor)> = Vec::new();
+    let mut out = piece_tensors(pieces)?;
+    let mut stored: Vec<(&str, &SparseTable, Receipt)> = Vec::new();
     for (name, table) in tables {
-        table_tensors(name, table, &mut out)?;
+        let receipts = table_tensors(name, table, mode, &mut out)?;
+        stored.extend(receipts.into_iter().map(|receipt| (name, table, receipt)));
     }
+    std::fs::create_dir_all(dir).map_err(|e| Error::Job(format!("cannot create {dir}: {e}")))?;
+    let Part { server, servers, id } = part;
+    let path = Path::new(dir).join(format!("server-{server}-of-{servers}.safetensors"));
+    let metadata = Metadata::from([
+        ("servers".to_string(), servers.to_string()),
+        ("mode".to_string(), mode.to_string()),
+        (SAVE_ID.to_string(), format!("{id:016x}")),
+    ]);
+    let tensors = out.iter().map(|(name, tensor)| (name.as_str(), tensor));
+    save_tensors(&path, tensors, &metadata).map_err(file_error)?;
+    let saved = |(name, table, receipt): &(&str, &SparseTable, Receipt)| {
+        table.saved(receipt).map_err(|e| Error::Job(format!("table '{name}': {e}")))
+    };
+    stored.iter().try_for_each(saved)
+}
+
+/// Pieces of dense parameters as tensors, with their positions in their names.
+fn piece_tensors(pieces: &[DensePiece]) -> Result<Vec<(String, Tensor)>, Error> {
+    let mut out: Vec<(String, Tensor)> = Vec::new();
     for piece in pieces {
         let mut add = |what: &str, values: &[f32]| {
             let tensor = Tensor::from_f32(&[values.len()], values.to_vec()).map_err(bad)?;
@@ -55,15 +196,7 @@ pub(crate) fn save_part<'a>(
         add(WEIGHTS, &piece.weights)?;
         piece.states.iter().try_for_each(|(name, values)| add(name, values))?;
     }
-    std::fs::create_dir_all(dir).map_err(|e| Error::Job(format!("cannot create {dir}: {e}")))?;
-    let Part { server, servers, id } = part;
-    let path = Path::new(dir).join(format!("server-{server}-of-{servers}.safetensors"));
-    let metadata = Metadata::from([
-        ("servers".to_string(), servers.to_string()),
-        (SAVE_ID.to_string(), format!("{id:016x}")),
-    ]);
-    let tensors = out.iter().map(|(name, tensor)| (name.as_str(), tensor));
-    save_tensors(&path, tensors, &metadata).map_err(file_error)
+    Ok(out)
 }
 
 fn bad(e: regatta_tensor::Error) -> Error {
@@ -74,14 +207,15 @@ fn bad(e: regatta_tensor::Error) -> Error {
 fn table_tensors(
     name: &str,
     table: &SparseTable,
+    mode: SaveMode,
     out: &mut Vec<(String, Tensor)>,
-) -> Result<(), Error> {
+) -> Result<Vec<Receipt>, Error> {
+    let mut receipts = Vec::new();
     let width: usize = table.row_parts().iter().map(|(_, n)| n).sum();
     let (mut keys, mut about, mut words) = (Vec::new(), Vec::new(), Vec::new());
     for shard in 0..table.n_shards() {
-        let rows = table
-            .export(shard, SaveMode::All)
-            .map_err(|e| Error::Job(format!("table '{name}': {e}")))?;
+        let rows =
+            table.export(shard, mode).map_err(|e| Error::Job(format!("table '{name}': {e}")))?;
         for row in rows.rows() {
             let (kind, body, extra): (u64, &[f32], u64) = match row.body {
                 RowBody::Base(words) => (KIND_BASE, words, 0),
@@ -95,12 +229,13 @@ fn table_tensors(
             // Rows of several stages take the room of the longest.
             words.resize(keys.len() * width, 0.0);
         }
+        receipts.push(rows.receipt());
     }
     let n = keys.len();
     out.push((format!("table/{name}/keys"), Tensor::from_u64(&[n], keys).map_err(bad)?));
     out.push((format!("table/{name}/about"), Tensor::from_u64(&[n], about).map_err(bad)?));
     out.push((format!("table/{name}/rows"), Tensor::from_f32(&[n, width], words).map_err(bad)?));
-    Ok(())
+    Ok(receipts)
 }
 
 /// The files of all servers, checked to be complete.
@@ -190,7 +325,9 @@ impl<'a> SavedRows<'a> {
     fn find(file: &'a TensorFile, path: &Path, name: &str) -> Result<SavedRows<'a>, Error> {
         let get = |what: &str| file.tensors.get(&format!("table/{name}/{what}"));
         let (Some(keys), Some(about), Some(rows)) = (get("keys"), get("about"), get("rows")) else {
-            return Err(Error::Job(format!("{} holds no table '{name}'", path.display())));
+            let known = tables_in(file).join(", ");
+            let path = path.display();
+            return Err(Error::Job(format!("{path} holds no table '{name}' (tables: {known})")));
         };
         let is_u64 = |t: &Tensor| t.dtype() == DType::U64;
         let &[n, width] = rows.shape() else { return Err(odd(path, name)) };
@@ -209,6 +346,12 @@ impl<'a> SavedRows<'a> {
             .zip(words)
             .map(|((&key, &about), words)| (key, about, words))
     }
+}
+
+/// Names of the tables in a file.
+fn tables_in(file: &TensorFile) -> Vec<&str> {
+    let keys = file.tensors.keys().filter_map(|name| name.strip_prefix("table/"));
+    keys.filter_map(|name| name.strip_suffix("/keys")).collect()
 }
 
 fn odd(path: &Path, name: &str) -> Error {
@@ -237,7 +380,7 @@ pub(crate) fn load_table(
             parts.join(", ")
         )));
     }
-    let base = base_len(table);
+    let base = table.base_len();
     let mut keys = Vec::new();
     let own = saved.iter().filter(|(key, _, _)| server_of(*key, servers) == server);
     let rows = own.map(|(key, about, words)| {
@@ -248,12 +391,6 @@ pub(crate) fn load_table(
         .import(rows)
         .map_err(|e| Error::Job(format!("{}, table '{name}': {e}", path.display())))?;
     Ok(keys)
-}
-
-/// Words of a row without its second stage.
-fn base_len(table: &SparseTable) -> usize {
-    let parts = table.row_parts();
-    parts.iter().take_while(|(name, _)| !name.starts_with("embedx")).map(|(_, n)| n).sum()
 }
 
 fn row(key: u64, about: u64, words: &[f32], base: usize) -> Row<'_> {

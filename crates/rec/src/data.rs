@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use regatta_data::{
     Batches, Criteo, DataLoader, Dataset, Dictionary, Format, InMemoryDataset, LoaderOptions,
-    MemoryOptions, QueueDataset, QueueOptions, Schema, SkipGram, Slot, Source, Stages, Synthetic,
-    list_files,
+    MemoryOptions, Position, QueueDataset, QueueOptions, Schema, SkipGram, Slot, Source, Stages,
+    Synthetic, list_files,
 };
 
+use crate::checkpoint::Sharing;
 use crate::config::{FormatSpec, Reader, Reading};
 use crate::{Config, Error};
 
@@ -81,16 +82,36 @@ impl Data {
         Ok(Data { kind, examples })
     }
 
+    /// How workers share these data.
+    pub(crate) fn sharing(config: &Config, reading: &Reading) -> Sharing {
+        let url = reading.data.as_deref().is_some_and(Synthetic::is_url);
+        let in_order =
+            matches!(reading.reader, Reader::Loader { shuffle_buffer: 0 } | Reader::Queue { .. });
+        match config.runner.distributed.split_file_list {
+            false => Sharing::Everything,
+            true if in_order && !url => Sharing::Files,
+            true => Sharing::Mixed,
+        }
+    }
+
     /// Starts a pass. The first one of data that are held in memory loads them, and the stages of
     /// loading come back with it.
     ///
     /// # Errors
     /// Whatever loading meets.
     pub fn pass(&mut self, epoch: u64) -> Result<(Batches, Stages), Error> {
+        self.resume(epoch, &Position::default())
+    }
+
+    /// As [`Data::pass`], from where an earlier pass over the same data stood.
+    ///
+    /// # Errors
+    /// Whatever loading meets.
+    pub fn resume(&mut self, epoch: u64, from: &Position) -> Result<(Batches, Stages), Error> {
         let mut loading = Stages::default();
         let batches = match &mut self.kind {
-            Kind::Loader(dataset) => dataset.pass(epoch)?,
-            Kind::Queue(dataset) => dataset.pass(epoch)?,
+            Kind::Loader(dataset) => dataset.resume(epoch, from)?,
+            Kind::Queue(dataset) => dataset.resume(epoch, from)?,
             Kind::Memory { dataset, shuffle, seed } => {
                 if dataset.memory_data_size() == 0 {
                     dataset.load_into_memory()?;
@@ -102,7 +123,7 @@ impl Data {
                     let mixed = seed.wrapping_add(epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15));
                     dataset.local_shuffle(mixed)?;
                 }
-                dataset.pass(epoch)?
+                dataset.resume(epoch, from)?
             }
         };
         Ok((batches, loading))

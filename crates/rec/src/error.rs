@@ -26,6 +26,9 @@ pub enum Error {
     /// A step failed.
     #[error(transparent)]
     Exec(Box<regatta_exec::Error>),
+    /// A checkpoint that this run cannot go on from.
+    #[error("{0}")]
+    Resume(String),
     /// A model could not be saved or loaded.
     #[error(transparent)]
     Checkpoint(#[from] regatta_checkpoint::Error),

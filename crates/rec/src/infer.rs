@@ -40,7 +40,13 @@ pub fn infer(config: &Config, observer: &mut dyn Observer) -> Result<Report, Err
         observer.event(&Event::Epoch(&report));
         epochs.push(report);
     }
-    Ok(Report { config: config.to_json(), epochs, peak_rss_mb: peak_rss_mb() })
+    Ok(Report {
+        config: config.to_json(),
+        epochs,
+        peak_rss_mb: peak_rss_mb(),
+        resumed_from: None,
+        checkpoints: vec![],
+    })
 }
 
 /// A model under evaluation.
@@ -72,7 +78,7 @@ impl Judge {
     }
 
     fn load(&mut self, network: &Network, folder: &Path) -> Result<(), Error> {
-        load_epoch(&network.forward.main, &mut self.scope, folder).map(|_| ())
+        load_epoch(&network.forward.main, &mut self.scope, folder, None).map(|_| ())
     }
 
     fn evaluate(

@@ -6,7 +6,7 @@ use std::path::Path;
 use regatta_data::BadLines;
 
 use crate::metrics::Measure;
-use crate::report::EpochReport;
+use crate::report::{CheckpointReport, EpochReport};
 
 /// Hears of everything that happens in a run. A closure will do.
 pub trait Observer {
@@ -45,6 +45,8 @@ pub enum Event<'a> {
     BadLines(&'a BadLines),
     /// A model was saved.
     Saved(&'a Path),
+    /// A checkpoint was made.
+    Checkpoint(&'a CheckpointReport),
     /// Something that the user should know.
     Note(&'a str),
 }
@@ -108,6 +110,22 @@ impl fmt::Display for Interval {
             self.batch_seconds,
             self.samples,
             self.examples_per_sec()
+        )
+    }
+}
+
+impl fmt::Display for CheckpointReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "checkpoint {}: epoch {}, batch {}, step {}, {:.2} MB, stall {:.1} ms, written in {:.3} s",
+            self.serial,
+            self.epoch,
+            self.batch,
+            self.step,
+            self.bytes as f64 / 1e6,
+            self.stall_seconds * 1e3,
+            self.write_seconds
         )
     }
 }

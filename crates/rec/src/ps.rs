@@ -1,24 +1,28 @@
 //! Training against parameter servers: the same configuration, run as one of several processes.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use regatta_data::Batch;
+use regatta_checkpoint::Topology;
+use regatta_data::{Batch, Batches, Position};
 use regatta_exec::{Options, Scope, run_startup};
-use regatta_fleet::ps::{GeoTrainer, Job, PassTimes, PsTrainer, client_config, server_config};
+use regatta_fleet::ps::{
+    GeoTrainer, Job, PassTimes, PsTrainer, Run, client_config, server_config, worker_part,
+};
 use regatta_passes::{Split, split_trainer};
-use regatta_ps::message::{ReduceOp, ServerStats};
+use regatta_ps::message::{CutTaken, ReduceOp, ServerStats};
 use regatta_ps::{Client, Mode, Server};
+use regatta_table::SaveMode;
 use regatta_tensor::Tensor;
 
+use crate::checkpoint::{Checkpoints, Family, Resumed, SavedPosition, WorkerState, divide};
 use crate::data::Data;
 use crate::metrics::{Measure, Meter};
 use crate::network::Network;
 use crate::observe::{self, Event, Observer};
-use crate::report::{EpochReport, Report, StageSeconds, peak_rss_mb};
+use crate::report::{CheckpointReport, EpochReport, Report, StageSeconds, peak_rss_mb};
 use crate::save::epoch_folder;
-use crate::train::{IntervalClock, epoch_report};
+use crate::train::{IntervalClock, epoch_report, tell};
 use crate::{Config, Error};
 
 /// The mode that a configuration asks for; `async` if it does not say.
@@ -66,7 +70,7 @@ fn ps(e: regatta_ps::Error) -> Error {
 }
 
 /// Trains as worker `worker` of a job. The report counts all workers; `own` are this worker's
-/// epochs.
+/// epochs. With checkpoints, the job goes on from the newest one.
 ///
 /// # Errors
 /// If data, a step or a server fails.
@@ -80,19 +84,20 @@ pub fn train_worker(
     let split = split(&network)?;
     let mut data =
         Data::open_part(config, &config.runner.train, &network.schema, worker, job.workers)?;
-    let mut run = WorkerRun::new(config, &network, &split, job, worker)?;
+    let mut run = WorkerRun::new(config, &network, &split, job, worker, observer)?;
     observer.event(&Event::Begin {
         model: config.model.name,
         parameters: network.parameters(),
         epochs: config.runner.epochs,
         examples: data.examples,
     });
-    let (mut epochs, mut own) = (Vec::new(), Vec::new());
-    for epoch in 0..config.runner.epochs {
-        if config.runner.use_auc {
+    let mut own = Vec::new();
+    while run.state.epoch < config.runner.epochs {
+        let epoch = run.state.epoch;
+        if config.runner.use_auc && run.state.batches == 0 {
             run.meters.iter_mut().for_each(Meter::reset);
         }
-        let mine = run.epoch(config, &mut data, epoch, observer)?;
+        let mine = run.epoch(config, &mut data, observer)?;
         let mut all = run.global(&mine)?;
         let start = Instant::now();
         let folder = run.save(&config.runner.model_save_path, epoch)?;
@@ -101,13 +106,20 @@ pub fn train_worker(
         if worker == 0 {
             observer.event(&Event::Saved(&folder));
         }
-        epochs.push(all);
+        run.end_epoch(all);
         own.push(mine);
     }
+    run.end(observer)?;
     let servers = if worker == 0 { run.client().stats().map_err(ps)? } else { vec![] };
     run.client().barrier("end").map_err(ps)?;
     run.client().leave().map_err(ps)?;
-    let report = Report { config: config.to_json(), epochs, peak_rss_mb: peak_rss_mb() };
+    let report = Report {
+        config: config.to_json(),
+        epochs: run.state.epochs,
+        peak_rss_mb: peak_rss_mb(),
+        resumed_from: run.resumed_from,
+        checkpoints: run.made,
+    };
     Ok(WorkerReport { report, own, servers })
 }
 
@@ -130,7 +142,15 @@ struct WorkerRun {
     trainer: Trainer,
     scope: Scope,
     meters: Vec<Meter>,
-    step: u64,
+    state: WorkerState,
+    position: Position,
+    /// Worker 0 makes them.
+    checkpoints: Option<Checkpoints>,
+    made: Vec<CheckpointReport>,
+    resumed_from: Option<PathBuf>,
+    was_finished: bool,
+    /// All workers know whether there are any.
+    has_checkpoints: bool,
 }
 
 impl WorkerRun {
@@ -140,17 +160,13 @@ impl WorkerRun {
         split: &Split,
         job: &Job,
         worker: usize,
+        observer: &mut dyn Observer,
     ) -> Result<WorkerRun, Error> {
         let client = Client::connect(client_config(split, job, worker)).map_err(ps)?;
         let mut scope = Scope::new();
         run_startup(&network.train.startup, &mut scope)?;
-        let loaded = match &config.runner.distributed.warmup_model_path {
-            Some(dir) if worker == 0 => {
-                client.load(&dir.to_string_lossy(), &[]).map_err(ps)?;
-                true
-            }
-            found => found.is_some(),
-        };
+        let mut note = |text: &str| observer.event(&Event::Note(text));
+        let resumed = resume(config, network, &client, &mut note)?;
         let options = Options {
             threads: config.runner.thread_num,
             check_nan_inf: config.runner.check_nan_inf,
@@ -161,17 +177,96 @@ impl WorkerRun {
         let trainer = match job.mode {
             Mode::Geo { every } => {
                 let programs = &network.train;
-                let mut t = GeoTrainer::new(programs, split, every, client, options, &fetch)?;
-                t.start(&mut scope, loaded)?;
+                let t = GeoTrainer::new(programs, split, every, client, options, &fetch)?;
                 Trainer::Geo(Box::new(t))
             }
-            mode => {
-                let mut t = PsTrainer::new(split, mode, client, options, &fetch)?;
-                t.start(&mut scope, loaded)?;
-                Trainer::Ps(Box::new(t))
-            }
+            mode => Trainer::Ps(Box::new(PsTrainer::new(split, mode, client, options, &fetch)?)),
         };
-        Ok(WorkerRun { trainer, scope, meters: network.meters(Meter::new), step: 0 })
+        let topology = Topology {
+            mode: job.mode.name().into(),
+            servers: job.endpoints.len(),
+            workers: job.workers,
+            ranks: 0,
+        };
+        let checkpoints = match worker {
+            0 => Checkpoints::new(config, network, topology)?,
+            _ => None,
+        };
+        let mut run = WorkerRun {
+            trainer,
+            scope,
+            meters: network.meters(Meter::new),
+            state: WorkerState::default(),
+            position: Position::default(),
+            checkpoints,
+            made: Vec::new(),
+            resumed_from: None,
+            was_finished: false,
+            has_checkpoints: config.runner.checkpoint.is_some(),
+        };
+        match resumed {
+            Some(resumed) => run.restore(config, resumed, &mut note)?,
+            None => run.start(config)?,
+        }
+        Ok(run)
+    }
+
+    /// Begins with first values, or with a saved model.
+    fn start(&mut self, config: &Config) -> Result<(), Error> {
+        let d = &config.runner.distributed;
+        let init = d.warmup_model_path.as_ref().or(config.runner.model_init_path.as_ref());
+        if let Some(dir) = init.filter(|_| self.client().worker() == 0) {
+            let names = config.runner.init_var_names.as_deref().unwrap_or_default();
+            self.client().load(&dir.to_string_lossy(), names).map_err(ps)?;
+        }
+        // What is not named begins with first values; servers keep what they have loaded.
+        let whole = init.is_some() && config.runner.init_var_names.is_none();
+        match &mut self.trainer {
+            Trainer::Ps(t) => t.start(&mut self.scope, whole)?,
+            Trainer::Geo(t) => t.start(&mut self.scope, whole)?,
+        }
+        Ok(())
+    }
+
+    /// Goes on from a checkpoint that the servers have loaded.
+    fn restore(
+        &mut self,
+        config: &Config,
+        resumed: Resumed,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<(), Error> {
+        let (worker, workers) = (self.client().worker(), self.client().workers());
+        let sharing = Data::sharing(config, &config.runner.train);
+        let (state, changed) = divide(&resumed.states, worker, workers, sharing);
+        let before = resumed.states.len();
+        // Statistics that each worker keeps are much the same everywhere; copies of geo mode are not.
+        let own = resumed.own_part(&worker_part(worker % before, before))?;
+        if worker == 0 {
+            note(&resumed.describe());
+            changed.iter().for_each(|text| note(text));
+        }
+        match &mut self.trainer {
+            Trainer::Ps(t) => {
+                t.restore(&mut self.scope, state.loop_step, own.unwrap_or_default());
+                t.start(&mut self.scope, true)?;
+            }
+            Trainer::Geo(t) => {
+                let own = own.filter(|_| before == workers);
+                if own.is_none() {
+                    note("this worker begins with the values of the servers, without a copy");
+                }
+                t.restore(&mut self.scope, state.loop_step, own)?;
+            }
+        }
+        self.was_finished = resumed.is_finished(config.runner.epochs);
+        if self.was_finished && worker == 0 {
+            note("the job has reached its end: there is nothing more to train");
+        }
+        state.load_meters(&mut self.meters);
+        self.position = state.position.get();
+        self.state = WorkerState { finished: false, ..state };
+        self.resumed_from = Some(resumed.checkpoint.path().to_path_buf());
+        Ok(())
     }
 
     fn client(&self) -> &Client {
@@ -181,66 +276,111 @@ impl WorkerRun {
         }
     }
 
-    /// One pass over this worker's data.
+    /// One pass over this worker's data, or the rest of one.
     fn epoch(
         &mut self,
         config: &Config,
         data: &mut Data,
-        epoch: u64,
         observer: &mut dyn Observer,
     ) -> Result<EpochReport, Error> {
         let start = Instant::now();
-        let (batches, loading) = data.pass(epoch)?;
-        let batches = RefCell::new(batches);
-        let mut clock = IntervalClock::new();
-        let (mut examples, mut batch_id, mut loss_sum) = (0_u64, 0_u64, 0.0_f64);
-        let (meters, step) = (&mut self.meters, &mut self.step);
-        let next = || Ok(batches.borrow_mut().next()?);
-        let on_step = |n: usize, fetched: &[Tensor], batch: Batch| {
-            batches.borrow_mut().recycle(batch);
-            for (meter, head) in meters.iter_mut().zip(fetched[1..].chunks_exact(2)) {
-                meter.add(&head[0], &head[1]);
-            }
-            let loss = fetched[0].f32()[0];
-            examples += n as u64;
-            loss_sum += f64::from(loss) * n as f64;
-            clock.count(n as u64);
-            *step += 1;
-            observer.event(&Event::Batch(&observe::Batch { epoch, batch_id, examples, loss }));
-            if batch_id.is_multiple_of(config.runner.print_interval) {
-                let place = (epoch, batch_id, *step);
-                let metrics = measures(meters);
-                let interval = clock.interval(place, Some(loss), metrics, &batches.borrow());
-                observer.event(&Event::Interval(&interval));
-            }
-            batch_id += 1;
-            Ok(())
+        let (epoch, before) = (self.state.epoch, self.state.seconds);
+        let (batches, loading) = data.resume(epoch, &self.position)?;
+        let mut pass = Pass {
+            print_interval: config.runner.print_interval,
+            batches: Some(batches),
+            clock: IntervalClock::new(),
+            meters: &mut self.meters,
+            state: &mut self.state,
+            position: &mut self.position,
+            checkpoints: &mut self.checkpoints,
+            made: &mut self.made,
+            observer,
+            start,
+            before,
         };
         let times = match &mut self.trainer {
             Trainer::Ps(t) => {
-                t.train(&mut self.scope, next, on_step)?;
+                t.train_with(&mut self.scope, &mut pass)?;
                 t.take_times()
             }
             Trainer::Geo(t) => {
-                t.train(&mut self.scope, next, on_step)?;
+                t.train_with(&mut self.scope, &mut pass)?;
                 t.take_times()
             }
         };
-        let batches = batches.into_inner();
-        let bad = batches.bad_lines();
+        let reading = pass.batches.as_ref().map(Batches::stages).unwrap_or_default();
+        let bad = pass.batches.as_ref().map(Batches::bad_lines).unwrap_or_default();
         if bad.count > 0 {
             observer.event(&Event::BadLines(&bad));
         }
-        let seconds = start.elapsed().as_secs_f64();
-        let reading = crate::train::stages(
-            &[loading, batches.stages()],
-            Default::default(),
-            Default::default(),
-        );
+        let seconds = before + start.elapsed().as_secs_f64();
+        let reading =
+            crate::train::stages(&[loading, reading], Default::default(), Default::default());
         let stages = with_exchanges(reading, &times);
+        let examples = self.state.examples;
+        let loss_sum = f64::from_bits(self.state.loss_sum);
         let loss = (examples > 0).then(|| loss_sum / examples as f64);
         let measured = measures(&self.meters);
         Ok(epoch_report(epoch, loss, examples, seconds, stages, &self.meters, measured))
+    }
+
+    fn end_epoch(&mut self, report: EpochReport) {
+        let mut epochs = std::mem::take(&mut self.state.epochs);
+        epochs.push(report);
+        self.position = Position::default();
+        let (epoch, steps) = (self.state.epoch + 1, self.state.steps);
+        self.state = WorkerState { epoch, steps, epochs, ..WorkerState::default() };
+    }
+
+    /// The last checkpoint says that the job is done.
+    fn end(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+        if !self.has_checkpoints {
+            return Ok(());
+        }
+        self.finish_checkpoint(observer)?;
+        if !self.was_finished {
+            self.state.finished = true;
+            if let Some(checkpoints) = &mut self.checkpoints {
+                let dir = checkpoints.begin()?;
+                self.client().open_cut(&dir.to_string_lossy()).map_err(ps)?;
+            }
+            let mut pass = Pass {
+                print_interval: 1,
+                batches: None,
+                clock: IntervalClock::new(),
+                meters: &mut self.meters,
+                state: &mut self.state,
+                position: &mut self.position,
+                checkpoints: &mut self.checkpoints,
+                made: &mut self.made,
+                observer,
+                start: Instant::now(),
+                before: 0.0,
+            };
+            match &mut self.trainer {
+                Trainer::Ps(t) => t.cut(&self.scope, &mut pass)?,
+                Trainer::Geo(t) => t.cut(&mut self.scope, &mut pass)?,
+            }
+            match &mut self.trainer {
+                Trainer::Ps(t) => t.finish_part()?,
+                Trainer::Geo(t) => t.finish_part()?,
+            }
+            self.finish_checkpoint(observer)?;
+        }
+        self.checkpoints.as_ref().map_or(Ok(()), Checkpoints::done)
+    }
+
+    /// Waits for the checkpoint on its way.
+    fn finish_checkpoint(&mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+        let client = match &self.trainer {
+            Trainer::Ps(t) => t.client(),
+            Trainer::Geo(t) => t.client(),
+        };
+        let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
+        let outcome = checkpoints.finish(Some(client))?;
+        tell(outcome, &mut self.made, observer);
+        Ok(())
     }
 
     /// The same over all workers: sums of examples, losses and counters, the longest time.
@@ -281,7 +421,7 @@ impl WorkerRun {
             if unfinished.exists() {
                 std::fs::remove_dir_all(&unfinished).map_err(fail)?;
             }
-            client.save(&unfinished.to_string_lossy()).map_err(ps)?;
+            client.save(&unfinished.to_string_lossy(), SaveMode::All).map_err(ps)?;
             if folder.exists() {
                 std::fs::remove_dir_all(&folder).map_err(fail)?;
             }
@@ -289,6 +429,133 @@ impl WorkerRun {
         }
         client.barrier("saved").map_err(ps)?;
         Ok(folder)
+    }
+}
+
+/// Worker 0 chooses the checkpoint that the job goes on from, and lets the servers load it; the
+/// others hear which one it is.
+fn resume(
+    config: &Config,
+    network: &Network,
+    client: &Client,
+    note: &mut dyn FnMut(&str),
+) -> Result<Option<Resumed>, Error> {
+    if config.runner.checkpoint.is_none() {
+        return Ok(None);
+    }
+    let mut chosen = None;
+    let mut path = Vec::new();
+    if client.worker() == 0 {
+        chosen = Resumed::choose(config, network, Family::Servers, note)?;
+        if let Some(resumed) = &chosen {
+            let dir = resumed.checkpoint.path().to_string_lossy().into_owned();
+            client.restore(&dir).map_err(ps)?;
+            path = dir.bytes().map(f64::from).collect();
+        }
+    }
+    // Only worker 0 has something to say, so all of them hear the same.
+    let path = client.reduce("resume", ReduceOp::Gather, &path).map_err(ps)?;
+    if chosen.is_some() || path.is_empty() {
+        return Ok(chosen);
+    }
+    let bytes: Vec<u8> = path.iter().map(|byte| *byte as u8).collect();
+    let path = PathBuf::from(String::from_utf8_lossy(&bytes).into_owned());
+    Resumed::open_at(&path, network, Family::Servers).map(Some)
+}
+
+/// What the loop of a worker asks of its run.
+struct Pass<'a> {
+    print_interval: u64,
+    batches: Option<Batches>,
+    clock: IntervalClock,
+    meters: &'a mut Vec<Meter>,
+    state: &'a mut WorkerState,
+    position: &'a mut Position,
+    checkpoints: &'a mut Option<Checkpoints>,
+    made: &'a mut Vec<CheckpointReport>,
+    observer: &'a mut dyn Observer,
+    start: Instant,
+    /// Seconds of the pass before this run.
+    before: f64,
+}
+
+impl Run for Pass<'_> {
+    fn next(&mut self) -> Result<Option<Batch>, regatta_fleet::Error> {
+        match &mut self.batches {
+            Some(batches) => Ok(batches.next()?),
+            None => Ok(None),
+        }
+    }
+
+    fn on_step(
+        &mut self,
+        client: &Client,
+        fetched: &[Tensor],
+        batch: Batch,
+    ) -> Result<Option<PathBuf>, regatta_fleet::Error> {
+        self.position.advance(&batch);
+        let n = batch.examples() as u64;
+        if let Some(batches) = &mut self.batches {
+            batches.recycle(batch);
+        }
+        for (meter, head) in self.meters.iter_mut().zip(fetched[1..].chunks_exact(2)) {
+            meter.add(&head[0], &head[1]);
+        }
+        let loss = fetched[0].f32()[0];
+        let (epoch, batch_id) = (self.state.epoch, self.state.batches);
+        self.state.batches += 1;
+        self.state.steps += 1;
+        self.state.examples += n;
+        let loss_sum = f64::from_bits(self.state.loss_sum) + f64::from(loss) * n as f64;
+        self.state.loss_sum = loss_sum.to_bits();
+        self.clock.count(n);
+        let examples = self.state.examples;
+        self.observer.event(&Event::Batch(&observe::Batch { epoch, batch_id, examples, loss }));
+        if batch_id.is_multiple_of(self.print_interval)
+            && let Some(batches) = &self.batches
+        {
+            let place = (epoch, batch_id, self.state.steps);
+            let metrics = measures(self.meters);
+            let interval = self.clock.interval(place, Some(loss), metrics, batches);
+            self.observer.event(&Event::Interval(&interval));
+        }
+        let Some(checkpoints) = &mut self.checkpoints else { return Ok(None) };
+        let outcome = checkpoints.poll(Some(client)).map_err(in_loop)?;
+        tell(outcome, self.made, self.observer);
+        checkpoints.after_step(epoch, batch_id).map_err(in_loop)
+    }
+
+    fn at_cut(&mut self, step: u64) -> Result<String, regatta_fleet::Error> {
+        self.state.loop_step = step;
+        self.state.seconds = self.before + self.start.elapsed().as_secs_f64();
+        self.state.position = SavedPosition::of(self.position);
+        self.state.save_meters(self.meters);
+        Ok(self.state.encode())
+    }
+
+    fn cut_taken(
+        &mut self,
+        client: &Client,
+        cut: CutTaken,
+        stall: Duration,
+    ) -> Result<(), regatta_fleet::Error> {
+        let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
+        let states = cut.states.iter().map(|(worker, text)| {
+            let state: WorkerState = serde_json::from_str(text)
+                .map_err(|e| regatta_fleet::Error::Config(format!("worker {worker}: {e}")))?;
+            Ok((*worker, state))
+        });
+        let states = states.collect::<Result<Vec<_>, regatta_fleet::Error>>()?;
+        checkpoints.written_by_servers(client.written()?, &states, stall);
+        Ok(())
+    }
+}
+
+/// What goes wrong with checkpoints, on its way through the loop.
+fn in_loop(e: Error) -> regatta_fleet::Error {
+    match e {
+        Error::Fleet(e) => *e,
+        other => regatta_fleet::Error::Config(other.to_string()),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
@@ -17,10 +17,37 @@ pub struct Report {
     pub epochs: Vec<EpochReport>,
     /// Most memory that the process has held, in megabytes (2^20 bytes).
     pub peak_rss_mb: f64,
+    /// The checkpoint that the run went on from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resumed_from: Option<PathBuf>,
+    /// Checkpoints that were made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<CheckpointReport>,
+}
+
+/// A checkpoint that was made.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CheckpointReport {
+    /// Its number.
+    pub serial: u64,
+    /// Where it is.
+    pub path: PathBuf,
+    /// The pass.
+    pub epoch: u64,
+    /// Batches of the pass that are in it.
+    pub batch: u64,
+    /// Steps since training began.
+    pub step: u64,
+    /// How long training stood still for it.
+    pub stall_seconds: f64,
+    /// How long writing took, beside training.
+    pub write_seconds: f64,
+    /// Size.
+    pub bytes: u64,
 }
 
 /// One pass over the data.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpochReport {
     /// Its number, from 0.
     pub epoch: u64,
@@ -37,13 +64,13 @@ pub struct EpochReport {
     /// Where the time went.
     pub stages: StageSeconds,
     /// Measures other than those above, by name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
 }
 
 /// Seconds by stage. Stages of readers run beside those of training and are summed over threads, so
 /// the whole may be more than the time of the pass.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageSeconds {
     /// Reading and unpacking files, and waiting for pipe commands.
     pub read: f64,

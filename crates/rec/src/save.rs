@@ -103,27 +103,37 @@ impl Export {
 const LEARNING_RATE: &str = "learning_rate_0";
 
 /// Loads what a program keeps from a saved epoch into a scope. State that the file lacks or that has
-/// another shape, such as that of another optimizer, stays as it is; its names are returned.
+/// another shape, such as that of another optimizer, stays as it is; its names are returned. With
+/// `names`, only these variables are loaded.
 ///
 /// # Errors
-/// If a parameter is missing or has another shape.
+/// If a parameter is missing or has another shape, or there is no variable of a name.
 pub(crate) fn load_epoch(
     program: &Program,
     scope: &mut Scope,
     folder: &Path,
+    names: Option<&[String]>,
 ) -> Result<Vec<String>, Error> {
     let path = folder.join(PERSISTABLES_FILE);
+    let known: Vec<String> =
+        program.persistables().map(|v| v.name.clone()).filter(|n| n != LEARNING_RATE).collect();
+    if let Some(name) = names.unwrap_or_default().iter().find(|name| !known.contains(name)) {
+        let reason = format!("the model has no variable '{name}' (known: {})", known.join(", "));
+        return Err(Error::key("runner.init_var_names", reason));
+    }
+    let wanted = |name: &String| names.is_none_or(|names| names.contains(name));
     if !path.exists() && has_server_parts(folder) {
-        return load_servers(program, scope, folder);
+        return load_servers(program, scope, folder, wanted);
     }
     let mut file = load_tensors(&path)?;
     let (mut differences, mut fresh) = (Vec::new(), Vec::new());
-    for var in program.persistables().filter(|v| v.name != LEARNING_RATE) {
+    let vars = program.persistables().filter(|v| v.name != LEARNING_RATE);
+    for var in vars.filter(|v| wanted(&v.name)) {
         let expected = var.ty.to_string();
         let name = var.name.clone();
         match file.tensors.remove(&var.name) {
             Some(tensor) if fits(var, &tensor) => scope.set(&name, tensor),
-            _ if var.origin != regatta_ir::Origin::Param => fresh.push(name),
+            _ if names.is_none() && var.origin != regatta_ir::Origin::Param => fresh.push(name),
             None => differences.push(Difference::Missing { name, expected }),
             Some(tensor) => {
                 let actual = format!("{:?}{:?}", tensor.dtype(), tensor.shape());
@@ -146,11 +156,16 @@ fn has_server_parts(folder: &Path) -> bool {
 
 /// Loads the parameters that servers have saved: dense ones whole, and the rows of tables that were
 /// trained; other rows keep their first values.
-fn load_servers(program: &Program, scope: &mut Scope, folder: &Path) -> Result<Vec<String>, Error> {
+fn load_servers(
+    program: &Program,
+    scope: &mut Scope,
+    folder: &Path,
+    wanted: impl Fn(&String) -> bool,
+) -> Result<Vec<String>, Error> {
     let dir = folder.to_string_lossy();
     let fail = |e: regatta_ps::Error| Error::from(regatta_fleet::Error::from(e));
     let names: Vec<String> = program.param_names();
-    for name in &names {
+    for name in names.iter().filter(|name| wanted(name)) {
         let Some(tensor) = scope.get_mut(name) else { continue };
         let values = tensor.f32_mut();
         match regatta_ps::storage::load_dense(&dir, name, values.len()) {

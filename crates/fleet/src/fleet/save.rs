@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use regatta_exec::Scope;
 use regatta_ps::Client;
+use regatta_table::SaveMode;
 
 use super::Fleet;
 use crate::Error;
@@ -111,7 +112,10 @@ impl Fleet {
         self.with_engine("shrink", scope, |engine, scope| {
             engine.pull_parameters(scope)?;
             match engine.client() {
-                Some(client) => Ok(client.shrink(max_unseen_days)?),
+                Some(client) => {
+                    client.end_day()?;
+                    Ok(client.shrink(Some(max_unseen_days))?)
+                }
                 None => Ok(0),
             }
         })
@@ -138,7 +142,7 @@ fn save_parts(client: &Client, dir: &Path) -> Result<(), Error> {
     if unfinished.exists() {
         std::fs::remove_dir_all(&unfinished).map_err(|e| fail("remove", &unfinished, e))?;
     }
-    client.save(&unfinished.to_string_lossy())?;
+    client.save(&unfinished.to_string_lossy(), SaveMode::All)?;
     let target = dir.to_path_buf();
     if target.exists() {
         std::fs::remove_dir_all(&target).map_err(|e| fail("replace", &target, e))?;

@@ -13,6 +13,7 @@ use regatta_ps::{Client, GeoTicket};
 use regatta_tensor::{Tensor, Value};
 
 use super::input::Input;
+use super::run::{Closures, OwnPart, Run};
 use super::{Exchange, PassTimes, TableExchange};
 use crate::Error;
 
@@ -31,7 +32,13 @@ pub struct GeoTrainer {
     touched: Vec<HashSet<u64>>,
     step: u64,
     times: PassTimes,
+    /// A server wants this worker to come to a cut.
+    cut_wanted: bool,
+    own_part: OwnPart,
 }
+
+/// Before the names of values of the last exchange in a worker's part of a checkpoint.
+const OLD: &str = "old/";
 
 impl GeoTrainer {
     /// Prepares the whole local program; `every` is the number of steps between exchanges.
@@ -62,6 +69,8 @@ impl GeoTrainer {
             touched,
             step: 0,
             times: PassTimes::default(),
+            cut_wanted: false,
+            own_part: OwnPart::default(),
         })
     }
 
@@ -115,20 +124,119 @@ impl GeoTrainer {
     pub fn train(
         &mut self,
         scope: &mut Scope,
-        mut next: impl FnMut() -> Result<Option<Batch>, Error>,
-        mut on_step: impl FnMut(usize, &[Tensor], Batch) -> Result<(), Error>,
+        next: impl FnMut() -> Result<Option<Batch>, Error>,
+        on_step: impl FnMut(usize, &[Tensor], Batch) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        self.train_with(scope, &mut Closures { next, on_step })
+    }
+
+    /// As [`GeoTrainer::train`], with checkpoints as `run` wants them. Returns when the pass is over
+    /// for all workers.
+    ///
+    /// # Errors
+    /// If data, a step or an exchange fails.
+    pub fn train_with(&mut self, scope: &mut Scope, run: &mut dyn Run) -> Result<(), Error> {
+        self.client.resume(self.step)?;
         loop {
             let start = Instant::now();
-            let Some(batch) = next()? else { break };
+            let Some(batch) = run.next()? else { break };
             self.times.read += start.elapsed();
             let input = Input::Batch(batch);
             self.compute(scope, &input)?;
             let Input::Batch(batch) = input else { continue };
-            on_step(batch.examples(), self.executor.fetched(), batch)?;
+            if let Some(dir) = run.on_step(&self.client, self.executor.fetched(), batch)? {
+                self.client.open_cut(&dir.to_string_lossy())?;
+            }
+            self.own_part.poll(&self.client)?;
             self.exchange_if_due(scope)?;
+            if self.cut_wanted {
+                self.cut(scope, run)?;
+            }
         }
-        self.finish(scope)
+        self.finish(scope)?;
+        self.client.rest()?;
+        self.own_part.finish(&self.client)?;
+        while self.client.idle()? {
+            self.cut(scope, run)?;
+            self.own_part.finish(&self.client)?;
+        }
+        Ok(())
+    }
+
+    /// Takes part in a cut, with all differences sent. Also to be called by all workers between
+    /// passes, by worker 0 after it has opened one.
+    ///
+    /// # Errors
+    /// If a server or worker is gone.
+    pub fn cut(&mut self, scope: &mut Scope, run: &mut dyn Run) -> Result<(), Error> {
+        self.own_part.finish(&self.client)?;
+        let start = Instant::now();
+        self.finish(scope)?;
+        self.cut_wanted = false;
+        let own = self.own_tensors(scope)?;
+        let taken = self.client.ready(&run.at_cut(self.step)?, true)?;
+        let stall = start.elapsed();
+        self.own_part.begin(&self.client, &taken.dir, own)?;
+        run.cut_taken(&self.client, taken, stall)
+    }
+
+    /// Waits until this worker's own part of the last cut is written.
+    ///
+    /// # Errors
+    /// If the server that collects the parts is gone.
+    pub fn finish_part(&mut self) -> Result<(), Error> {
+        self.own_part.finish(&self.client)
+    }
+
+    /// This worker's copy of everything, and the values of the last exchange.
+    fn own_tensors(&self, scope: &Scope) -> Result<Vec<(String, Tensor)>, Error> {
+        let kept = self.executor.program().persistables().map(|var| &var.name);
+        let kept = kept.filter_map(|name| Some((name.clone(), scope.get(name)?.clone())));
+        let mut own: Vec<(String, Tensor)> = kept.collect();
+        let old = self.exchange.params.iter().zip(&self.old_dense);
+        let tables = self.exchange.tables.iter().map(|t| &t.name);
+        for (name, values) in old.chain(tables.zip(&self.old_tables)) {
+            let tensor = Tensor::from_f32(&[values.len()], values.clone());
+            let tensor = tensor.map_err(|e| Error::Config(e.to_string()))?;
+            own.push((format!("{OLD}{name}"), tensor));
+        }
+        Ok(own)
+    }
+
+    /// Goes on after this many steps, with the copy that this worker had; without one (because the
+    /// number of workers is another) it begins with the values of the servers. To be called instead
+    /// of [`GeoTrainer::start`], when the servers have their values.
+    ///
+    /// # Errors
+    /// If the copy is not one of this program, or a server or worker is gone.
+    pub fn restore(
+        &mut self,
+        scope: &mut Scope,
+        step: u64,
+        own: Option<Vec<(String, Tensor)>>,
+    ) -> Result<(), Error> {
+        self.step = step;
+        self.executor.set_step(step);
+        let Some(own) = own else { return self.start(scope, true) };
+        let (old, kept): (Vec<_>, Vec<_>) =
+            own.into_iter().partition(|(name, _)| name.starts_with(OLD));
+        kept.into_iter().for_each(|(name, tensor)| scope.set(&name, tensor));
+        let old_of = |name: &String, len: usize| {
+            let found = old.iter().find(|(n, _)| n.strip_prefix(OLD) == Some(name.as_str()));
+            let values = found.map(|(_, tensor)| tensor.f32().to_vec());
+            values.filter(|v| v.len() == len).ok_or_else(|| {
+                Error::Config(format!("the checkpoint has no copy of '{name}' of this worker"))
+            })
+        };
+        let copies = |names: &[String]| -> Result<Vec<Vec<f32>>, Error> {
+            let latest = floats(scope, names)?;
+            names.iter().zip(latest).map(|(name, now)| old_of(name, now.len())).collect()
+        };
+        (self.old_dense, self.old_tables) =
+            (copies(&self.exchange.params)?, copies(&self.table_names())?);
+        self.client.barrier("start")?;
+        let ticket = self.send_nothing()?;
+        self.apply(scope, ticket)
     }
 
     /// Trains on one batch, given as values by name, and returns what was asked for.
@@ -195,6 +303,7 @@ impl GeoTrainer {
             && let Some(ticket) = &mut self.ticket
             && self.client.try_geo(ticket)?
         {
+            self.cut_wanted |= ticket.wants_cut();
             self.plan.replied();
         }
         let commands = self.plan.stepped();
@@ -215,6 +324,15 @@ impl GeoTrainer {
             }
         }
         Ok(())
+    }
+
+    /// An exchange without differences, to hear what others have changed.
+    fn send_nothing(&self) -> Result<GeoTicket, Error> {
+        let zeros: Vec<Vec<f32>> = self.old_dense.iter().map(|old| vec![0.0; old.len()]).collect();
+        let dense: Vec<&[f32]> = zeros.iter().map(Vec::as_slice).collect();
+        let tables: Vec<(&[u64], &[f32])> =
+            self.exchange.tables.iter().map(|_| (&[][..], &[][..])).collect();
+        Ok(self.client.geo(&dense, &tables)?)
     }
 
     /// Sends `(latest - old) / workers` of everything that was trained, and counts it as sent.
@@ -272,7 +390,7 @@ impl GeoTrainer {
                 *old = *server;
             }
         };
-        self.client.finish_geo(
+        self.cut_wanted |= self.client.finish_geo(
             ticket,
             |table, keys, values| {
                 for (&key, row) in keys.iter().zip(values.chunks_exact(dims[table])) {

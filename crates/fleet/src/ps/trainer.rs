@@ -7,10 +7,11 @@ use regatta_data::Batch;
 use regatta_exec::{Executor, Options, Scope};
 use regatta_passes::{Split, compute_stage};
 use regatta_ps::communicator::{Command, Event, Pipeline};
-use regatta_ps::{Client, Gradients, Mode, PullTicket, PushTicket, Wanted};
+use regatta_ps::{Client, Gradients, Mode, PullTicket, Pulled, PushTicket, Wanted};
 use regatta_tensor::{RowIndex, RowSparse, Tensor, Value};
 
 use super::input::Input;
+use super::run::{Caller, Closures, Next, OneStep, OwnPart, Reading, Run};
 use super::{Exchange, Lookup};
 use crate::Error;
 
@@ -47,6 +48,7 @@ pub struct PsTrainer {
     pass: Option<Pass>,
     /// Other workers do not wait for this one in their steps.
     rests: bool,
+    own_part: OwnPart,
 }
 
 /// A batch between reading and pushing.
@@ -68,14 +70,6 @@ struct Pass {
     wants_batch: bool,
     pulls: VecDeque<(u64, bool)>,
     pushes: VecDeque<PushTicket>,
-}
-
-/// What there is to read.
-enum Next {
-    Batch(Input),
-    /// Nothing now; the pass goes on later.
-    Later,
-    End,
 }
 
 impl PsTrainer {
@@ -114,6 +108,7 @@ impl PsTrainer {
             times: PassTimes::default(),
             pass: None,
             rests: true,
+            own_part: OwnPart::default(),
         })
     }
 
@@ -175,7 +170,7 @@ impl PsTrainer {
             Wanted { step: self.step, test: true, dense: true, keys: &no_keys, counts: &[] };
         let ticket = self.client.pull(&wanted)?;
         let mut rows: Vec<&mut [f32]> = no_keys.iter().map(|_| &mut [][..]).collect();
-        finish(&self.client, &self.exchange, ticket, &mut rows, scope)
+        finish(&self.client, &self.exchange, ticket, &mut rows, scope).map(|_| ())
     }
 
     /// Whole tables as tensors, with as many rows as the program declares. Servers create no rows for
@@ -214,21 +209,70 @@ impl PsTrainer {
     pub fn train(
         &mut self,
         scope: &mut Scope,
-        mut next: impl FnMut() -> Result<Option<Batch>, Error>,
-        mut on_step: impl FnMut(usize, &[Tensor], Batch) -> Result<(), Error>,
+        next: impl FnMut() -> Result<Option<Batch>, Error>,
+        on_step: impl FnMut(usize, &[Tensor], Batch) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        self.train_with(scope, &mut Closures { next, on_step })
+    }
+
+    /// As [`PsTrainer::train`], with checkpoints as `run` wants them. Returns when the pass is over
+    /// for all workers.
+    ///
+    /// # Errors
+    /// If data, a step or an exchange fails.
+    pub fn train_with(&mut self, scope: &mut Scope, run: &mut dyn Run) -> Result<(), Error> {
         self.flush()?;
         let mut pass = self.begin()?;
-        self.drive(
-            &mut pass,
-            scope,
-            || Ok(next()?.map_or(Next::End, |batch| Next::Batch(Input::Batch(batch)))),
-            |examples, fetched, input| match input {
-                Input::Batch(batch) => on_step(examples, fetched, batch),
-                Input::Feeds(_) => Ok(()),
-            },
-        )?;
-        self.rest()
+        self.drive(&mut pass, scope, &mut Reading(run))?;
+        self.rest()?;
+        self.own_part.finish(&self.client)?;
+        while self.client.idle()? {
+            self.cut(scope, run)?;
+            self.own_part.finish(&self.client)?;
+        }
+        Ok(())
+    }
+
+    /// Takes part in a cut. Also to be called by all workers between passes, by worker 0 after it has
+    /// opened one.
+    ///
+    /// # Errors
+    /// If a server or worker is gone.
+    pub fn cut(&mut self, scope: &Scope, run: &mut dyn Run) -> Result<(), Error> {
+        self.own_part.finish(&self.client)?;
+        let start = Instant::now();
+        let own = self.own_tensors(scope);
+        let taken = self.client.ready(&run.at_cut(self.step)?, !own.is_empty())?;
+        let stall = start.elapsed();
+        if !own.is_empty() {
+            self.own_part.begin(&self.client, &taken.dir, own)?;
+        }
+        run.cut_taken(&self.client, taken, stall)
+    }
+
+    /// Waits until this worker's own part of the last cut is written.
+    ///
+    /// # Errors
+    /// If the server that collects the parts is gone.
+    pub fn finish_part(&mut self) -> Result<(), Error> {
+        self.own_part.finish(&self.client)
+    }
+
+    /// What only this worker has: statistics such as running means, which no gradient moves.
+    fn own_tensors(&self, scope: &Scope) -> Vec<(String, Tensor)> {
+        let on_servers = |name: &String| {
+            self.exchange.params.contains(name)
+                || self.exchange.tables.iter().any(|table| table.name == *name)
+        };
+        let own = self.executor.program().persistables().map(|var| &var.name);
+        let own = own.filter(|name| !on_servers(name));
+        own.filter_map(|name| Some((name.clone(), scope.get(name)?.clone()))).collect()
+    }
+
+    /// Goes on after this many steps, with what this worker had kept for itself.
+    pub fn restore(&mut self, scope: &mut Scope, step: u64, own: Vec<(String, Tensor)>) {
+        self.step = step;
+        own.into_iter().for_each(|(name, tensor)| scope.set(&name, tensor));
     }
 
     /// Trains on one batch, given as values by name, and returns what was asked for. The last push of
@@ -259,19 +303,11 @@ impl PsTrainer {
             None => self.begin()?,
         };
         let owned = feeds.iter().map(|(name, value)| (name.to_string(), (*value).clone()));
-        let mut input = Some(Input::Feeds(owned.collect()));
-        let mut result = Vec::new();
-        self.drive(
-            &mut pass,
-            scope,
-            || Ok(input.take().map_or(Next::Later, Next::Batch)),
-            |_, fetched, _| {
-                result = fetched.to_vec();
-                Ok(())
-            },
-        )?;
+        let mut step =
+            OneStep { input: Some(Input::Feeds(owned.collect())), result: Vec::new(), ends: false };
+        self.drive(&mut pass, scope, &mut step)?;
         self.pass = Some(pass);
-        Ok(result)
+        Ok(step.result)
     }
 
     /// Pushes what [`PsTrainer::run`] has computed and waits until it is applied. Other workers still
@@ -282,7 +318,8 @@ impl PsTrainer {
     pub fn flush(&mut self) -> Result<(), Error> {
         let Some(mut pass) = self.pass.take() else { return Ok(()) };
         // All batches are computed: there is nothing to pull, and nowhere to put it.
-        self.drive(&mut pass, &mut Scope::new(), || Ok(Next::End), |_, _, _| Ok(()))
+        let mut end = OneStep { input: None, result: Vec::new(), ends: true };
+        self.drive(&mut pass, &mut Scope::new(), &mut end)
     }
 
     /// As [`PsTrainer::flush`]; other workers go on without this one, until it trains again.
@@ -331,8 +368,7 @@ impl PsTrainer {
         &mut self,
         pass: &mut Pass,
         scope: &mut Scope,
-        mut next: impl FnMut() -> Result<Next, Error>,
-        mut on_step: impl FnMut(usize, &[Tensor], Input) -> Result<(), Error>,
+        caller: &mut dyn Caller,
     ) -> Result<(), Error> {
         if std::mem::take(&mut pass.wants_batch) {
             pass.queue.push_front(Command::Read);
@@ -348,7 +384,7 @@ impl PsTrainer {
             match command {
                 Command::Read => {
                     let start = Instant::now();
-                    let found = next()?;
+                    let found = caller.next()?;
                     self.times.read += start.elapsed();
                     self.read(pass, found);
                 }
@@ -358,11 +394,14 @@ impl PsTrainer {
                 }
                 Command::Compute(batch) => {
                     let work = pass.works.remove(&batch).ok_or_else(lost_batch)?;
-                    let fetched = self.compute(scope, pass.first + batch, &work)?;
-                    let examples = work.batch.examples();
-                    on_step(examples, fetched, work.batch)?;
-                    self.spare.push(work.lookups);
+                    self.compute(scope, pass.first + batch, &work)?;
                     self.step += 1;
+                    let fetched = &self.executor.fetched()[..self.n_user_fetches];
+                    if let Some(dir) = caller.on_step(&self.client, fetched, work.batch)? {
+                        self.client.open_cut(&dir.to_string_lossy())?;
+                    }
+                    self.own_part.poll(&self.client)?;
+                    self.spare.push(work.lookups);
                     if self.merged.has_waited(self.longest_wait) {
                         pass.queue.extend(pass.pipeline.on_event(Event::Overdue));
                     }
@@ -378,6 +417,10 @@ impl PsTrainer {
                 Command::PushPull { pull, .. } => {
                     self.send_push_pull(pass.first + pull, pass.works.get_mut(&pull))?;
                     pass.pulls.push_back((pull, true));
+                }
+                Command::Cut => {
+                    self.cut(scope, caller.run())?;
+                    pass.queue.extend(pass.pipeline.on_event(Event::CutDone));
                 }
                 Command::Finish => return Ok(()),
             }
@@ -404,11 +447,14 @@ impl PsTrainer {
     /// Waits for values first, because computing goes on with them, then for pushes.
     fn wait(&mut self, pass: &mut Pass, scope: &mut Scope) -> Result<(), Error> {
         if let Some((batch, with_push)) = pass.pulls.pop_front() {
-            self.finish_pull(scope, pass.works.get_mut(&batch))?;
+            let pulled = self.finish_pull(scope, pass.works.get_mut(&batch))?;
             if with_push {
                 pass.queue.extend(pass.pipeline.on_event(Event::Acked));
             }
-            pass.queue.extend(pass.pipeline.on_event(Event::Pulled(batch)));
+            pass.queue.extend(pass.pipeline.on_event(match pulled {
+                Pulled::Values => Event::Pulled(batch),
+                Pulled::HeldBack => Event::HeldBack(batch),
+            }));
         } else if let Some(ticket) = pass.pushes.pop_front() {
             let start = Instant::now();
             self.client.finish_push(ticket)?;
@@ -476,18 +522,18 @@ impl PsTrainer {
         Ok(())
     }
 
-    fn finish_pull(&mut self, scope: &mut Scope, work: Option<&mut Work>) -> Result<(), Error> {
+    fn finish_pull(&mut self, scope: &mut Scope, work: Option<&mut Work>) -> Result<Pulled, Error> {
         let start = Instant::now();
         let work = work.ok_or_else(lost_batch)?;
         let ticket = work.ticket.take().ok_or_else(lost_batch)?;
         let mut rows: Vec<&mut [f32]> = work.lookups.iter_mut().map(Lookup::rows_mut).collect();
-        finish(&self.client, &self.exchange, ticket, &mut rows, scope)?;
+        let pulled = finish(&self.client, &self.exchange, ticket, &mut rows, scope)?;
         self.times.pull += start.elapsed();
-        Ok(())
+        Ok(pulled)
     }
 
     /// Runs forward and backward and adds the gradients to those that are to be pushed.
-    fn compute(&mut self, scope: &mut Scope, step: u64, work: &Work) -> Result<&[Tensor], Error> {
+    fn compute(&mut self, scope: &mut Scope, step: u64, work: &Work) -> Result<(), Error> {
         let start = Instant::now();
         let block = self.executor.program().block();
         let is_input = |name: &str| block.vars.contains_key(name);
@@ -508,7 +554,7 @@ impl PsTrainer {
         });
         self.merged.add(step, work.batch.examples(), dense, tables);
         self.times.compute += start.elapsed();
-        Ok(&executor.fetched()[..self.n_user_fetches])
+        Ok(())
     }
 }
 
@@ -518,7 +564,7 @@ fn finish(
     ticket: PullTicket,
     rows: &mut [&mut [f32]],
     scope: &mut Scope,
-) -> Result<(), Error> {
+) -> Result<Pulled, Error> {
     let params = scope.get_many_mut(&exchange.params).ok_or_else(|| {
         Error::Config("a dense parameter is not initialised: run the startup program first".into())
     })?;

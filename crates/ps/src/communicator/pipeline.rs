@@ -20,6 +20,10 @@ pub enum Event {
     /// Gradients have been held back long enough to be added up: what is there, with the batch being
     /// computed, is sent as soon as that is done.
     Overdue,
+    /// No values for this batch: the job comes to a cut first.
+    HeldBack(u64),
+    /// The cut is over.
+    CutDone,
 }
 
 /// Something to do.
@@ -45,6 +49,9 @@ pub enum Command {
         /// The batch whose values are asked for.
         pull: u64,
     },
+    /// Nothing is under way and all that was computed is applied: take part in the cut; answered by
+    /// `CutDone`.
+    Cut,
     /// Everything is computed and acknowledged.
     Finish,
 }
@@ -68,7 +75,20 @@ pub struct Pipeline {
     /// Batches before this one are sent even if there are too few of them.
     overdue: u64,
     unacked: u64,
+    /// Pulls that are not answered.
+    pulling: u64,
+    /// A cut is due: nothing new is asked for.
+    cut: CutState,
     finished: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CutState {
+    None,
+    /// What is under way comes to its end.
+    Draining,
+    /// This worker takes part.
+    Taking,
 }
 
 impl Pipeline {
@@ -101,6 +121,8 @@ impl Pipeline {
             unsent: 0,
             overdue: 0,
             unacked: 0,
+            pulling: 0,
+            cut: CutState::None,
             finished: false,
         }
     }
@@ -128,7 +150,19 @@ impl Pipeline {
             }
             Event::Pulled(batch) => {
                 assert!(batch < self.asked, "batch {batch} was not asked for");
+                self.pulling -= 1;
                 self.pulled.insert(batch);
+            }
+            Event::HeldBack(batch) => {
+                assert!(self.pulling > 0, "batch {batch} was not asked for");
+                self.pulling -= 1;
+                // Answers come in order: those to what was asked for later are no values either.
+                self.asked = self.asked.min(batch);
+                self.cut = CutState::Draining;
+            }
+            Event::CutDone => {
+                assert!(self.cut == CutState::Taking, "no cut is being taken");
+                self.cut = CutState::None;
             }
             Event::Computed(batch) => {
                 assert!(self.computing && batch == self.computed, "batch {batch} was not computed");
@@ -159,6 +193,12 @@ impl Pipeline {
             // What may be asked for has moved on by one.
             self.exchange(&mut commands);
         }
+        let idle = !self.computing && self.unacked == 0 && self.unsent == self.computed;
+        let drained = idle && self.pulling == 0 && self.pulled.is_empty();
+        if self.cut == CutState::Draining && drained {
+            self.cut = CutState::Taking;
+            commands.push(Command::Cut);
+        }
         let done = self.ended && self.computed == self.read && self.unsent == self.computed;
         if done && !self.computing && self.unacked == 0 && !self.finished {
             self.finished = true;
@@ -170,9 +210,12 @@ impl Pipeline {
     fn exchange(&mut self, commands: &mut Vec<Command>) {
         let pending = self.computed - self.unsent;
         let last = self.ended && self.computed == self.read && !self.computing;
-        if self.is_due() || (pending > 0 && last) {
+        let draining = self.cut == CutState::Draining;
+        // Before a cut, everything that was computed is sent.
+        let flush = draining && !self.computing && self.pulling == 0 && self.pulled.is_empty();
+        if self.is_due() || (pending > 0 && (last || flush)) {
             // Without running ahead, the next pull goes with the push, if its batch is known.
-            let fused = self.pull_ahead == 0 && self.merge == 1;
+            let fused = self.pull_ahead == 0 && self.merge == 1 && self.cut == CutState::None;
             if fused && !self.ended && self.asked == self.read {
                 return;
             }
@@ -182,6 +225,7 @@ impl Pipeline {
             if fused && self.asked < self.read {
                 commands.push(Command::PushPull { push: first, pull: self.asked });
                 self.asked += 1;
+                self.pulling += 1;
             } else {
                 commands.push(Command::Push { first, last: end - 1 });
             }
@@ -191,10 +235,14 @@ impl Pipeline {
         while self.asked < self.read && self.may_ask() {
             commands.push(Command::Pull(self.asked));
             self.asked += 1;
+            self.pulling += 1;
         }
     }
 
     fn may_ask(&self) -> bool {
+        if self.cut != CutState::None {
+            return false;
+        }
         if self.pull_ahead > 0 {
             return self.asked <= self.computed + self.pull_ahead;
         }
@@ -230,6 +278,7 @@ mod tests {
                 Command::Compute(t) => vec![Event::Computed(*t)],
                 Command::Push { .. } => vec![Event::Acked],
                 Command::PushPull { pull, .. } => vec![Event::Acked, Event::Pulled(*pull)],
+                Command::Cut => vec![Event::CutDone],
                 Command::Finish => vec![],
             };
             trace.push(command);
@@ -407,6 +456,7 @@ mod tests {
                         pushed += 1;
                         vec![Event::Acked, Event::Pulled(pull)]
                     }
+                    Command::Cut => panic!("seed {seed}: no cut is due"),
                     Command::Finish => {
                         finished = true;
                         vec![]
@@ -418,6 +468,85 @@ mod tests {
             }
             assert!(finished, "seed {seed} {config:?} {batches}: {pipeline:?}");
             assert_eq!((pulled, computed, pushed), (batches, batches, batches), "seed {seed}");
+        }
+    }
+
+    /// Values are held back now and then: the worker comes to the cut with everything computed and
+    /// applied that it has values for, and goes on with the batch that it had none for.
+    #[test]
+    fn a_cut_finds_nothing_under_way() {
+        for seed in 0..400 {
+            let rng = regatta_tensor::Rng::new(seed, 1);
+            let config = AsyncConfig {
+                max_merge_var_num: 1 + rng.u64(1) % 3,
+                send_queue_size: 1 + rng.u64(2) % 4,
+                pull_ahead: rng.u64(3) % 3,
+                ..AsyncConfig::default()
+            };
+            let mode = if seed % 2 == 0 { Mode::Sync } else { Mode::Async(config) };
+            let batches = 1 + rng.u64(4) % 9;
+            let mut pipeline = Pipeline::new(&mode);
+            let mut open: Vec<Command> = pipeline.start();
+            let (mut read, mut draws, mut cuts, mut finished) = (0, 10, 0, false);
+            let (mut computed, mut pushed) = (0, 0);
+            // Answers to pulls come in order, as on a connection.
+            let mut holding_back = false;
+            while !open.is_empty() {
+                draws += 1;
+                let is_pull =
+                    |c: &Command| matches!(c, Command::Pull(_) | Command::PushPull { .. });
+                let first_pull = open.iter().position(is_pull);
+                let at = (rng.u64(draws) % open.len() as u64) as usize;
+                let at = if is_pull(&open[at]) { first_pull.unwrap() } else { at };
+                let command = open.remove(at);
+                let hold = holding_back || rng.u64(draws + 1000) % 4 == 0;
+                let answer = |batch: u64| {
+                    if hold { Event::HeldBack(batch) } else { Event::Pulled(batch) }
+                };
+                let events = match command {
+                    Command::Read if read < batches => {
+                        read += 1;
+                        vec![Event::Read]
+                    }
+                    Command::Read => vec![Event::End],
+                    Command::Pull(t) => {
+                        holding_back = hold;
+                        vec![answer(t)]
+                    }
+                    Command::Compute(t) => {
+                        assert_eq!(t, computed, "seed {seed}");
+                        computed += 1;
+                        vec![Event::Computed(t)]
+                    }
+                    Command::Push { first, last } => {
+                        pushed += last + 1 - first;
+                        vec![Event::Acked]
+                    }
+                    Command::PushPull { pull, .. } => {
+                        pushed += 1;
+                        holding_back = hold;
+                        vec![Event::Acked, answer(pull)]
+                    }
+                    Command::Cut => {
+                        cuts += 1;
+                        holding_back = false;
+                        assert_eq!(computed, pushed, "seed {seed}");
+                        let busy = open.iter().any(|c| *c != Command::Read);
+                        assert!(!busy, "seed {seed}: {open:?}");
+                        vec![Event::CutDone]
+                    }
+                    Command::Finish => {
+                        finished = true;
+                        vec![]
+                    }
+                };
+                for event in events {
+                    open.extend(pipeline.on_event(event));
+                }
+            }
+            assert!(finished, "seed {seed} {mode:?} {batches}: {pipeline:?}");
+            assert_eq!((computed, pushed), (batches, batches), "seed {seed}");
+            assert!(cuts > 0 || !holding_back, "seed {seed}");
         }
     }
 }

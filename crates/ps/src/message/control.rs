@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use regatta_checkpoint::Part;
+use regatta_table::SaveMode;
 use serde::{Deserialize, Serialize};
 
 use super::exact;
 use crate::Error;
+use crate::cut::CutId;
 
 /// The first thing a worker says to a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +62,39 @@ pub enum Control {
         /// The step.
         step: u64,
     },
+    /// This worker has nothing to do: answered when the pass is over for all workers, or when a cut
+    /// is open.
+    Idle,
+    /// Opens a cut; see [`crate::cut`]. Only worker 0 may. This server's part is to be written into
+    /// a directory.
+    Cut {
+        /// Its number.
+        id: CutId,
+        /// The directory.
+        dir: String,
+    },
+    /// This worker has nothing under way; answered when the cut is taken.
+    Ready {
+        /// Number of the cut.
+        id: CutId,
+        /// What the worker needs to go on from here, for worker 0 to write down.
+        state: String,
+        /// The worker will write a part of its own and report it.
+        own_part: bool,
+    },
+    /// A worker's own part of a cut is written, or why not.
+    OwnPart {
+        /// Number of the cut.
+        id: CutId,
+        /// The part.
+        part: Result<Part, String>,
+    },
+    /// Answered when this server's part of a cut is written, and on server 0 also the parts of
+    /// workers.
+    Written {
+        /// Number of the cut.
+        id: CutId,
+    },
     /// This worker is done and takes no part in anything from now on.
     Leave,
     /// Write this server's part to files in a directory.
@@ -67,6 +103,8 @@ pub enum Control {
         dir: String,
         /// The same for all parts of one save, and different for any other.
         id: u64,
+        /// Which rows.
+        mode: SaveMode,
     },
     /// Read this server's part from a directory that any number of servers has written.
     Load {
@@ -74,12 +112,21 @@ pub enum Control {
         dir: String,
         /// Only these tables and parameters; all if empty.
         names: Vec<String>,
+        /// Keep rows that are there and not in the directory, as for a delta on top of its base.
+        over: bool,
     },
-    /// Age the rows of all tables by a day and drop those that are not worth keeping.
+    /// Read this server's part of a checkpoint and go on from there, with its learning rate.
+    Restore {
+        /// The checkpoint.
+        dir: String,
+    },
+    /// Drop the rows of all tables that are not worth keeping; their statistics decay.
     Shrink {
-        /// Rows not seen for more days than this go.
-        max_unseen_days: u32,
+        /// Rows not seen for more days than this go, instead of those of the tables' configuration.
+        max_unseen_days: Option<u32>,
     },
+    /// A day is over: all rows have gone one more day without a push.
+    EndDay,
     /// Numbers about this server.
     Stats,
     /// What is known of one id.
@@ -105,6 +152,26 @@ pub enum ControlReply {
     Stats(ServerStats),
     /// See [`Inspection`].
     Inspection(Option<Inspection>),
+    /// Whether a cut is open; else the pass is over.
+    Idle {
+        /// It is.
+        cut: bool,
+    },
+    /// See [`CutTaken`].
+    Taken(CutTaken),
+    /// What was written, for the manifest.
+    Written(Vec<Part>),
+}
+
+/// A cut was taken.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct CutTaken {
+    /// What the workers were ready with, in order; only worker 0 gets it.
+    pub states: Vec<(usize, String)>,
+    /// Where parts of workers go.
+    pub dir: String,
+    /// Seconds that this server's copy took.
+    pub copy_seconds: f64,
 }
 
 /// Numbers about a server.

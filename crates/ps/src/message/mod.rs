@@ -10,7 +10,9 @@ mod geo;
 mod pull;
 mod push;
 
-pub use control::{Control, ControlReply, Hello, Inspection, ReduceOp, ServerStats, TableStats};
+pub use control::{
+    Control, ControlReply, CutTaken, Hello, Inspection, ReduceOp, ServerStats, TableStats,
+};
 pub use geo::{Geo, GeoReply};
 pub use pull::{Pull, PullReply, PullTable};
 pub use push::{Push, PushTable, SetDense};

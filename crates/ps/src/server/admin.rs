@@ -1,17 +1,20 @@
 //! Errands: shrinking, looking at one id, saving and loading.
 
-use regatta_table::Inspection as Found;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use regatta_checkpoint::{Checkpoint, MANIFEST_FILE};
+use regatta_table::{Inspection as Found, SaveMode};
 
 use super::core::{Core, Table};
 use crate::message::{ControlReply, Inspection};
 use crate::{Error, Mode, storage};
 
 impl Core {
-    pub(super) fn shrink(&self, max_unseen_days: u32) -> Result<ControlReply, Error> {
+    pub(super) fn shrink(&self, max_unseen_days: Option<u32>) -> Result<ControlReply, Error> {
         let mut removed = 0;
         for table in &self.tables {
-            table.rows.end_day();
-            let counts = table.rows.shrink(Some(max_unseen_days)).map_err(|e| table.error(&e))?;
+            let counts = table.rows.shrink(max_unseen_days).map_err(|e| table.error(&e))?;
             removed += counts.rows as u64;
         }
         Ok(ControlReply::Removed(removed))
@@ -42,15 +45,19 @@ impl Core {
     }
 
     /// Writes this server's part; the file appears complete or not at all.
-    pub(super) fn save(&self, dir: &str, id: u64) -> Result<(), Error> {
+    pub(super) fn save(&self, dir: &str, id: u64, mode: SaveMode) -> Result<ControlReply, Error> {
         let tables = self.tables.iter().map(|t| (t.setup.name.as_str(), &t.rows));
         let part = storage::Part { server: self.config.index, servers: self.config.servers, id };
-        storage::save_part(dir, &part, tables, &self.dense.export()?)
+        storage::save_part(dir, &part, mode, tables, &self.dense.export()?)?;
+        if mode == SaveMode::Day {
+            self.tables.iter().for_each(|t| t.rows.end_day());
+        }
+        Ok(ControlReply::Done)
     }
 
-    /// Reads this server's part of what any number of servers has written. What the tables held
-    /// before is gone.
-    pub(super) fn load(&self, dir: &str, names: &[String]) -> Result<(), Error> {
+    /// Reads this server's part of what any number of servers has written: of a saved model or of a
+    /// checkpoint. Unless it goes `over` what is there, the tables held before is gone.
+    pub(super) fn load(&self, dir: &str, names: &[String], over: bool) -> Result<(), Error> {
         let known = |name: &String| self.config.params.contains(name);
         if let Some(name) = names.iter().find(|name| !known(name)) {
             return Err(Error::Job(format!(
@@ -59,20 +66,33 @@ impl Core {
             )));
         }
         let wanted = |name: &str| names.is_empty() || names.iter().any(|n| n == name);
+        if Path::new(dir).join(MANIFEST_FILE).exists() {
+            let checkpoint = Checkpoint::open(dir).map_err(|e| Error::Job(e.to_string()))?;
+            return self.load_checkpoint(&checkpoint, wanted, over).map(|_| ());
+        }
+        self.load_saved(dir, wanted, over)
+    }
+
+    fn load_saved(
+        &self,
+        dir: &str,
+        wanted: impl Fn(&str) -> bool,
+        over: bool,
+    ) -> Result<(), Error> {
         let files = storage::files(dir)?;
         let tables = || self.tables.iter().enumerate().filter(|(_, t)| wanted(&t.setup.name));
-        for (_, table) in tables() {
-            table.rows.clear().map_err(|e| table.error(&e))?;
-        }
-        let (index, servers) = (self.config.index, self.config.servers);
+        let (index, servers) = self.place();
         let geo = matches!(self.config.mode, Mode::Geo { .. });
         let (mut pieces, mut ids) = (Vec::new(), storage::Ids::default());
-        for path in files {
-            let file = storage::read(&path)?;
-            ids.check(&path, &file)?;
+        for (number, path) in files.iter().enumerate() {
+            let file = storage::read(path)?;
+            ids.check(path, &file)?;
+            for (_, table) in tables().filter(|_| number == 0 && !over) {
+                table.rows.clear().map_err(|e| table.error(&e))?;
+            }
             for (number, table) in tables() {
                 let name = &table.setup.name;
-                let keys = storage::load_table(&file, &path, name, &table.rows, index, servers)?;
+                let keys = storage::load_table(&file, path, name, &table.rows, index, servers)?;
                 if geo {
                     self.note_changed(number, &keys);
                 }
@@ -80,5 +100,43 @@ impl Core {
             pieces.extend(storage::dense_pieces(&file));
         }
         self.dense.import(&pieces, wanted).map_err(|e| Error::Job(format!("{dir}: {e}")))
+    }
+
+    /// This server's number and how many there are.
+    fn place(&self) -> (usize, usize) {
+        (self.config.index, self.config.servers)
+    }
+
+    /// Goes on from a checkpoint: tables, dense parameters, and the step of the learning rate.
+    pub(super) fn restore(&self, dir: &str) -> Result<(), Error> {
+        let checkpoint = Checkpoint::open(dir).map_err(|e| Error::Job(e.to_string()))?;
+        let steps = self.load_checkpoint(&checkpoint, |_| true, false)?;
+        self.steps.store(steps, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn load_checkpoint(
+        &self,
+        checkpoint: &Checkpoint,
+        wanted: impl Fn(&str) -> bool,
+        over: bool,
+    ) -> Result<u64, Error> {
+        for (number, table) in self.tables.iter().enumerate() {
+            let name = table.setup.name.as_str();
+            if !wanted(name) {
+                continue;
+            }
+            if !over {
+                table.rows.clear().map_err(|e| table.error(&e))?;
+            }
+            storage::restore_table(checkpoint, name, &table.rows, self.place())?;
+            if matches!(self.config.mode, Mode::Geo { .. }) {
+                self.note_changed(number, &storage::saved_keys(checkpoint, name, self.place())?);
+            }
+        }
+        let (pieces, steps) = storage::restore_pieces(checkpoint)?;
+        let fail = |e| Error::Job(format!("{}: {e}", checkpoint.path().display()));
+        self.dense.import(&pieces, wanted).map_err(fail)?;
+        Ok(steps)
     }
 }

@@ -2,9 +2,10 @@
 
 use std::sync::MutexGuard;
 
-use regatta_net::{Peer, Role};
+use regatta_net::{Peer, Responder, Role};
 
 use super::core::{Core, Reduction, State, Waiting, refuse, reply};
+use super::cut::AtCut;
 use crate::Error;
 use crate::message::{Control, ControlReply, Hello, ReduceOp};
 use crate::rounds::Offer;
@@ -18,19 +19,30 @@ impl Core {
             Ok(request) => request,
             Err(e) => return refuse(waiting.responder, &e.to_string()),
         };
-        let peer = waiting.responder.peer();
-        if let Control::Reduce { round, what, op, values } = request {
-            return match self.worker(peer) {
-                Ok(worker) => {
-                    let part = Reduction { what, op, values, responder: waiting.responder };
-                    self.reduce(worker, round, part);
-                }
+        if is_answered_later(&request) {
+            return match self.worker(waiting.responder.peer()) {
+                Ok(worker) => self.control_later(worker, waiting.responder, request),
                 Err(e) => refuse(waiting.responder, &e.to_string()),
             };
         }
-        match self.control_now(peer, waiting.id, request) {
+        match self.control_now(waiting.responder.peer(), waiting.id, request) {
             Ok(answer) => reply(waiting.responder, &answer.encode()),
             Err(e) => refuse(waiting.responder, &e.to_string()),
+        }
+    }
+
+    /// Requests of a worker whose answers depend on others.
+    fn control_later(&self, worker: usize, responder: Responder, request: Control) {
+        match request {
+            Control::Reduce { round, what, op, values } => {
+                self.reduce(worker, round, Reduction { what, op, values, responder });
+            }
+            Control::Idle => self.idle(worker, responder),
+            Control::Ready { id, state, own_part } => {
+                self.ready(worker, id, AtCut { state, own_part, responder });
+            }
+            Control::Written { id } => self.written(id, responder),
+            _ => refuse(responder, "a request out of place"),
         }
     }
 
@@ -57,14 +69,24 @@ impl Core {
             Control::Leave => self.leave(self.worker(peer)?),
             Control::Rest => self.rest(self.worker(peer)?),
             Control::Resume { step } => self.resume(self.worker(peer)?, step),
-            Control::Load { dir, names } => {
+            Control::Load { dir, names, over } => {
                 self.worker(peer)?;
-                self.load(&dir, &names)?;
+                self.load(&dir, &names, over)?;
             }
-            Control::Save { dir, id } => {
+            Control::Restore { dir } => {
+                self.worker(peer)?;
+                self.restore(&dir)?;
+            }
+            Control::Save { dir, id: save, mode } => {
                 self.anyone(peer)?;
-                self.save(&dir, id)?;
+                return self.once(peer, id, || self.save(&dir, save, mode));
             }
+            Control::Cut { id, dir } => match self.worker(peer)? {
+                0 => self.open_cut(id, &dir)?,
+                worker => {
+                    return Err(Error::Job(format!("worker {worker} opens a cut, not worker 0")));
+                }
+            },
             Control::Stats => {
                 self.anyone(peer)?;
                 return Ok(ControlReply::Stats(self.stats()));
@@ -73,11 +95,22 @@ impl Core {
                 self.anyone(peer)?;
                 return self.inspect(&table, id);
             }
+            Control::OwnPart { id, part } => self.own_part(self.worker(peer)?, id, part),
             Control::Shrink { max_unseen_days } => {
                 self.anyone(peer)?;
                 return self.once(peer, id, || self.shrink(max_unseen_days));
             }
-            Control::Reduce { .. } => return Err(Error::malformed("a reduction out of place")),
+            Control::EndDay => {
+                self.anyone(peer)?;
+                return self.once(peer, id, || {
+                    self.tables.iter().for_each(|t| t.rows.end_day());
+                    Ok(ControlReply::Done)
+                });
+            }
+            Control::Reduce { .. }
+            | Control::Idle
+            | Control::Ready { .. }
+            | Control::Written { .. } => return Err(Error::malformed("a request out of place")),
         }
         Ok(ControlReply::Done)
     }
@@ -176,6 +209,11 @@ impl Core {
             }
         }
     }
+}
+
+fn is_answered_later(request: &Control) -> bool {
+    use Control::{Idle, Ready, Reduce, Written};
+    matches!(request, Reduce { .. } | Idle | Ready { .. } | Written { .. })
 }
 
 /// Sum, largest, smallest or all values, worker by worker.

@@ -12,9 +12,11 @@ use regatta_net::{Buf, Peer, Responder, Role};
 use regatta_optim::Rule;
 use regatta_table::{Accessor, Admission, AnyRule, Scratch, SparseTable};
 
+use super::cut::{AtCut, Me, WritingCell, hold_back};
 use super::dense::Dense;
 use super::geo::Changed;
 use super::{ServerConfig, TableSetup};
+use crate::cut::Cut;
 use crate::message::{ControlReply, Kind, Pull, Push, ReduceOp, ServerStats, TableStats};
 use crate::rounds::{Clocks, Collector, Members, Offer};
 use crate::{Error, Mode, STATUS_OK, STATUS_REFUSED};
@@ -45,6 +47,9 @@ pub(super) struct Core {
     /// For geo mode.
     pub(super) changed_rows: Mutex<Changed>,
     pub(super) busy_nanos: AtomicU64,
+    /// The last cut on its way to disk.
+    pub(super) writing: WritingCell,
+    pub(super) me: Me,
 }
 
 /// Who is where.
@@ -60,6 +65,9 @@ pub(super) struct State {
     pub(super) clocks: Clocks,
     /// Pulls that are too far ahead of the slowest worker, with their step.
     pub(super) early: Vec<(u64, Waiting)>,
+    /// Workers that have nothing to do until the pass is over.
+    pub(super) idle: Vec<(usize, Responder)>,
+    pub(super) cut: Cut<AtCut>,
     /// Answers to requests that must not be done twice: session, request, answer.
     pub(super) done_once: VecDeque<(u64, u64, ControlReply)>,
     pub(super) repeated: u64,
@@ -133,6 +141,8 @@ impl Core {
             last_reduction: (0, vec![]),
             clocks: Clocks::new(workers),
             early: Vec::new(),
+            idle: Vec::new(),
+            cut: Cut::default(),
             done_once: VecDeque::new(),
             repeated: 0,
             lost: Vec::new(),
@@ -148,6 +158,8 @@ impl Core {
             scratch: Mutex::new(Vec::new()),
             changed_rows: Mutex::new(changed),
             busy_nanos: AtomicU64::new(0),
+            writing: WritingCell::default(),
+            me: Me::default(),
         })
     }
 
@@ -219,15 +231,22 @@ impl Core {
         }
     }
 
-    /// Answers a pull unless it is too far ahead; then it waits for the slowest worker.
+    /// Answers a pull unless it is too far ahead; then it waits for the slowest worker. While a cut
+    /// is open, there are no values for what comes after it.
     fn pull_in_turn(&self, waiting: Waiting) {
-        let (Mode::Bounded { staleness }, Ok(pull)) = (self.config.mode, waiting.pull()) else {
-            return self.answer(waiting);
+        let step = match waiting.pull() {
+            Ok(pull) if waiting.kind != Kind::Push && !pull.test => pull.step,
+            _ => return self.answer(waiting),
         };
-        let step = pull.step;
         let mut state = self.lock();
-        let State { clocks, training, early, .. } = &mut *state;
-        if !pull.test && !clocks.may_begin(step, staleness, training) {
+        let State { clocks, training, early, cut, .. } = &mut *state;
+        if cut.holds_back(step) {
+            drop(state);
+            return hold_back(waiting.responder);
+        }
+        if let Mode::Bounded { staleness } = self.config.mode
+            && !clocks.may_begin(step, staleness, training)
+        {
             early.push((step, waiting));
             return;
         }
@@ -316,7 +335,7 @@ impl Core {
                     state.applied(*worker, sequence);
                 }
                 drop(state);
-                parts.into_iter().for_each(|(_, waiting)| self.answer(waiting));
+                parts.into_iter().for_each(|(_, waiting)| self.pull_in_turn(waiting));
             }
             Err(e) => {
                 drop(state);
@@ -356,6 +375,11 @@ impl Core {
         }
     }
 
+    /// Updates so far.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
     pub(super) fn stats(&self) -> ServerStats {
         let tables = self.tables.iter().map(|t| {
             let s = t.rows.stats().unwrap_or_default();
@@ -367,7 +391,7 @@ impl Core {
         let state = self.lock();
         ServerStats {
             server: self.config.index,
-            steps: self.steps.load(Ordering::Relaxed),
+            steps: self.steps(),
             repeated: state.repeated,
             largest_staleness: state.clocks.largest(),
             lost: state.lost.clone(),

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
+use regatta_net::Responder;
 use regatta_table::PullMode;
 
-use super::core::{Arrived, Core, Table, Waiting, refuse, reply};
-use crate::Error;
+use super::core::{Arrived, Core, Table, Waiting, refuse};
 use crate::message::{Geo, GeoReply};
+use crate::{Error, STATUS_CUT, STATUS_OK};
 
 /// For every worker and table, the ids that have changed since the worker's last exchange.
 pub(super) struct Changed {
@@ -48,15 +49,21 @@ impl Core {
         let arrived = self.lock().arrived(worker, sequence);
         match arrived {
             Arrived::New => match self.exchange_differences(worker, &geo) {
-                Ok(answer) => reply(waiting.responder, &answer),
+                Ok(answer) => self.answer_geo(waiting.responder, &answer),
                 Err(e) => self.break_down(waiting.responder, &e),
             },
             Arrived::Again => match self.last_answer(worker, sequence) {
-                Some(answer) => reply(waiting.responder, &answer),
+                Some(answer) => self.answer_geo(waiting.responder, &answer),
                 None => refuse(waiting.responder, "an exchange came again out of order"),
             },
             Arrived::TooEarly(reason) => refuse(waiting.responder, &reason),
         }
+    }
+
+    /// The answer as usual; its status says whether the worker must come to a cut.
+    fn answer_geo(&self, responder: Responder, answer: &[u8]) {
+        let status = if self.lock().cut.current().is_some() { STATUS_CUT } else { STATUS_OK };
+        let _ = responder.reply(status, &[answer]);
     }
 
     fn last_answer(&self, worker: usize, sequence: u64) -> Option<Vec<u8>> {

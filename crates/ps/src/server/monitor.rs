@@ -192,6 +192,7 @@ impl Core {
         } else {
             self.complete_without(state);
         }
+        self.lose_own_part(worker);
         self.changed.notify_all();
     }
 
@@ -212,10 +213,13 @@ impl Core {
     /// The job cannot go on: whoever waits hears why, and so does everybody who asks from now on.
     pub(super) fn fail(&self, mut state: MutexGuard<'_, State>, reason: &str) {
         state.failed.get_or_insert_with(|| reason.to_string());
-        let State { sync, reduce, early, .. } = &mut *state;
+        let State { sync, reduce, early, idle, cut, .. } = &mut *state;
         let mut waiting: Vec<_> = sync.abort().into_iter().map(|(_, w)| w.responder).collect();
         waiting.extend(reduce.abort().into_iter().map(|(_, part)| part.responder));
         waiting.extend(std::mem::take(early).into_iter().map(|(_, w)| w.responder));
+        waiting.extend(std::mem::take(idle).into_iter().map(|(_, responder)| responder));
+        let at_cut = cut.give_up().map(|(_, workers)| workers).unwrap_or_default();
+        waiting.extend(at_cut.into_iter().map(|(_, at)| at.responder));
         for responder in &waiting {
             if let Some(worker) = state.number_of(responder.peer()) {
                 state.workers[worker].told = true;
@@ -238,9 +242,19 @@ impl Core {
             self.finish_reduction(state, parts);
             state = self.lock();
         }
+        let State { cut, members, .. } = &mut *state;
+        if !members.contains(0) && members.started_with() > 0 {
+            self.give_up_cut(state);
+            state = self.lock();
+        } else if let Some((id, workers)) = cut.complete(members) {
+            drop(state);
+            self.take(id, workers);
+            state = self.lock();
+        }
         let released = self.release(&mut state);
         drop(state);
         released.into_iter().for_each(|w| self.answer(w));
+        self.end_pass(self.lock());
     }
 }
 

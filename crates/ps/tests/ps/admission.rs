@@ -88,9 +88,11 @@ fn a_push_changes_exactly_the_rows_it_names() {
         assert_eq!(client.inspect("t", 99).unwrap(), None);
 
         // Two days later only rows that were pushed in between are left.
-        assert_eq!(client.shrink(1).unwrap(), 0);
+        client.end_day().unwrap();
+        assert_eq!(client.shrink(Some(1)).unwrap(), 0);
         push(&[5]);
-        assert_eq!(client.shrink(1).unwrap(), 2);
+        client.end_day().unwrap();
+        assert_eq!(client.shrink(Some(1)).unwrap(), 2);
         push(&[1, 3, 5]);
         assert_eq!(firsts(&keys), [0.0, 0.0, 0.0, 0.0, -14.0, 0.0]);
     });

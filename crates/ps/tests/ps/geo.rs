@@ -3,7 +3,7 @@
 
 use regatta_optim::{Rule, Sgd};
 use regatta_ps::{Mode, Server};
-use regatta_table::{Admission, Initializer};
+use regatta_table::{Admission, Initializer, SaveMode};
 
 use crate::common::*;
 
@@ -71,7 +71,7 @@ fn loaded_rows_reach_every_copy() {
         begin(client);
         let ticket = client.geo(&[&[2.0; DENSE]], &[(&[5, 6], &[3.0; 2 * DIM])]).unwrap();
         client.finish_geo(ticket, |_, _, _| {}, |_, _, _| {}).unwrap();
-        client.save(dir).unwrap();
+        client.save(dir, SaveMode::All).unwrap();
     });
     Job::new(1, 2, Mode::Geo { every: 1 }).run(|w, client| {
         if w == 0 {

@@ -105,12 +105,12 @@ fn exchange(job: &Job, client: &Client, step: u64) -> Result<(), regatta_ps::Err
     let v = gradients(client.worker(), step);
     if matches!(job.mode, Mode::Geo { .. }) {
         let ticket = client.geo(&[&v.dense], &[(&v.keys, &v.rows)])?;
-        return client.finish_geo(ticket, |_, _, _| {}, |_, _, _| {});
+        return client.finish_geo(ticket, |_, _, _| {}, |_, _, _| {}).map(|_| ());
     }
     let ticket =
         with_gradients(&v, step, |g| client.push_pull(g, &wanted(step + 1, &[&v.keys], false)))?;
     let (mut rows, mut dense) = (vec![0.0; v.keys.len() * DIM], vec![0.0; DENSE]);
-    client.finish_pull(ticket, &mut [&mut rows], &mut [&mut dense])
+    client.finish_pull(ticket, &mut [&mut rows], &mut [&mut dense]).map(|_| ())
 }
 
 #[test]

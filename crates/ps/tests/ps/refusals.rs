@@ -129,10 +129,13 @@ fn nothing_is_done_before_hello() {
         (Kind::Control, Control::Leave.encode()),
         (Kind::Control, Control::Rest.encode()),
         (Kind::Control, Control::Resume { step: 7 }.encode()),
-        (Kind::Control, Control::Load { dir: "/nowhere".into(), names: vec![] }.encode()),
+        (
+            Kind::Control,
+            Control::Load { dir: "/nowhere".into(), names: vec![], over: false }.encode(),
+        ),
         (Kind::Control, reduce),
         (Kind::Control, Control::Stats.encode()),
-        (Kind::Control, Control::Shrink { max_unseen_days: 0 }.encode()),
+        (Kind::Control, Control::Shrink { max_unseen_days: Some(0) }.encode()),
     ];
     let worker = Wire::connect(endpoints[0].as_str(), options(Identity::worker(1))).unwrap();
     for (kind, payload) in &requests {

@@ -3,7 +3,7 @@
 use regatta_optim::{Adam, Rule, Sgd};
 use regatta_ps::storage::{load_dense, load_rows};
 use regatta_ps::{AsyncConfig, Client, Mode};
-use regatta_table::{Admission, Initializer};
+use regatta_table::{Admission, Initializer, SaveMode};
 
 use crate::common::*;
 
@@ -35,7 +35,7 @@ fn another_number_of_servers_goes_on_with_the_same_bits() {
     let (results, _) = adam(3).run(|_, client| {
         begin(client);
         train(client, 0..5);
-        client.save(&dir(3)).unwrap();
+        client.save(&dir(3), SaveMode::All).unwrap();
         let saved = bits(pull(client, 5, &keys, true));
         train(client, 5..9);
         (saved, bits(pull(client, 9, &keys, true)))
@@ -46,7 +46,7 @@ fn another_number_of_servers_goes_on_with_the_same_bits() {
             client.load(&dir(from), &[]).unwrap();
             let saved = bits(pull(client, 5, &keys, true));
             if to != 3 {
-                client.save(&dir(to)).unwrap();
+                client.save(&dir(to), SaveMode::All).unwrap();
             }
             train(client, 5..9);
             (saved, bits(pull(client, 9, &keys, true)))
@@ -73,8 +73,9 @@ fn candidates_and_days_survive() {
         begin(client);
         pull(client, 0, &[1, 2, 3], false);
         pull(client, 0, &[1], false);
-        assert_eq!(client.shrink(5).unwrap(), 0);
-        client.save(dir).unwrap();
+        client.end_day().unwrap();
+        assert_eq!(client.shrink(Some(5)).unwrap(), 0);
+        client.save(dir, SaveMode::All).unwrap();
     });
     let job = Job { servers: 2, ..job };
     job.run(|_, client| {
@@ -97,7 +98,7 @@ fn what_cannot_be_loaded_is_named() {
     adam(3).run(|_, client| {
         begin(client);
         train(client, 0..2);
-        client.save(&dir).unwrap();
+        client.save(&dir, SaveMode::All).unwrap();
     });
     let refused = |job: Job, dir: &str, names: &[String]| {
         job.run(|_, client| client.load(dir, names).unwrap_err().to_string()).0.remove(0)
@@ -121,7 +122,7 @@ fn what_cannot_be_loaded_is_named() {
     adam(3).run(|_, client| {
         begin(client);
         let other = format!("{dir}-other");
-        client.save(&other).unwrap();
+        client.save(&other, SaveMode::All).unwrap();
         if client.worker() == 0 {
             std::fs::copy(format!("{other}/server-1-of-3.safetensors"), part(1)).unwrap();
         }

@@ -124,9 +124,18 @@ pub const KEYS: &[Key] = &[
     // Saving.
     key("runner.model_save_path", Kind::Path, "model_output", "saved models, one folder per epoch"),
     unset("runner.model_init_path", Kind::Path, "saved epoch to begin with"),
+    unset("runner.init_var_names", Kind::Texts, "variables to take from model_init_path or warmup_model_path; others begin anew (all)"),
     key("runner.use_inference", Kind::Bool, "False", "also export an inference model every epoch"),
     unset("runner.save_inference_feed_varnames", Kind::Texts, "inputs of the inference model; else those that its outputs need"),
     unset("runner.save_inference_fetch_varnames", Kind::Texts, "outputs of the inference model; else the predictions"),
+    // Checkpoints.
+    unset("runner.checkpoint.dir", Kind::Path, "checkpoints to go on from after a crash; none without it"),
+    unset("runner.checkpoint.keep", Kind::Int(1), "newest checkpoints that are kept (3)"),
+    unset("runner.checkpoint.epoch_interval", Kind::Int(1), "epochs that are multiples of it have checkpoints (1)"),
+    unset("runner.checkpoint.step_interval", Kind::Int(1), "in such an epoch, after batches that are multiples of it (10, unless `seconds` is set)"),
+    unset("runner.checkpoint.seconds", Kind::Float, "also when the last checkpoint is that old"),
+    unset("runner.checkpoint.keep_when_done", Kind::Bool, "leave the checkpoints when the job has reached its end (True)"),
+    unset("runner.checkpoint.resume", Kind::Text, "what to go on from: auto, latest, none or a checkpoint (auto)"),
     // Evaluation.
     unset("runner.infer_batch_size", Kind::Int(1), "examples per evaluation step; else `train_batch_size`"),
     unset("runner.infer_load_path", Kind::Path, "saved models to evaluate; else `model_save_path`"),

@@ -22,6 +22,7 @@ pub use written::Source;
 
 use crate::zoo::Model;
 use crate::{Error, Hyper, HyperValue};
+use regatta_checkpoint::{CheckpointConfig, Resume};
 use regatta_fleet::yaml;
 use regatta_passes::Optimizer;
 use regatta_ps::AsyncConfig;
@@ -95,14 +96,27 @@ pub struct Runner {
     pub model_save_path: PathBuf,
     /// The saved epoch to begin with.
     pub model_init_path: Option<PathBuf>,
+    /// The variables that are taken from it; all if not said.
+    pub init_var_names: Option<Vec<String>>,
     /// Whether and how inference models are exported.
     pub inference: Option<InferenceExport>,
     /// Where saved epochs are evaluated from.
     pub infer_load_path: PathBuf,
     /// Which of them.
     pub infer_epochs: Range<u64>,
+    /// Checkpoints, if any are wanted.
+    pub checkpoint: Option<Checkpointing>,
     /// What matters when several processes train together.
     pub distributed: Distributed,
+}
+
+/// Checkpoints and what a run goes on from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checkpointing {
+    /// Where, when and how many.
+    pub config: CheckpointConfig,
+    /// What to go on from.
+    pub resume: Resume,
 }
 
 /// What an exported inference model takes and gives.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use regatta_checkpoint::{CheckpointConfig, Resume};
 use regatta_data::{CriteoRaw, DenseTransform, Synthetic, Table, Tokens};
 use regatta_ps::AsyncConfig;
 
@@ -11,7 +12,7 @@ use super::precision::{resolve_amp, resolve_recompute};
 use super::reading::{FormatSpec, Reader, Reading, format_of_reader, parse_column};
 use super::value::Kind;
 use super::written::{Entry, Source, Text, Written};
-use super::{Config, Distributed, Ignored, InferenceExport, Runner, Setting};
+use super::{Checkpointing, Config, Distributed, Ignored, InferenceExport, Runner, Setting};
 use crate::hyper::HyperDefault;
 use crate::zoo::{self, Evaluation, Model};
 use crate::{Error, Hyper, HyperKey, HyperValue};
@@ -353,7 +354,7 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
         let reason = format!("epochs {start} to {end} (exclusive) are none");
         r.problem("runner.infer_end_epoch", reason);
     }
-    Runner {
+    let runner = Runner {
         train,
         test,
         epochs,
@@ -367,10 +368,19 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
         infer_load_path: load.unwrap_or_else(|| model_save_path.clone()),
         model_save_path,
         model_init_path: r.path("runner.model_init_path"),
+        init_var_names: r.texts("runner.init_var_names"),
         inference: resolve_inference(r),
         infer_epochs: start..end,
+        checkpoint: resolve_checkpoint(r),
         distributed: resolve_distributed(r),
+    };
+    let begins_anew =
+        runner.model_init_path.is_none() && runner.distributed.warmup_model_path.is_none();
+    if runner.init_var_names.is_some() && begins_anew {
+        let reason = "needs runner.model_init_path or runner.warmup_model_path".to_string();
+        r.problem("runner.init_var_names", reason);
     }
+    runner
 }
 
 fn resolve_inference(r: &mut Resolver) -> Option<InferenceExport> {
@@ -384,6 +394,41 @@ fn resolve_inference(r: &mut Resolver) -> Option<InferenceExport> {
         return None;
     }
     Some(InferenceExport { feeds, fetches })
+}
+
+fn resolve_checkpoint(r: &mut Resolver) -> Option<Checkpointing> {
+    let key = |name: &str| format!("runner.checkpoint.{name}");
+    let dir = r.path(&key("dir"));
+    let default = CheckpointConfig::default();
+    let seconds = r.float(&key("seconds"));
+    let steps = r.int(&key("step_interval"));
+    let config = CheckpointConfig {
+        dir: dir.clone().unwrap_or_default(),
+        keep: r.int(&key("keep")).map_or(default.keep, |n| n as usize),
+        epoch_interval: r.int(&key("epoch_interval")).unwrap_or(default.epoch_interval),
+        step_interval: steps.or(default.step_interval.filter(|_| seconds.is_none())),
+        seconds,
+        keep_when_done: r.bool(&key("keep_when_done")).unwrap_or(default.keep_when_done),
+        ..default
+    };
+    let text = r.text(&key("resume"));
+    if dir.is_none() {
+        let names = ["keep", "epoch_interval", "step_interval", "seconds", "keep_when_done"];
+        names.iter().for_each(|name| r.unused(&key(name), "runner.checkpoint.dir is not set"));
+        if text.as_deref().is_some_and(|text| text != "none" && text != "auto") {
+            r.problem(&key("resume"), "there are no checkpoints: set runner.checkpoint.dir".into());
+        }
+        r.unused(&key("resume"), "runner.checkpoint.dir is not set");
+        return None;
+    }
+    if let Some(problem) = config.problem() {
+        r.problem(&key("dir"), problem);
+    }
+    let resume = text.map_or(Resume::Auto, |text| match Resume::from(text) {
+        Resume::Path(path) => Resume::Path(r.dir.join(path)),
+        other => other,
+    });
+    Some(Checkpointing { config, resume })
 }
 
 fn resolve_distributed(r: &mut Resolver) -> Distributed {

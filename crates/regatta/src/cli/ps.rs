@@ -10,7 +10,9 @@ use anyhow::{Context, Result};
 use regatta_cluster::{Env, JobIdentity, Place, PsPlace, PsRole};
 use regatta_fleet::ps::Job;
 use regatta_launch::status::{Reporter, Status};
-use regatta_launch::{LISTENING, Options, Outcome as Ended, Program, Spec, Supervisor, plan};
+use regatta_launch::{
+    LISTENING, Options, Outcome as Ended, Program, Report as Ran, Spec, Supervisor, plan,
+};
 use regatta_ps::JobToken;
 use regatta_rec::observe::{Event, Observer};
 use regatta_rec::{Config, Error, ps};
@@ -31,6 +33,9 @@ pub(crate) struct PsArgs {
     /// In sync and bounded mode, go on without workers that are lost.
     #[arg(long)]
     allow_worker_loss: bool,
+    /// Start the job again, from its newest checkpoint, up to so many times when a process fails.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_restart: u32,
     /// Where a worker leaves its part of the report; set by the process that starts the others.
     #[arg(long, hide = true, value_name = "FILE")]
     part_report: Option<PathBuf>,
@@ -61,7 +66,38 @@ pub(super) fn supervise(run: &RunArgs, args: &PsArgs) -> Result<Outcome> {
         mode.name(),
         config.runner.train.batch_size.unwrap_or(0) * workers
     );
-    let waits = mode.staleness().is_some() && !args.allow_worker_loss;
+    if args.max_restart > 0 && config.runner.checkpoint.is_none() {
+        anyhow::bail!("--max-restart needs checkpoints to go on from: set --checkpoint-dir");
+    }
+    let mut run = run.clone();
+    for restart in 0..=args.max_restart {
+        let report = run_job(&config, &run, args, (servers, workers), started)?;
+        match &report.outcome {
+            Ended::Failed(failure) if restart < args.max_restart => {
+                eprintln!("error: {}", failure.message);
+                let (n, of) = (restart + 1, args.max_restart);
+                eprintln!("starting the job again from its newest checkpoint ({n} of {of})");
+                // Whatever the job began with, it goes on from what it has done since.
+                run = run.with("runner.checkpoint.resume=auto");
+            }
+            outcome => return Ok(failed(outcome).unwrap_or(Outcome::Done)),
+        }
+    }
+    Ok(Outcome::GoalMissed)
+}
+
+/// Starts the processes once and waits for them; writes the report if all is well.
+fn run_job(
+    config: &Config,
+    run: &RunArgs,
+    args: &PsArgs,
+    (servers, workers): (usize, usize),
+    started: Instant,
+) -> Result<Ran> {
+    let mode = ps::mode(config)?;
+    // A job that can go on from a checkpoint need not go on without a worker.
+    let waits = mode.staleness().is_some() || args.max_restart > 0;
+    let waits = waits && !args.allow_worker_loss;
     let reports = tempdir()?;
     let token = Some(regatta_launch::random_hex()?);
     let job = JobIdentity { token, ..JobIdentity::default() };
@@ -82,13 +118,10 @@ pub(super) fn supervise(run: &RunArgs, args: &PsArgs) -> Result<Outcome> {
     };
     let specs = plan.places.iter().map(spec).collect();
     let report = Supervisor::new(specs, Options::new(started))?.run()?;
-    if let Some(outcome) = failed(&report.outcome) {
-        return Ok(outcome);
-    }
-    if let Some(path) = run.report() {
+    if let (Ended::Done, Some(path)) = (&report.outcome, run.report()) {
         write_report(&reports.0, workers, path)?;
     }
-    Ok(Outcome::Done)
+    Ok(report)
 }
 
 fn worker_of(place: &Place) -> Option<usize> {

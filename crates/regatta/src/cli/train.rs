@@ -21,10 +21,52 @@ pub(crate) struct Args {
     run: RunArgs,
     #[command(flatten)]
     ps: PsArgs,
+    #[command(flatten)]
+    checkpoint: CheckpointArgs,
+}
+
+/// Checkpoints, by the flags that stand for keys of `runner.checkpoint`.
+#[derive(Debug, clap::Args)]
+struct CheckpointArgs {
+    /// Make checkpoints here, and go on from the newest one when the command is started again.
+    #[arg(long, value_name = "DIR")]
+    checkpoint_dir: Option<PathBuf>,
+    /// Batches between two checkpoints.
+    #[arg(long, value_name = "N")]
+    checkpoint_steps: Option<u64>,
+    /// Newest checkpoints that are kept.
+    #[arg(long, value_name = "N")]
+    checkpoint_keep: Option<u64>,
+    /// What to go on from: auto, latest, none or the path of a checkpoint.
+    #[arg(long, value_name = "auto|latest|PATH|none")]
+    resume: Option<String>,
+}
+
+impl CheckpointArgs {
+    fn overrides(&self) -> anyhow::Result<Vec<String>> {
+        // Paths of flags start from here, those of the file from its folder.
+        let dir = self.checkpoint_dir.as_deref().map(std::path::absolute).transpose()?;
+        let resume = match self.resume.as_deref() {
+            Some(path) if !["auto", "latest", "none"].contains(&path) => {
+                Some(std::path::absolute(path)?.to_string_lossy().into_owned())
+            }
+            other => other.map(str::to_string),
+        };
+        let set = |key: &str, value: Option<String>| {
+            value.map(|value| format!("runner.checkpoint.{key}={value}"))
+        };
+        let all = [
+            set("dir", dir.map(|dir| dir.to_string_lossy().into_owned())),
+            set("step_interval", self.checkpoint_steps.map(|n| n.to_string())),
+            set("keep", self.checkpoint_keep.map(|n| n.to_string())),
+            set("resume", resume),
+        ];
+        Ok(all.into_iter().flatten().collect())
+    }
 }
 
 /// What training and evaluation have in common.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct RunArgs {
     /// The YAML file; paths in it are relative to its folder.
     #[arg(short = 'm', long = "config", alias = "config_yaml", value_name = "CONFIG")]
@@ -47,17 +89,19 @@ pub(crate) struct RunArgs {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    if args.run.print_config {
-        return run_with(&args.run, regatta_rec::train);
+    let mut run = args.run.clone();
+    run.overrides.extend(args.checkpoint.overrides()?);
+    if run.print_config {
+        return run_with(&run, regatta_rec::train);
     }
     let env = Env::process();
     match Place::from_env(&env)? {
-        Place::Local if args.ps.is_wanted() => super::ps::supervise(&args.run, &args.ps),
-        Place::Local => run_with(&args.run, regatta_rec::train),
+        Place::Local if args.ps.is_wanted() => super::ps::supervise(&run, &args.ps),
+        Place::Local => run_with(&run, regatta_rec::train),
         place if args.ps.is_wanted() => anyhow::bail!(
             "the environment says that this is {place} of a job, so --servers and --workers have no place here"
         ),
-        Place::ParameterServer(place) => super::ps::run_place(&args.run, &args.ps, &place, &env),
+        Place::ParameterServer(place) => super::ps::run_place(&run, &args.ps, &place, &env),
         Place::Collective(place) => anyhow::bail!(
             "the environment says that this is rank {} of {} of a collective job; \
              a configuration file is trained alone or with parameter servers",
@@ -73,6 +117,13 @@ impl RunArgs {
         let mut overrides = self.overrides.clone();
         overrides.extend(self.threads.map(|n| format!("runner.thread_num={n}")));
         Config::load(&self.config, &overrides)
+    }
+
+    /// The same with another value of a key.
+    pub(super) fn with(&self, setting: &str) -> RunArgs {
+        let mut changed = self.clone();
+        changed.overrides.push(setting.to_string());
+        changed
     }
 
     /// Where the report goes.
@@ -263,6 +314,7 @@ impl Observer for Console {
                 bad.first.iter().for_each(|line| self.line(&format!("  {line}")));
             }
             Event::Saved(path) => self.line(&format!("saved {}", path.display())),
+            Event::Checkpoint(report) => self.line(&report.to_string()),
             Event::Note(text) => self.line(&format!("note: {text}")),
             _ => {}
         }

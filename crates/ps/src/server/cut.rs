@@ -1,0 +1,237 @@
+//! A server's part of a cut: values are held back until every worker is ready, then the moment is
+//! kept and written by a thread of its own while training goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use regatta_checkpoint::Part;
+use regatta_net::Responder;
+
+use super::core::{Core, State, refuse, reply};
+use crate::cut::{CutId, Ready};
+use crate::message::{ControlReply, CutTaken};
+use crate::storage::Moment;
+use crate::{Error, STATUS_CUT};
+
+/// A worker that is ready for a cut.
+pub(super) struct AtCut {
+    pub(super) state: String,
+    pub(super) own_part: bool,
+    pub(super) responder: Responder,
+}
+
+/// The copy of a cut on its way to disk; one at a time.
+#[derive(Default)]
+pub(super) struct Writing {
+    /// Number of the last cut that was taken.
+    id: CutId,
+    /// Where the next one goes.
+    dir: String,
+    outcome: Option<Result<Vec<Part>, String>>,
+    /// Workers that write parts of their own, and what they have reported.
+    expected: BTreeSet<usize>,
+    own_parts: BTreeMap<usize, Result<Part, String>>,
+    /// Who waits for it.
+    waiting: Option<Responder>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The server itself, for the thread that writes.
+pub(super) type Me = std::sync::OnceLock<Weak<Core>>;
+
+impl Core {
+    fn writing(&self) -> MutexGuard<'_, Writing> {
+        self.writing.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Worker 0 opens a cut. In sync mode the step that is being collected comes before it, in other
+    /// modes whatever arrives before the workers are ready.
+    pub(super) fn open_cut(&self, id: CutId, dir: &str) -> Result<(), Error> {
+        let mut state = self.lock();
+        let from_step = if self.config.mode.is_sync() { state.sync.round() } else { 0 };
+        state.cut.open(id, from_step).map_err(Error::Job)?;
+        self.writing().dir = dir.to_string();
+        let early = std::mem::take(&mut state.early);
+        let idle = std::mem::take(&mut state.idle);
+        drop(state);
+        early.into_iter().for_each(|(_, waiting)| hold_back(waiting.responder));
+        idle.into_iter().for_each(|(_, responder)| say_idle(responder, true));
+        Ok(())
+    }
+
+    /// A worker has nothing to do until the pass is over, but takes part in cuts.
+    pub(super) fn idle(&self, worker: usize, responder: Responder) {
+        let mut state = self.lock();
+        if state.cut.current().is_some() {
+            drop(state);
+            return say_idle(responder, true);
+        }
+        state.idle.retain(|(other, _)| *other != worker);
+        state.idle.push((worker, responder));
+        self.end_pass(state);
+    }
+
+    /// Lets the workers go that wait for the end of the pass, if it is over.
+    pub(super) fn end_pass(&self, mut state: MutexGuard<'_, State>) {
+        if !state.training.is_empty() || state.cut.current().is_some() {
+            return;
+        }
+        let idle = std::mem::take(&mut state.idle);
+        drop(state);
+        idle.into_iter().for_each(|(_, responder)| say_idle(responder, false));
+    }
+
+    /// A worker has nothing under way; the last one to come completes the cut.
+    pub(super) fn ready(&self, worker: usize, id: CutId, at_cut: AtCut) {
+        let mut state = self.lock();
+        let State { cut, members, .. } = &mut *state;
+        match cut.ready(worker, id, at_cut, members) {
+            Ready::Waiting => {}
+            Ready::Complete(id, workers) => {
+                drop(state);
+                self.take(id, workers);
+            }
+            Ready::Past(again) => {
+                drop(state);
+                reply(again.responder, &ControlReply::Taken(CutTaken::default()).encode());
+            }
+        }
+    }
+
+    /// Everybody waits and nothing is under way: keeps this moment and lets everybody go on.
+    pub(super) fn take(&self, id: CutId, workers: Vec<(usize, AtCut)>) {
+        let start = Instant::now();
+        let own_parts = workers.iter().filter(|(_, at)| at.own_part).map(|(w, _)| *w).collect();
+        let taken = self.keep_moment().and_then(|m| self.begin_to_write(id, m, own_parts));
+        let copy_seconds = start.elapsed().as_secs_f64();
+        if let Err(e) = taken {
+            workers.into_iter().for_each(|(_, at)| self.break_down(at.responder, &e));
+            return;
+        }
+        let states: Vec<(usize, String)> =
+            workers.iter().map(|(w, at)| (*w, at.state.clone())).collect();
+        let dir = self.writing().dir.clone();
+        for (worker, at_cut) in workers {
+            let states = if worker == 0 { states.clone() } else { vec![] };
+            let dir = dir.clone();
+            let answer = ControlReply::Taken(CutTaken { states, dir, copy_seconds });
+            reply(at_cut.responder, &answer.encode());
+        }
+    }
+
+    fn keep_moment(&self) -> Result<Moment, Error> {
+        let tables = self.tables.iter().map(|t| (t.setup.name.as_str(), &t.rows));
+        Moment::keep(tables, self.dense.export()?, self.steps())
+    }
+
+    fn begin_to_write(
+        &self,
+        id: CutId,
+        moment: Moment,
+        expected: BTreeSet<usize>,
+    ) -> Result<(), Error> {
+        let me = self.me.get().and_then(Weak::upgrade);
+        let core = me.ok_or_else(|| Error::Job("this server is ending".into()))?;
+        let mut writing = self.writing();
+        if let Some(thread) = writing.thread.take() {
+            // Its outcome is known: worker 0 opens no cut before.
+            let _ = thread.join();
+        }
+        let dir = writing.dir.clone();
+        (writing.id, writing.outcome) = (id, None);
+        (writing.expected, writing.own_parts) = (expected, BTreeMap::new());
+        let work = move || core.write(&dir, moment);
+        let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(work);
+        writing.thread =
+            Some(thread.map_err(|e| Error::Job(format!("cannot start a thread: {e}")))?);
+        Ok(())
+    }
+
+    /// Writes a moment and tells who waits for it.
+    fn write(self: Arc<Core>, dir: &str, moment: Moment) {
+        let tables: Vec<_> = self.tables.iter().map(|t| (t.setup.name.as_str(), &t.rows)).collect();
+        let part = (self.config.index, self.config.servers);
+        let outcome = moment.write(dir, part, &tables).map_err(|e| e.to_string());
+        let mut writing = self.writing();
+        writing.outcome = Some(outcome);
+        tell(&mut writing);
+    }
+
+    /// Worker 0 wants to know when a cut is written.
+    pub(super) fn written(&self, id: CutId, responder: Responder) {
+        let mut writing = self.writing();
+        if writing.id != id {
+            let reason = format!("cut {id} is not being written");
+            drop(writing);
+            return refuse(responder, &reason);
+        }
+        writing.waiting = Some(responder);
+        tell(&mut writing);
+    }
+
+    /// A worker reports its own part.
+    pub(super) fn own_part(&self, worker: usize, id: CutId, part: Result<Part, String>) {
+        let mut writing = self.writing();
+        if writing.id == id {
+            writing.own_parts.insert(worker, part);
+            tell(&mut writing);
+        }
+    }
+
+    /// A worker is lost, and so is the part of it that is not written yet.
+    pub(super) fn lose_own_part(&self, worker: usize) {
+        let mut writing = self.writing();
+        let reason = format!("worker {worker} is lost, and its part with it");
+        writing.own_parts.entry(worker).or_insert(Err(reason));
+        tell(&mut writing);
+    }
+
+    /// Worker 0 is lost: nobody will publish what the cut gives, and nobody need wait for it.
+    pub(super) fn give_up_cut(&self, mut state: MutexGuard<'_, State>) {
+        let given_up = state.cut.give_up();
+        drop(state);
+        for (_, at_cut) in given_up.into_iter().flat_map(|(_, workers)| workers) {
+            reply(at_cut.responder, &ControlReply::Taken(CutTaken::default()).encode());
+        }
+    }
+
+    /// Waits for the thread that writes, if there is one.
+    pub(super) fn finish_writing(&self) {
+        let thread = self.writing().thread.take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Answers who waits for the outcome, if all of it is there.
+fn tell(writing: &mut Writing) {
+    let Writing { outcome: Some(outcome), expected, own_parts, waiting, .. } = writing else {
+        return;
+    };
+    if !expected.iter().all(|worker| own_parts.contains_key(worker)) {
+        return;
+    }
+    let Some(responder) = waiting.take() else { return };
+    let own = own_parts.iter().filter(|(worker, _)| expected.contains(worker));
+    let own: Result<Vec<Part>, String> = own.map(|(_, part)| part.clone()).collect();
+    let all = outcome.clone().and_then(|parts| Ok(parts.into_iter().chain(own?).collect()));
+    match all {
+        Ok(parts) => reply(responder, &ControlReply::Written(parts).encode()),
+        Err(reason) => refuse(responder, &reason),
+    }
+}
+
+fn say_idle(responder: Responder, cut: bool) {
+    reply(responder, &ControlReply::Idle { cut }.encode());
+}
+
+/// Answers a pull without values: the worker must come to the cut first.
+pub(super) fn hold_back(responder: Responder) {
+    let _ = responder.reply(STATUS_CUT, &[]);
+}
+
+/// Where the copy of a cut is written.
+pub(super) type WritingCell = Mutex<Writing>;
