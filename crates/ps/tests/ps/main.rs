@@ -2,6 +2,7 @@
 
 mod admission;
 mod common;
+mod cut;
 mod faults;
 mod garbage;
 mod geo;

@@ -155,6 +155,7 @@ pub const KEYS: &[Key] = &[
     later("runner.split_file_list", Kind::Bool, "divide the files between the workers"),
     later("runner.use_fleet", Kind::Bool, "collective training"),
     later("runner.warmup_model_path", Kind::Path, "saved model that the servers begin with"),
+    later("table_parameters.entry", Kind::Text, "which ids become rows of tables: none, count_filter_entry:N or probability_entry:P (none)"),
     // No meaning here.
     off("runner.use_gpu", "training runs on the CPU"),
     off("runner.use_xpu", "training runs on the CPU"),

@@ -26,6 +26,7 @@ use regatta_checkpoint::{CheckpointConfig, Resume};
 use regatta_fleet::yaml;
 use regatta_passes::Optimizer;
 use regatta_ps::AsyncConfig;
+use regatta_table::Admission;
 
 /// A configuration that has been checked as far as that is possible without looking at the data.
 pub struct Config {
@@ -129,7 +130,7 @@ pub struct InferenceExport {
 }
 
 /// Settings of runs with several processes; kept here and used by those.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Distributed {
     /// `sync`, `async`, `half_async`, `bounded` or `geo`.
     pub sync_mode: Option<String>,
@@ -145,6 +146,8 @@ pub struct Distributed {
     pub use_fleet: bool,
     /// Saved model that servers begin with.
     pub warmup_model_path: Option<PathBuf>,
+    /// Which ids become rows of tables.
+    pub entry: Admission,
 }
 
 impl Config {

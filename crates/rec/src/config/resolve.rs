@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use regatta_checkpoint::{CheckpointConfig, Resume};
 use regatta_data::{CriteoRaw, DenseTransform, Synthetic, Table, Tokens};
 use regatta_ps::AsyncConfig;
+use regatta_table::Admission;
 
 use super::keys::{self, IGNORED_SECTIONS, KEYS, Key, Used};
 use super::optimizer::{optimizer_keys, resolve_optimizer};
@@ -469,7 +470,26 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
         split_file_list: r.bool("runner.split_file_list").unwrap_or(false),
         use_fleet: r.bool("runner.use_fleet").unwrap_or(false),
         warmup_model_path: r.path("runner.warmup_model_path"),
+        entry: resolve_entry(r),
     }
+}
+
+fn resolve_entry(r: &mut Resolver) -> Admission {
+    let key = "table_parameters.entry";
+    let Some(text) = r.text(key) else { return Admission::None };
+    let reason = match text.parse::<Admission>() {
+        Ok(Admission::ShowClick { .. }) => {
+            "show_click_entry cannot be honoured: rows of these models have no shows and clicks"
+                .to_string()
+        }
+        Ok(Admission::Probability(p)) if !(p > 0.0 && p <= 1.0) => {
+            format!("the probability is {p}, expected more than 0 and at most 1")
+        }
+        Ok(entry) => return entry,
+        Err(reason) => reason,
+    };
+    r.problem(key, reason);
+    Admission::None
 }
 
 /// What the keys of formats say.

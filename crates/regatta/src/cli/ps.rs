@@ -163,6 +163,7 @@ pub(super) fn run_place(
     let mut job = Job::new(place.servers.clone(), place.workers, ps::mode(&config)?, token);
     job.allow_worker_loss = args.allow_worker_loss;
     job.start_timeout = place.job.start_timeout;
+    job.admission = config.runner.distributed.entry.clone();
     job.observer = Arc::new(|event| {
         let _ = writeln!(std::io::stderr(), "{event}");
     });

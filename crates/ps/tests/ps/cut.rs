@@ -1,0 +1,287 @@
+//! Cuts over real sockets: every server takes the same moment while workers train, and what is
+//! written is that moment, for any number of servers.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use regatta_checkpoint::{
+    Check, CheckpointDir, Manifest, Metadata, Part, Progress, Topology, verify, write_tensors,
+};
+use regatta_optim::{Adam, Rule, Schedule};
+use regatta_ps::{AsyncConfig, Client, Mode, Pulled};
+use regatta_table::{Initializer, SaveMode};
+use regatta_tensor::Tensor;
+
+use crate::common::*;
+
+/// Pulls for a step; comes to cuts as often as values are held back. Gives how often that was.
+fn pull_past_cuts(client: &Client, step: u64, keys: &[u64], state: &str) -> u64 {
+    let mut cuts = 0;
+    loop {
+        let ticket = client.pull(&wanted(step, &[keys], false)).unwrap();
+        let (mut rows, mut dense) = (vec![0.0; keys.len() * DIM], vec![0.0; DENSE]);
+        match client.finish_pull(ticket, &mut [&mut rows], &mut [&mut dense]).unwrap() {
+            Pulled::Values => return cuts,
+            Pulled::HeldBack => {
+                client.ready(state, false).unwrap();
+                cuts += 1;
+            }
+        }
+    }
+}
+
+fn push(client: &Client, worker: usize, step: u64) {
+    let v = gradients(worker, step);
+    let ticket = with_gradients(&v, step, |g| client.push(g).unwrap());
+    client.finish_push(ticket).unwrap();
+}
+
+fn publish(dir: &CheckpointDir, serial: u64, draft: regatta_checkpoint::Draft, parts: Vec<Part>) {
+    let mut manifest = Manifest::new("hash", Topology::default(), Progress::default());
+    manifest.parts = parts;
+    draft.publish(manifest).unwrap();
+    assert!(verify(&dir.path_of(serial), Check::Checksums).is_empty());
+}
+
+/// Rows and dense parameters after a checkpoint was restored by so many servers.
+fn restored(job: &Job, dir: &Path, keys: &[u64]) -> (Vec<f32>, Vec<f32>) {
+    let dir = dir.to_str().unwrap();
+    let (values, stats) = job.run(|worker, client| {
+        if worker == 0 {
+            client.restore(dir).unwrap();
+        }
+        client.barrier("restored").unwrap();
+        pull(client, 0, keys, true)
+    });
+    // Workers keep training without values: nothing was pushed, and the count is the checkpoint's.
+    assert!(stats.iter().all(|s| s.steps == stats[0].steps));
+    values.into_iter().next().unwrap()
+}
+
+#[test]
+fn a_cut_is_one_moment_of_all_servers_in_every_mode() {
+    const STEPS: u64 = 30;
+    let modes = [
+        Mode::Sync,
+        Mode::HalfAsync,
+        Mode::Async(AsyncConfig::default()),
+        Mode::Bounded { staleness: 1 },
+    ];
+    for mode in modes {
+        let all = tempfile::tempdir().unwrap();
+        let dir = CheckpointDir::open(all.path());
+        let job = Job::new(3, 3, mode);
+        // How many steps each worker had pushed when it was ready, as worker 0 hears it.
+        let at_cut: Mutex<Vec<u64>> = Mutex::default();
+        job.run(|worker, client| {
+            begin(client);
+            client.resume(0).unwrap();
+            for step in 0..STEPS {
+                let keys = gradients(worker, step).keys;
+                let mut draft = None;
+                if worker == 0 && step == 11 {
+                    let new = dir.begin(0).unwrap();
+                    client.open_cut(new.path().to_str().unwrap()).unwrap();
+                    draft = Some(new);
+                }
+                if mode == Mode::Sync && worker == 0 && step == 11 {
+                    // The step that is being collected still comes before the cut.
+                    assert_eq!(pull_past_cuts(client, 11, &keys, "11"), 0);
+                    push(client, worker, step);
+                    let taken = client.ready("12", false).unwrap();
+                    note_states(&at_cut, taken.states);
+                } else if let Some(draft) = &draft {
+                    let ticket = client.pull(&wanted(step, &[&keys], false)).unwrap();
+                    let (mut rows, mut dense) = (vec![0.0; keys.len() * DIM], vec![0.0; DENSE]);
+                    let pulled = client.finish_pull(ticket, &mut [&mut rows], &mut [&mut dense]);
+                    assert_eq!(pulled.unwrap(), Pulled::HeldBack, "{}", draft.serial());
+                    let taken = client.ready(&step.to_string(), false).unwrap();
+                    note_states(&at_cut, taken.states);
+                    assert_eq!(pull_past_cuts(client, step, &keys, ""), 0);
+                    push(client, worker, step);
+                } else {
+                    pull_past_cuts(client, step, &keys, &step.to_string());
+                    push(client, worker, step);
+                }
+                if let Some(draft) = draft {
+                    let parts = client.finish_written(client.written().unwrap()).unwrap();
+                    publish(&dir, 0, draft, parts);
+                }
+            }
+            client.rest().unwrap();
+            while client.idle().unwrap() {
+                client.ready(&STEPS.to_string(), false).unwrap();
+            }
+        });
+        let steps = at_cut.into_inner().unwrap();
+        assert_eq!(steps.len(), 3, "{mode:?}");
+        if mode == Mode::Sync {
+            assert_eq!(steps, [12, 12, 12]);
+        }
+        let scale = if mode == Mode::Sync { -1.0 / 3.0 } else { -1.0 };
+        let (keys, rows, dense) = expected_at(&steps, scale);
+        for servers in [1, 3, 4] {
+            let job = Job { servers, workers: 1, ..job.clone() };
+            let (got_rows, got_dense) = restored(&job, &dir.path_of(0), &keys);
+            assert_near(&got_rows, &rows, &format!("{mode:?} {servers} rows"));
+            assert_near(&got_dense, &dense, &format!("{mode:?} {servers} dense"));
+        }
+    }
+}
+
+fn note_states(at_cut: &Mutex<Vec<u64>>, states: Vec<(usize, String)>) {
+    let steps = states.into_iter().map(|(_, text)| text.parse::<u64>().unwrap());
+    at_cut.lock().unwrap().extend(steps);
+}
+
+/// The sums of the first steps of each worker.
+fn expected_at(steps: &[u64], scale: f32) -> (Vec<u64>, Vec<f32>, Vec<f32>) {
+    let mut rows: std::collections::BTreeMap<u64, [f32; DIM]> = Default::default();
+    let mut dense = vec![0.0; DENSE];
+    for (worker, &n) in steps.iter().enumerate() {
+        for step in 0..n {
+            let v = gradients(worker, step);
+            for (key, row) in v.keys.iter().zip(v.rows.chunks(DIM)) {
+                let sum = rows.entry(*key).or_default();
+                sum.iter_mut().zip(row).for_each(|(s, g)| *s += scale * g);
+            }
+            dense.iter_mut().zip(&v.dense).for_each(|(s, g)| *s += scale * g);
+        }
+    }
+    (rows.keys().copied().collect(), rows.values().flatten().copied().collect(), dense)
+}
+
+fn assert_near(a: &[f32], b: &[f32], what: &str) {
+    assert_eq!(a.len(), b.len(), "{what}");
+    let near = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-3;
+    assert!(a.iter().zip(b).all(near), "{what}: {a:?} and {b:?}");
+}
+
+/// Adam with a schedule: the state of the optimizer and the step of the schedule come back, so that
+/// training goes on with the same bits, on another number of servers too.
+#[test]
+fn a_restored_job_goes_on_with_the_same_bits() {
+    let all = tempfile::tempdir().unwrap();
+    let dir = CheckpointDir::open(all.path());
+    let adam = |servers: usize| {
+        let mut job = Job::new(servers, 1, Mode::HalfAsync);
+        job.rule = Rule::Adam(Adam::default());
+        job.initializer = Initializer::Uniform { low: -1.0, high: 1.0 };
+        job.schedule = Schedule::Exponential { decay_steps: 3, decay_rate: 0.5, staircase: false };
+        job
+    };
+    let (keys, _, _) = expected(1, 20, 1.0);
+    let bits = |v: (Vec<f32>, Vec<f32>)| -> Vec<u32> {
+        v.0.iter().chain(&v.1).map(|x| x.to_bits()).collect()
+    };
+    let steps = |client: &Client, range: std::ops::Range<u64>| {
+        for step in range {
+            pull_past_cuts(client, step, &gradients(0, step).keys, "");
+            push(client, 0, step);
+        }
+    };
+    let (results, _) = adam(2).run(|_, client| {
+        begin(client);
+        steps(client, 0..8);
+        let draft = dir.begin(0).unwrap();
+        client.open_cut(draft.path().to_str().unwrap()).unwrap();
+        client.ready("", false).unwrap();
+        // While it is written, training goes on and does not touch what is written.
+        steps(client, 8..20);
+        let parts = client.finish_written(client.written().unwrap()).unwrap();
+        publish(&dir, 0, draft, parts);
+        bits(pull(client, 20, &keys, true))
+    });
+    for servers in [1, 2, 5] {
+        let (again, stats) = adam(servers).run(|_, client| {
+            client.restore(dir.path_of(0).to_str().unwrap()).unwrap();
+            steps(client, 8..20);
+            bits(pull(client, 20, &keys, true))
+        });
+        assert_eq!(again, results, "{servers} servers");
+        assert!(stats.iter().all(|s| s.steps == 20), "{stats:?}");
+    }
+}
+
+#[test]
+fn parts_of_workers_are_waited_for_and_failures_are_told() {
+    let all = tempfile::tempdir().unwrap();
+    let dir = CheckpointDir::open(all.path());
+    let reported = AtomicU64::new(0);
+    Job::new(2, 2, Mode::HalfAsync).run(|worker, client| {
+        begin(client);
+        for serial in 0..2 {
+            let mut draft = None;
+            if worker == 0 {
+                let new = dir.begin(serial).unwrap();
+                client.open_cut(new.path().to_str().unwrap()).unwrap();
+                draft = Some(new);
+            }
+            let taken = client.ready(&format!("worker {worker}"), worker == 1).unwrap();
+            if worker == 1 {
+                assert!(taken.states.is_empty());
+                let tensor = Tensor::from_f32(&[1], vec![7.0]).unwrap();
+                let draft = Path::new(&taken.dir);
+                let part = write_tensors(draft, "worker-1", [("x", &tensor)], &Metadata::new());
+                let part = part.map_err(|e| e.to_string());
+                reported.fetch_add(1, Ordering::SeqCst);
+                client.own_part(if serial == 0 { part } else { Err("disk full".into()) }).unwrap();
+            }
+            if let Some(draft) = draft {
+                let states: Vec<_> = taken.states.iter().map(|s| s.1.as_str()).collect();
+                assert_eq!(states, ["worker 0", "worker 1"]);
+                let written = client.finish_written(client.written().unwrap());
+                assert!(reported.load(Ordering::SeqCst) > serial);
+                match serial {
+                    0 => publish(&dir, 0, draft, written.unwrap()),
+                    _ => assert!(written.unwrap_err().to_string().contains("disk full")),
+                }
+            }
+            client.barrier("next").unwrap();
+        }
+    });
+    assert_eq!(dir.list().unwrap().len(), 1);
+}
+
+#[test]
+fn base_and_deltas_are_the_whole_and_days_pass() {
+    let all = tempfile::tempdir().unwrap();
+    let path = |name: &str| all.path().join(name).to_str().unwrap().to_string();
+    let job = Job::new(2, 1, Mode::HalfAsync);
+    let (keys, _, _) = expected(1, 9, 1.0);
+    let train = |client: &Client, steps: std::ops::Range<u64>| {
+        for step in steps {
+            pull(client, step, &gradients(0, step).keys, false);
+            push(client, 0, step);
+        }
+    };
+    let (whole, _) = job.run(|_, client| {
+        begin(client);
+        train(client, 0..3);
+        client.save(&path("base"), SaveMode::Base).unwrap();
+        train(client, 3..6);
+        client.save(&path("delta-1"), SaveMode::Delta).unwrap();
+        train(client, 6..9);
+        client.save(&path("delta-2"), SaveMode::Delta).unwrap();
+        client.save(&path("day"), SaveMode::Day).unwrap();
+        let detail = client.inspect("t", 1).unwrap().unwrap().detail;
+        assert!(detail.starts_with("unseen for 1 days"), "{detail}");
+        pull(client, 9, &keys, true)
+    });
+    let rows = |dir: &str| {
+        let mut n = 0;
+        regatta_ps::storage::load_rows(&path(dir), "t", DIM, |_, _| n += 1).unwrap();
+        n
+    };
+    // Keys 1, 2 and 100 in every step, and one key of each step.
+    assert_eq!((rows("base"), rows("delta-1"), rows("day")), (6, 6, 12));
+    let job = Job { servers: 3, ..job };
+    let (together, _) = job.run(|_, client| {
+        client.load(&path("base"), &[]).unwrap();
+        client.load_delta(&path("delta-1"), &[]).unwrap();
+        client.load_delta(&path("delta-2"), &[]).unwrap();
+        pull(client, 9, &keys, true)
+    });
+    assert_eq!(whole, together);
+}

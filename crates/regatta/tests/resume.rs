@@ -1,0 +1,317 @@
+//! Jobs that are killed and go on: with the same losses and parameters, to the bit, where steps are
+//! taken together; with every example in the parameters once where they are not.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use regatta_checkpoint::{CheckpointDir, load_tensors};
+
+const EXAMPLES: u64 = 6000;
+
+fn config() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/rank/logistic_regression/config.yaml")
+}
+
+/// `regatta train` of a small model, two epochs, with a checkpoint every three batches.
+fn command(dir: &Path, overrides: &[&str], flags: &[&str]) -> Command {
+    let data = format!(
+        "runner.train_data_dir=synthetic://ctr?slots=26&vocab=100&dense=13&seed=1&examples={EXAMPLES}"
+    );
+    let save = format!("runner.model_save_path={}", dir.join("model").display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
+    command.arg("train").arg("-m").arg(config());
+    command.args(["-o", &data, &save, "runner.epochs=2", "runner.split_file_list=True"]);
+    command.args(["runner.train_batch_size=40", "runner.print_interval=1"]);
+    command.args(["hyper_parameters.optimizer.class=adam"]);
+    command.args(["hyper_parameters.optimizer.learning_rate=0.01"]);
+    command.args(overrides).args(flags);
+    command.arg("--checkpoint-dir").arg(dir.join("checkpoints"));
+    command.args(["--checkpoint-steps", "3"]).arg("--report").arg(dir.join("report.json"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A running command and what it has printed.
+struct Job {
+    child: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+    errors: Option<std::thread::JoinHandle<String>>,
+}
+
+impl Job {
+    fn start(mut command: Command) -> Job {
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut stderr = child.stderr.take().unwrap();
+        let errors = std::thread::spawn(move || {
+            let mut text = String::new();
+            let _ = std::io::Read::read_to_string(&mut stderr, &mut text);
+            text
+        });
+        Job { child, lines, errors: Some(errors) }
+    }
+
+    /// Reads lines until so many batches were seen, noting their costs; false at the end.
+    fn batches(&mut self, n: u64, costs: &mut Costs) -> bool {
+        let mut seen = 0;
+        while seen < n {
+            let Some(Ok(line)) = self.lines.next() else { return false };
+            seen += u64::from(costs.note(&line));
+        }
+        true
+    }
+
+    fn end(mut self, costs: &mut Costs) -> (bool, String) {
+        while self.batches(1, costs) {}
+        let ok = self.child.wait().unwrap().success();
+        (ok, self.errors.take().unwrap().join().unwrap())
+    }
+}
+
+/// The cost of every batch; a batch that is trained again must cost the same.
+#[derive(Default)]
+struct Costs {
+    by_batch: BTreeMap<(u64, u64), String>,
+    /// Whether costs must agree.
+    exact: bool,
+    notes: Vec<String>,
+}
+
+impl Costs {
+    fn exact() -> Costs {
+        Costs { exact: true, ..Costs::default() }
+    }
+
+    /// Takes a line; true if it was about a batch.
+    fn note(&mut self, line: &str) -> bool {
+        if let Some((_, note)) = line.split_once("note: ") {
+            self.notes.push(note.to_string());
+        }
+        let number = |name: &str| {
+            let (_, rest) = line.split_once(name)?;
+            Some(rest.split([',', ' ']).next()?.to_string())
+        };
+        let place = number("epoch: ").zip(number("batch_id: "));
+        let Some(((epoch, batch), cost)) = place.zip(number("cost: ")) else { return false };
+        let place = (epoch.parse().unwrap(), batch.parse().unwrap());
+        let before = self.by_batch.insert(place, cost.clone());
+        assert!(!self.exact || before.is_none_or(|b| b == cost), "{place:?}: {line}");
+        true
+    }
+}
+
+/// All tensors of a folder, by file and name, as bits.
+fn tensors(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        for (tensor, value) in load_tensors(&path).unwrap().tensors {
+            let bytes = match value.data() {
+                regatta_tensor::Data::F32(v) => {
+                    v.iter().flat_map(|x| x.to_bits().to_le_bytes()).collect()
+                }
+                regatta_tensor::Data::U64(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                regatta_tensor::Data::I64(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                other => panic!("{other:?}"),
+            };
+            all.insert(format!("{name}/{tensor}"), bytes);
+        }
+    }
+    assert!(!all.is_empty());
+    all
+}
+
+fn report(dir: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(dir.join("report.json")).unwrap()).unwrap()
+}
+
+/// Numbers from a seed.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 += 1;
+        regatta_tensor::Rng::new(20, 0).u64(self.0) % n
+    }
+}
+
+/// The processes of a job by what they are; those that have ended meanwhile are left out.
+fn processes(job: u32) -> Vec<(String, u32)> {
+    let list = std::fs::read_to_string(format!("/proc/{job}/task/{job}/children"));
+    let role = |pid: u32| {
+        let variables = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let pairs = variables.split(|b| *b == 0).map(String::from_utf8_lossy);
+        let env = pairs.filter_map(|p| p.split_once('=').map(|(k, v)| (k.into(), v.into())));
+        let env: regatta_cluster::Env =
+            env.collect::<Vec<(String, String)>>().into_iter().collect();
+        Some(regatta_cluster::Place::from_env(&env).ok()?.to_string())
+    };
+    let all = list.unwrap_or_default();
+    let all = all.split_whitespace().filter_map(|p| p.parse().ok());
+    all.filter_map(|pid| Some((role(pid)?, pid))).collect()
+}
+
+fn kill(pid: u32) {
+    // It may have ended by itself just now.
+    let _ = Command::new("kill").args(["-9", &pid.to_string()]).output().unwrap();
+}
+
+/// Runs a job to its end, killing one of its processes (or the one that started them) again and
+/// again, at seeded moments. The job restarts itself; if its first process is killed, the same command
+/// is given again.
+fn run_with_kills(start: impl Fn() -> Command, kills: usize, draw: &mut Draw, costs: &mut Costs) {
+    let mut job = Job::start(start());
+    let mut done = 0;
+    while done < kills {
+        assert!(job.batches(1 + draw.below(6), costs), "the job ended after {done} kills");
+        let mut all = processes(job.child.id());
+        all.retain(|(role, _)| role != "local");
+        let at = draw.below(all.len() as u64 + 1) as usize;
+        done += 1;
+        match all.get(at) {
+            Some((_, pid)) => kill(*pid),
+            None => {
+                job.child.kill().unwrap();
+                job.end(costs);
+                job = Job::start(start());
+            }
+        }
+    }
+    let (ok, errors) = job.end(costs);
+    assert!(ok, "{errors}");
+}
+
+#[test]
+fn twenty_kills_change_no_bit_of_a_synchronous_job() {
+    let (calm, stormy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let start = |dir: &Path| {
+        let flags = ["--servers", "2", "--workers", "2", "--max-restart", "100"];
+        command(dir, &["runner.sync_mode=sync"], &flags)
+    };
+    let mut expected = Costs::exact();
+    let (ok, errors) = Job::start(start(calm.path())).end(&mut expected);
+    assert!(ok, "{errors}");
+    assert_eq!(expected.by_batch.len(), 150);
+    // Every cost that is ever printed is compared with that of the undisturbed run.
+    let mut costs = Costs { by_batch: expected.by_batch.clone(), ..Costs::exact() };
+    run_with_kills(|| start(stormy.path()), 20, &mut Draw(0), &mut costs);
+    let going_on = costs.notes.iter().filter(|n| n.contains("going on from")).count();
+    assert!(going_on >= 10, "{:?}", costs.notes);
+    for epoch in ["0", "1"] {
+        let of = |dir: &Path| tensors(&dir.join("model").join(epoch));
+        assert!(of(calm.path()) == of(stormy.path()), "epoch {epoch} differs");
+    }
+    let (calm, stormy) = (report(calm.path()), report(stormy.path()));
+    for epoch in 0..2 {
+        for what in ["loss", "auc", "examples"] {
+            assert_eq!(calm["epochs"][epoch][what], stormy["epochs"][epoch][what], "{what}");
+        }
+    }
+    assert_eq!(stormy["servers"][1]["steps"], 150);
+}
+
+#[test]
+fn no_example_is_lost_by_kills_of_an_asynchronous_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || {
+        let flags = ["--servers", "2", "--workers", "2", "--max-restart", "100"];
+        command(dir.path(), &["runner.sync_mode=async"], &flags)
+    };
+    run_with_kills(start, 20, &mut Draw(1000), &mut Costs::default());
+    // What is in the parameters: every batch of every worker once, by the counts of the servers and
+    // by how far the data were read.
+    let report = report(dir.path());
+    for epoch in 0..2 {
+        assert_eq!(report["epochs"][epoch]["examples"], EXAMPLES);
+    }
+    for server in report["servers"].as_array().unwrap() {
+        assert_eq!(server["steps"], 2 * EXAMPLES / 40, "{server}");
+    }
+}
+
+#[test]
+fn a_killed_local_run_goes_on_with_the_same_bits() {
+    let (calm, stormy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut expected = Costs::exact();
+    assert!(Job::start(command(calm.path(), &[], &[])).end(&mut expected).0);
+    let mut costs = Costs { by_batch: expected.by_batch.clone(), ..Costs::exact() };
+    for n in [1, 40, 90, 120] {
+        let mut job = Job::start(command(stormy.path(), &[], &[]));
+        assert!(job.batches(n, &mut costs));
+        job.child.kill().unwrap();
+        job.end(&mut costs);
+    }
+    let (ok, errors) = Job::start(command(stormy.path(), &[], &[])).end(&mut costs);
+    assert!(ok, "{errors}");
+    for epoch in ["0", "1"] {
+        let of = |dir: &Path| tensors(&dir.join("model").join(epoch));
+        assert!(of(calm.path()) == of(stormy.path()), "epoch {epoch} differs");
+    }
+    // Finished jobs keep their checkpoints, and say that they are finished.
+    let mut costs = Costs::exact();
+    let (ok, errors) = Job::start(command(stormy.path(), &[], &[])).end(&mut costs);
+    assert!(ok && costs.by_batch.is_empty(), "{errors}");
+    assert!(costs.notes.iter().any(|n| n.contains("nothing more to train")), "{:?}", costs.notes);
+    let checkpoints = CheckpointDir::open(stormy.path().join("checkpoints"));
+    let left = checkpoints.list().unwrap().iter().filter(|e| e.manifest().is_some()).count();
+    assert_eq!(left, 3);
+}
+
+#[test]
+fn another_number_of_servers_and_workers_goes_on() {
+    for (mode, exact) in [("runner.sync_mode=sync", true), ("runner.sync_mode=async", false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let flags = |s: &'static str, w: &'static str| ["--servers", s, "--workers", w];
+        let mut costs = Costs { exact, ..Costs::default() };
+        let mut job = Job::start(command(dir.path(), &[mode], &flags("2", "2")));
+        assert!(job.batches(30, &mut costs));
+        job.child.kill().unwrap();
+        job.end(&mut costs);
+        // More servers change nothing; in sync mode no bit.
+        let mut job = Job::start(command(dir.path(), &[mode], &flags("3", "2")));
+        assert!(job.batches(20, &mut costs));
+        job.child.kill().unwrap();
+        job.end(&mut costs);
+        // Another number of workers begins the epoch of divided synthetic data again.
+        let mut costs = Costs::default();
+        let job = Job::start(command(dir.path(), &[mode], &flags("1", "3")));
+        let (ok, errors) = job.end(&mut costs);
+        assert!(ok, "{errors}");
+        let notes = costs.notes.join("\n");
+        assert!(notes.contains("the checkpoint is of 2 workers, this job has 3"), "{notes}");
+        let report = report(dir.path());
+        assert_eq!(report["epochs"][1]["examples"], EXAMPLES, "{mode}");
+    }
+}
+
+#[test]
+fn what_cannot_be_gone_on_from_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let failure = |flags: &[&str], overrides: &[&str]| {
+        let (ok, errors) =
+            Job::start(command(dir.path(), overrides, flags)).end(&mut Costs::default());
+        assert!(!ok);
+        errors
+    };
+    let errors = failure(&["--resume", "latest"], &[]);
+    assert!(errors.contains("there is no checkpoint to go on from"), "{errors}");
+    assert!(
+        Job::start(command(dir.path(), &["runner.epochs=1"], &[])).end(&mut Costs::default()).0
+    );
+    let errors = failure(&["--servers", "1", "--workers", "1"], &["runner.sync_mode=sync"]);
+    assert!(errors.contains("without parameter servers"), "{errors}");
+    let errors = failure(&[], &["hyper_parameters.optimizer.class=sgd"]);
+    assert!(errors.contains("it belongs to another program"), "{errors}");
+    let errors = failure(&["--resume", "/nowhere/at/all"], &[]);
+    assert!(errors.contains("/nowhere/at/all"), "{errors}");
+    // More epochs than before: the finished job goes on with the second.
+    let mut costs = Costs::default();
+    assert!(Job::start(command(dir.path(), &[], &[])).end(&mut costs).0);
+    assert_eq!(costs.by_batch.keys().next(), Some(&(1, 0)));
+    let mut costs = Costs::default();
+    assert!(Job::start(command(dir.path(), &[], &["--resume", "none"])).end(&mut costs).0);
+    assert_eq!(costs.by_batch.keys().next(), Some(&(0, 0)));
+}
