@@ -327,7 +327,9 @@ impl<'a> Load<'a> {
 
     fn finish(&mut self, ticket: Ticket) -> Result<()> {
         match ticket {
-            Ticket::Pull(t) => self.client.finish_pull(t, &mut [&mut self.rows], &mut [])?,
+            Ticket::Pull(t) => {
+                self.client.finish_pull(t, &mut [&mut self.rows], &mut [])?;
+            }
             Ticket::Push(t) => self.client.finish_push(t)?,
         }
         Ok(())

@@ -163,11 +163,14 @@ mod tests {
     /// A job as the module describes it, with messages that arrive in any order between different
     /// pairs of processes: every server takes the same pushes of every worker, and the job goes on.
     struct Job {
-        servers: Vec<(Cut<()>, Vec<u64>, Option<Vec<u64>>)>,
+        servers: Vec<Server>,
         workers: Vec<Worker>,
         /// By worker and server, in order.
         wires: Vec<Vec<std::collections::VecDeque<Message>>>,
     }
+
+    /// Its cut, pushes by worker, and those at the cut.
+    type Server = (Cut<()>, Vec<u64>, Option<Vec<u64>>);
 
     #[derive(Debug, Clone, Copy)]
     enum Message {

@@ -499,7 +499,7 @@ mod tests {
                 let at = (rng.u64(draws) % open.len() as u64) as usize;
                 let at = if is_pull(&open[at]) { first_pull.unwrap() } else { at };
                 let command = open.remove(at);
-                let hold = holding_back || rng.u64(draws + 1000) % 4 == 0;
+                let hold = holding_back || rng.u64(draws + 1000).is_multiple_of(4);
                 let answer = |batch: u64| {
                     if hold { Event::HeldBack(batch) } else { Event::Pulled(batch) }
                 };
