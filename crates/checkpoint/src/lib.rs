@@ -38,6 +38,7 @@
 //! 5. `rows`: the file of a table, [`TableWriter`] and [`TableReader`]
 //! 6. `checkpoint`: [`Checkpoint`], one that is read
 //! 7. `verify`: [`verify()`](verify()), and `resume`: [`CheckpointDir::choose`]
+//! 8. `diff` ([`diff()`](diff())) and `history` ([`history()`](history())): for people who look for a cause
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 #![warn(clippy::unwrap_used)]
@@ -46,9 +47,11 @@
 mod checkpoint;
 mod checksum;
 mod config;
+mod diff;
 mod dir;
 mod error;
 mod format;
+mod history;
 mod inference;
 mod manifest;
 mod parts;
@@ -60,12 +63,17 @@ mod table;
 mod tensors;
 mod verify;
 
+// What files hold and how they are chosen is said in the words of tables.
+pub use regatta_table::{Generation, Row, RowBody, SaveMode};
+
 pub use checkpoint::Checkpoint;
 pub use checksum::Checksum;
 pub use config::CheckpointConfig;
+pub use diff::{Change, RowChanges, VariableDiff, diff};
 pub use dir::{CheckpointDir, Draft, Entry, State};
 pub use error::{Difference, Error};
 pub use format::{FORMAT_VERSION, program_hash};
+pub use history::{Event, Moment, history};
 pub use inference::{
     InferenceModel, PARAMS_FILE, PROGRAM_FILE, load_inference_model, save_inference_model,
 };
@@ -79,4 +87,4 @@ pub use resume::{Check, Choice, PassedOver, Resume};
 pub use rows::{BlockBuffer, BlockRows, Saved, TableHeader, TableReader, TableWriter};
 pub use table::{SavedPart, SavedTable, save_table};
 pub use tensors::{Metadata, TensorFile, load_tensors, save_tensors};
-pub use verify::{Problem, verify};
+pub use verify::{Problem, verify, verify_all};

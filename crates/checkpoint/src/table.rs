@@ -1,7 +1,8 @@
 //! Tables to disk and back: [`save_table`] writes one moment of a table, [`SavedTable`] is a table
 //! in a checkpoint, whoever wrote its parts and however many checkpoints it is spread over.
 
-use std::path::Path;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
@@ -75,6 +76,8 @@ pub fn save_table(
 #[derive(Debug)]
 pub struct SavedTable {
     name: String,
+    /// The checkpoint.
+    path: PathBuf,
     /// Newest checkpoint first.
     chain: Vec<Vec<TableReader>>,
     day: u32,
@@ -105,7 +108,7 @@ impl SavedTable {
             return Err(Error::corrupt(first.path(), reason));
         }
         let day = first.header().day;
-        Ok(SavedTable { name: name.to_string(), chain, day })
+        Ok(SavedTable { name: name.to_string(), path: path.to_path_buf(), chain, day })
     }
 
     /// Its name.
@@ -162,8 +165,16 @@ impl SavedTable {
         &self,
         mut visit: impl FnMut(Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        Merge::new(&self.chain, 0..=u64::MAX)?
-            .run(|reader, saved| self.row(reader, saved).map_or(Ok(()), &mut visit))
+        let mut walk = self.walk(0..=u64::MAX)?;
+        while let Some(row) = walk.next()? {
+            visit(row)?;
+        }
+        Ok(())
+    }
+
+    /// A walk over a range of order numbers.
+    pub(crate) fn walk(&self, range: RangeInclusive<u64>) -> Result<Walk<'_>, Error> {
+        Ok(Walk { table: self, merge: Merge::new(&self.chain, range)? })
     }
 
     /// Puts the rows that `own` wants into a table, from `threads` threads, and sets its day. Gives
@@ -178,7 +189,7 @@ impl SavedTable {
         own: impl Fn(u64) -> bool + Sync,
         threads: usize,
     ) -> Result<usize, Error> {
-        let path = self.chain.iter().flatten().next().map_or(Path::new(""), TableReader::path);
+        let path = &self.path;
         if self.parts() != table.row_parts() {
             let (saved, wanted) = (parts_text(self.parts()), parts_text(&table.row_parts()));
             let reason = format!(
@@ -246,12 +257,12 @@ impl SavedTable {
         let bound = |i: usize| ((i as u128) << 64) / threads as u128;
         let range = bound(thread) as u64..=(bound(thread + 1) - 1) as u64;
         let mut n = 0;
-        Merge::new(&self.chain, range)?.run(|reader, saved| {
-            if let Some(row) = self.row(reader, saved).filter(|row| own(row.key)) {
-                n += table.import([row]).map_err(Error::table(reader.path(), &self.name))?;
+        let mut walk = self.walk(range)?;
+        while let Some(row) = walk.next()? {
+            if own(row.key) {
+                n += table.import([row]).map_err(Error::table(&self.path, &self.name))?;
             }
-            Ok(())
-        })?;
+        }
         Ok(n)
     }
 
@@ -260,6 +271,25 @@ impl SavedTable {
         let Saved::Row(row) = saved else { return None };
         let later = self.day.wrapping_sub(reader.header().day);
         Some(Row { unseen_days: row.unseen_days.wrapping_add(later) & DAYS, ..row })
+    }
+}
+
+/// The rows of a saved table, one after the other.
+pub(crate) struct Walk<'t> {
+    table: &'t SavedTable,
+    merge: Merge<'t>,
+}
+
+impl Walk<'_> {
+    /// The next row; what is gone is stepped over.
+    pub(crate) fn next(&mut self) -> Result<Option<Row<'_>>, Error> {
+        while self.merge.advance()? {
+            if matches!(self.merge.current(), Some((_, Saved::Row(_)))) {
+                let current = self.merge.current();
+                return Ok(current.and_then(|(reader, saved)| self.table.row(reader, saved)));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -282,7 +312,7 @@ fn in_threads(
     })
 }
 
-fn parts_text(parts: &[(String, usize)]) -> String {
+pub(crate) fn parts_text(parts: &[(String, usize)]) -> String {
     let parts: Vec<String> = parts.iter().map(|(name, len)| format!("{name} {len}")).collect();
     parts.join(", ")
 }

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::checksum::Checksum;
-use crate::dir::size_problem;
+use crate::dir::{CheckpointDir, Entry, State, size_problem};
 use crate::manifest::{Content, MANIFEST_FILE, Manifest, Part};
 use crate::parts::damage;
 use crate::resume::Check;
@@ -41,12 +42,37 @@ impl Problem {
 pub fn verify(path: &Path, check: Check) -> Vec<Problem> {
     match Checkpoint::open(path) {
         Err(Error::Corrupt { path, reason }) => vec![Problem::new(&path, reason)],
-        Err(other) => vec![Problem::new(path, other.to_string())],
+        Err(other) => vec![Problem::new(path, without_path(other))],
         Ok(checkpoint) => {
             let chain = checkpoint.chain().iter();
             chain.flat_map(|(dir, manifest)| verify_one(dir, manifest, check)).collect()
         }
     }
+}
+
+/// Looks at all published checkpoints of a directory, each file once. Gives how many there are, and
+/// what is wrong.
+///
+/// # Errors
+/// If the directory cannot be read.
+pub fn verify_all(dir: &CheckpointDir, check: Check) -> Result<(usize, Vec<Problem>), Error> {
+    let mut problems = Vec::new();
+    let entries = dir.list()?;
+    let published: Vec<&Entry> = entries.iter().filter(|entry| !entry.is_draft()).collect();
+    for entry in &published {
+        match &entry.state {
+            State::Complete(manifest) => problems.extend(verify_one(&entry.path, manifest, check)),
+            State::Incomplete(reason) => {
+                let mut own = verify(&entry.path, check);
+                own.retain(|problem| problem.path.starts_with(&entry.path));
+                if own.is_empty() {
+                    own.push(Problem::new(&entry.path, reason.clone()));
+                }
+                problems.extend(own);
+            }
+        }
+    }
+    Ok((published.len(), problems))
 }
 
 fn verify_one(dir: &Path, manifest: &Manifest, check: Check) -> Vec<Problem> {
@@ -77,6 +103,19 @@ fn verify_one(dir: &Path, manifest: &Manifest, check: Check) -> Vec<Problem> {
     problems
 }
 
+/// What an error says besides the path, which a problem names itself.
+fn without_path(error: Error) -> String {
+    match error {
+        Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => "missing".into(),
+        Error::Io { source, .. } => format!("cannot be read: {source}"),
+        Error::Corrupt { reason, .. } => reason,
+        Error::Version { found, supported, .. } => {
+            format!("format version {found} is not supported (only {supported})")
+        }
+        other => other.to_string(),
+    }
+}
+
 fn verify_part(dir: &Path, part: &Part) -> Vec<Problem> {
     let path = dir.join(&part.name);
     if let Content::Table { .. } = part.content {
@@ -84,7 +123,7 @@ fn verify_part(dir: &Path, part: &Part) -> Vec<Problem> {
     }
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
-        Err(e) => return vec![Problem::new(&path, Error::io("read", &path)(e).to_string())],
+        Err(e) => return vec![Problem::new(&path, without_path(Error::io("read", &path)(e)))],
     };
     if bytes.len() as u64 != part.bytes {
         let reason = format!("it has {} of {} bytes", bytes.len(), part.bytes);
@@ -103,7 +142,7 @@ fn verify_table(dir: &Path, part: &Part) -> Vec<Problem> {
     let reader = match TableReader::open_part(dir, part) {
         Ok(reader) => reader,
         Err(Error::Corrupt { path, reason }) => return vec![Problem::new(&path, reason)],
-        Err(other) => return vec![Problem::new(&path, other.to_string())],
+        Err(other) => return vec![Problem::new(&path, without_path(other))],
     };
     let mut buffer = BlockBuffer::default();
     let check = |block: usize| reader.check_block(block, &mut buffer).err();

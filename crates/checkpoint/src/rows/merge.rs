@@ -30,6 +30,8 @@ pub(crate) struct Merge<'r> {
     cursors: Vec<Cursor<'r>>,
     /// The next row of each cursor: order number, depth and cursor.
     heads: BinaryHeap<Reverse<(u64, usize, usize)>>,
+    /// Order number and cursor of the id it is at.
+    current: Option<(u64, usize)>,
     last: u64,
 }
 
@@ -39,7 +41,8 @@ impl<'r> Merge<'r> {
         chain: &'r [Vec<TableReader>],
         range: RangeInclusive<u64>,
     ) -> Result<Merge<'r>, Error> {
-        let mut merge = Merge { cursors: Vec::new(), heads: BinaryHeap::new(), last: *range.end() };
+        let (cursors, heads, last) = (Vec::new(), BinaryHeap::new(), *range.end());
+        let mut merge = Merge { cursors, heads, current: None, last };
         for (depth, readers) in chain.iter().enumerate() {
             for (reader, kind) in readers.iter().flat_map(|r| RowKind::ALL.map(|kind| (r, kind))) {
                 merge.add(Cursor::new(reader, depth, kind, &range)?);
@@ -55,26 +58,38 @@ impl<'r> Merge<'r> {
         }
     }
 
-    /// Calls `visit` with the newest version of every id and the file it is from.
-    pub(crate) fn run(
-        mut self,
-        mut visit: impl FnMut(&TableReader, Saved<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let mut done = None;
-        while let Some(Reverse((order, depth, at))) = self.heads.pop() {
+    /// Goes to the next id; false at the end.
+    pub(crate) fn advance(&mut self) -> Result<bool, Error> {
+        let done = self.current.take();
+        if let Some((_, at)) = done {
+            self.step(at)?;
+        }
+        while let Some(Reverse((order, _, at))) = self.heads.pop() {
             if order > self.last {
-                break;
+                return Ok(false);
             }
-            let cursor = &mut self.cursors[at];
-            // Of equal ids the newest comes first.
-            if done != Some(order) {
-                visit(cursor.reader, cursor.saved())?;
-                done = Some(order);
+            // Of equal ids the newest came first.
+            if done.is_some_and(|(last, _)| last == order) {
+                self.step(at)?;
+                continue;
             }
-            cursor.advance()?;
-            if let Some(order) = cursor.order() {
-                self.heads.push(Reverse((order, depth, at)));
-            }
+            self.current = Some((order, at));
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// The newest version of the id it is at, and the file that this is from.
+    pub(crate) fn current(&self) -> Option<(&'r TableReader, Saved<'_>)> {
+        let cursor = &self.cursors[self.current?.1];
+        Some((cursor.reader, cursor.saved()))
+    }
+
+    fn step(&mut self, at: usize) -> Result<(), Error> {
+        let cursor = &mut self.cursors[at];
+        cursor.advance()?;
+        if let Some(order) = cursor.order() {
+            self.heads.push(Reverse((order, cursor.depth, at)));
         }
         Ok(())
     }

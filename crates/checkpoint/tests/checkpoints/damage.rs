@@ -103,8 +103,11 @@ fn flipped_bits_elsewhere() {
 
 #[test]
 fn missing_files() {
-    one(after(|p| fs::remove_file(p.join(ROWS)).unwrap()), &[ROWS, "cannot read"]);
-    one(after(|p| fs::remove_file(p.join("dense.safetensors")).unwrap()), &["dense.safetensors"]);
+    one(after(|p| fs::remove_file(p.join(ROWS)).unwrap()), &[ROWS, ": missing"]);
+    one(
+        after(|p| fs::remove_file(p.join("dense.safetensors")).unwrap()),
+        &["dense.safetensors: missing"],
+    );
     one(after(|p| fs::remove_file(p.join(MANIFEST_FILE)).unwrap()), &["there is no manifest.json"]);
 }
 

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 the training did not reach its goal or failed on the way, 2 wrong flags or
 //! input.
 
+mod checkpoint;
 mod data;
 mod fit_a_line;
 mod infer;
@@ -35,6 +36,7 @@ enum Command {
     Infer(infer::Args),
     Models(models::Args),
     Data(data::Args),
+    Checkpoint(checkpoint::Args),
 }
 
 /// How a command that found no mistake ended.
@@ -56,6 +58,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Infer(args) => infer::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Data(args) => data::run(&args),
+        Command::Checkpoint(args) => checkpoint::run(&args),
     };
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
