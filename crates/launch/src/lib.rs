@@ -6,23 +6,30 @@
 //!
 //! # Reading order
 //!
-//! 1. [`plan`]: who takes part becomes the places of the processes on this machine; [`ports`]: which
+//! 1. [`run`]: the whole of it, in order; [`flags`]: what the user asks for
+//! 2. [`plan`]: who takes part becomes the places of the processes on this machine; [`ports`]: which
 //!    addresses are here, which ports are free
-//! 2. [`program`]: what the user typed becomes something that can be started; `process`: [`Spec`], one process to start
-//! 3. `supervisor`: [`Supervisor`] starts them, shows their lines, ends them; `guard` sees to it that
+//! 3. [`program`]: what the user typed becomes something that can be started; `process`: [`Spec`], one process to start
+//! 4. `supervisor`: [`Supervisor`] starts them, shows their lines, ends them; `guard` sees to it that
 //!    nothing is left, `output` handles lines, [`status`] what processes say beside them
-//! 4. `error`: why a job cannot be launched
+//! 5. [`meeting`]: launchers on several machines find each other and hear of each other's failures
+//! 6. [`k8s`]: the same job as Kubernetes objects
+//! 7. `error`: why a job cannot be launched
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 
 mod error;
+pub mod flags;
 mod guard;
+pub mod k8s;
+pub mod meeting;
 mod output;
 pub mod plan;
 pub mod ports;
 mod process;
 pub mod program;
+pub mod run;
 pub mod status;
 mod supervisor;
 

@@ -25,7 +25,7 @@ pub struct Plan {
 impl Plan {
     /// Whether all processes are on this machine.
     pub fn is_whole(&self) -> bool {
-        self.hosts.len() == self.here.len()
+        self.elsewhere.is_empty()
     }
 
     /// Names and addresses of the processes that this machine starts.
@@ -33,16 +33,33 @@ impl Plan {
         self.places.iter().filter_map(|place| Some((place.to_string(), endpoint(place)?))).collect()
     }
 
-    fn new(all: Vec<Place>, host: Option<&str>) -> Result<Plan, Error> {
+    fn new(all: Vec<Place>, this: Here<'_>) -> Result<Plan, Error> {
         let hosts = distinct_hosts(all.iter().filter_map(endpoint));
-        let here = hosts_here(&hosts, host)?;
-        let is_here = |place: &Place| {
-            endpoint(place).is_some_and(|e| here.iter().any(|h| h == endpoints::host(&e)))
+        let here = match this {
+            Here::Endpoints(mine) => distinct_hosts(mine.iter().cloned()),
+            Here::Host(host) => hosts_here(&hosts, Some(host))?,
+            Here::Found => hosts_here(&hosts, None)?,
+        };
+        let is_here = |place: &Place| match (endpoint(place), this) {
+            (Some(endpoint), Here::Endpoints(mine)) => mine.contains(&endpoint),
+            (Some(endpoint), _) => here.iter().any(|host| host == endpoints::host(&endpoint)),
+            (None, _) => false,
         };
         let (places, others): (Vec<Place>, Vec<Place>) = all.into_iter().partition(is_here);
         let elsewhere = others.iter().filter_map(|p| Some((p.to_string(), endpoint(p)?))).collect();
         Ok(Plan { places, hosts, here, elsewhere })
     }
+}
+
+/// How a machine knows which of the processes it starts.
+#[derive(Debug, Clone, Copy)]
+pub enum Here<'a> {
+    /// Those with addresses that processes here can listen on.
+    Found,
+    /// Those on the machine of this name.
+    Host(&'a str),
+    /// Those with these addresses.
+    Endpoints(&'a [String]),
 }
 
 fn endpoint(place: &Place) -> Option<String> {
@@ -99,7 +116,7 @@ pub fn parameter_server(
     servers: &[String],
     workers: &[String],
     job: &JobIdentity,
-    host: Option<&str>,
+    this: Here<'_>,
 ) -> Result<Plan, Error> {
     let all: Vec<&String> = servers.iter().chain(workers).collect();
     if let Some(twice) = first_repeated(&all) {
@@ -116,7 +133,7 @@ pub fn parameter_server(
     };
     let roles =
         (0..servers.len()).map(PsRole::Server).chain((0..workers.len()).map(PsRole::Worker));
-    Plan::new(roles.map(place).collect(), host)
+    Plan::new(roles.map(place).collect(), this)
 }
 
 fn first_repeated<'a>(list: &[&'a String]) -> Option<&'a String> {
@@ -136,7 +153,7 @@ pub fn local_parameter_server(
 ) -> Result<Plan, Error> {
     let mut servers_first = local_endpoints(servers + workers, start_port)?;
     let workers = servers_first.split_off(servers);
-    parameter_server(&servers_first, &workers, job, Some(LOOPBACK))
+    parameter_server(&servers_first, &workers, job, Here::Host(LOOPBACK))
 }
 
 /// Where processes of a job on one machine listen.
@@ -183,7 +200,7 @@ pub fn collective(
     nodes: &[Node],
     master: Option<&str>,
     job: &JobIdentity,
-    host: Option<&str>,
+    this: Here<'_>,
 ) -> Result<Plan, Error> {
     let all: Vec<String> = nodes.iter().flat_map(|node| node.endpoints.clone()).collect();
     if let Some(twice) = first_repeated(&all.iter().collect::<Vec<_>>()) {
@@ -206,7 +223,7 @@ pub fn collective(
             }));
         }
     }
-    Plan::new(places, host)
+    Plan::new(places, this)
 }
 
 /// A collective job of `n` ranks on this machine alone, on free ports.
@@ -215,14 +232,16 @@ pub fn collective(
 /// If there are not enough free ports.
 pub fn local_collective(n: usize, job: &JobIdentity) -> Result<Plan, Error> {
     let node = Node { endpoints: local_endpoints(n, None)?, devices: Vec::new() };
-    collective(&[node], None, job, Some(LOOPBACK))
+    collective(&[node], None, job, Here::Host(LOOPBACK))
 }
 
 #[cfg(test)]
 mod tests {
     use regatta_cluster::JobIdentity;
 
-    use super::{Node, collective, local_collective, local_parameter_server, parameter_server};
+    use super::{
+        Here, Node, collective, local_collective, local_parameter_server, parameter_server,
+    };
 
     fn list(entries: &[&str]) -> Vec<String> {
         entries.iter().map(|e| e.to_string()).collect()
@@ -233,25 +252,27 @@ mod tests {
         let servers = list(&["127.0.0.2:1000", "127.0.0.3:1000"]);
         let workers = list(&["127.0.0.2:1001", "127.0.0.3:1001"]);
         let job = JobIdentity::default();
-        let plan = parameter_server(&servers, &workers, &job, Some("127.0.0.3")).unwrap();
+        let plan = parameter_server(&servers, &workers, &job, Here::Host("127.0.0.3")).unwrap();
         let names: Vec<String> = plan.places.iter().map(|p| p.to_string()).collect();
         assert_eq!(names, ["server 1", "worker 1"]);
         assert_eq!(plan.elsewhere[0], ("server 0".into(), "127.0.0.2:1000".into()));
         assert!(!plan.is_whole());
         // Without being told, both addresses are this machine.
-        assert!(parameter_server(&servers, &workers, &job, None).unwrap().is_whole());
+        assert!(parameter_server(&servers, &workers, &job, Here::Found).unwrap().is_whole());
     }
 
     #[test]
     fn addresses_must_differ_and_be_here() {
         let job = JobIdentity::default();
-        let plan = |s: &[&str], w: &[&str], host| {
-            parameter_server(&list(s), &list(w), &job, host).unwrap_err().to_string()
+        let plan = |s: &[&str], w: &[&str], this| {
+            parameter_server(&list(s), &list(w), &job, this).unwrap_err().to_string()
         };
-        assert!(plan(&["127.0.0.1:1"], &["127.0.0.1:1"], None).contains("two processes"));
-        let elsewhere = plan(&["192.0.2.1:1"], &["192.0.2.1:2"], None);
+        assert!(plan(&["127.0.0.1:1"], &["127.0.0.1:1"], Here::Found).contains("two processes"));
+        let elsewhere = plan(&["192.0.2.1:1"], &["192.0.2.1:2"], Here::Found);
         assert!(elsewhere.contains("none of the machines 192.0.2.1 is this one"), "{elsewhere}");
-        assert!(plan(&["127.0.0.1:1"], &["127.0.0.1:2"], Some("a")).contains("--host a is not"));
+        assert!(
+            plan(&["127.0.0.1:1"], &["127.0.0.1:2"], Here::Host("a")).contains("--host a is not")
+        );
     }
 
     #[test]
@@ -270,7 +291,8 @@ mod tests {
             devices: vec![list(&["1"]), list(&["3"])],
         };
         let nodes = [node("127.0.0.2"), node("127.0.0.3")];
-        let plan = collective(&nodes, None, &JobIdentity::default(), Some("127.0.0.3")).unwrap();
+        let plan =
+            collective(&nodes, None, &JobIdentity::default(), Here::Host("127.0.0.3")).unwrap();
         let regatta_cluster::Place::Collective(rank) = &plan.places[1] else { panic!() };
         assert_eq!((rank.rank, rank.local_rank, rank.local_size, rank.nodes), (3, 1, 2, 2));
         assert_eq!(rank.devices, ["3"]);

@@ -6,6 +6,7 @@
 use std::io;
 use std::path::Path;
 use std::process::Child;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,19 +30,21 @@ const EVENTS: usize = 1024;
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// How a job is looked after.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// When the launcher was started; times are counted from there.
     pub started: Instant,
     /// How long followers may take to end by themselves after the last leader; then they are told to.
     /// Nothing if leaders elsewhere may still need them: [`Remote::leaders_are_done`] says when not.
     pub follower_limit: Option<Duration>,
+    /// Called when the last leader has ended well; at once if there are none.
+    pub on_leaders_done: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl Options {
     /// For a job that is all on this machine.
     pub fn new(started: Instant) -> Options {
-        Options { started, follower_limit: Some(Duration::from_secs(10)) }
+        Options { started, follower_limit: Some(Duration::from_secs(10)), on_leaders_done: None }
     }
 }
 
@@ -213,6 +216,7 @@ impl Supervisor {
             self.start(index)?;
         }
         self.timing.started = self.options.started.elapsed();
+        self.look_for_leaders();
         while self.is_running() {
             let event = self.next(self.deadline());
             match event {
@@ -345,15 +349,23 @@ impl Supervisor {
         if !exit.is_success() && matches!(self.phase, Phase::Running) {
             self.on_failure(index, exit)?;
         }
-        let is_leader = |p: &&Process| p.spec.part == Part::Leader;
-        let mut leaders = self.processes.iter().filter(is_leader).peekable();
-        if leaders.peek().is_some()
-            && leaders.all(|p| p.child.is_none())
-            && self.options.follower_limit.is_some()
-        {
+        self.look_for_leaders();
+        Ok(())
+    }
+
+    /// Followers are not needed after the last leader.
+    fn look_for_leaders(&mut self) {
+        let is_leader = |p: &Process| p.spec.part == Part::Leader;
+        let is_led = self.processes.iter().any(|p| is_leader(p) && p.child.is_some());
+        if is_led || !matches!(self.phase, Phase::Running) {
+            return;
+        }
+        if let Some(tell) = self.options.on_leaders_done.take() {
+            tell();
+        }
+        if self.options.follower_limit.is_some() && self.processes.iter().any(is_leader) {
             self.let_followers_end();
         }
-        Ok(())
     }
 
     fn on_failure(&mut self, index: usize, exit: Exit) -> Result<(), Error> {

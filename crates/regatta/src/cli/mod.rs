@@ -7,6 +7,7 @@ mod checkpoint;
 mod data;
 mod fit_a_line;
 mod infer;
+mod launch;
 mod mlp;
 mod models;
 mod programs;
@@ -32,7 +33,8 @@ enum Command {
     FitALine(fit_a_line::Args),
     Mlp(mlp::Args),
     Programs(programs::Args),
-    Train(train::Args),
+    Train(Box<train::Args>),
+    Launch(Box<launch::Args>),
     Infer(infer::Args),
     Models(models::Args),
     Data(data::Args),
@@ -55,6 +57,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Mlp(args) => mlp::run(&args),
         Command::Programs(args) => programs::run(&args),
         Command::Train(args) => train::run(&args),
+        Command::Launch(args) => launch::run(&args),
         Command::Infer(args) => infer::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Data(args) => data::run(&args),

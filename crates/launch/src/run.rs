@@ -1,0 +1,305 @@
+//! From the flags to the end of the job: the whole of `regatta launch`.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use regatta_cluster::{Env, JobIdentity, Place, PsRole, endpoints, names};
+
+use crate::flags::{Flags, Members, Shape, Wanted};
+use crate::meeting::{Card, Expected, Listens, Meeting, Point};
+use crate::plan::{self, Here, Node, Plan};
+use crate::{Error, Options, Outcome, Part, Program, Report, Spec, Supervisor, ports, random_hex};
+
+/// Where machines meet if nobody says otherwise: this port of the first one.
+pub const MEETING_PORT: u16 = 6767;
+
+/// Starts `command` as the flags say and stays until the job has ended. `this` is the running
+/// program, for `regatta train`; `started` is when it was started.
+///
+/// # Errors
+/// If the job cannot be started. What happens after that is in the report.
+pub fn launch(
+    flags: &Flags,
+    env: &Env,
+    command: &[String],
+    this: &Path,
+    started: Instant,
+) -> Result<Report, Error> {
+    let wanted = flags.resolve(env)?;
+    wanted.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    let (program, args) = command
+        .split_first()
+        .ok_or_else(|| Error::Usage("what should be started? add a program".into()))?;
+    let program = Program::resolve(program, this)?;
+    let token = given_token(flags, env)?;
+    let (plan, meeting) = plan_of(&wanted, token)?;
+    let held = ports::hold(&plan.endpoints())?;
+    let meeting = match meeting {
+        Some(At::Met(meeting)) => Some(*meeting),
+        Some(At::ToMeet(point, card)) => {
+            Some(Meeting::join(&point, Expected::Hosts(plan.hosts.clone()), card)?)
+        }
+        None => None,
+    };
+    if let Some(meeting) = &meeting {
+        meeting.check(&plan.elsewhere)?;
+    }
+    drop(held);
+    let specs = specs(&plan, &wanted, &program, args)?;
+    supervise(specs, meeting, started)
+}
+
+/// What `--emit k8s` prints.
+///
+/// # Errors
+/// If the flags do not make a job there.
+pub fn emit(flags: &Flags, env: &Env, command: &[String]) -> Result<String, Error> {
+    let wanted = flags.resolve_in(env, false)?;
+    let token = given_token(flags, env)?;
+    let objects = crate::k8s::objects(&wanted, flags.image.as_deref(), command, token)?;
+    Ok(crate::k8s::to_yaml(&objects))
+}
+
+fn supervise(
+    specs: Vec<Spec>,
+    meeting: Option<Meeting>,
+    started: Instant,
+) -> Result<Report, Error> {
+    let mut options = Options::new(started);
+    if let Some(meeting) = &meeting {
+        options.follower_limit = None;
+        options.on_leaders_done = Some(std::sync::Arc::new(meeting.leaders_done()));
+    }
+    let supervisor = Supervisor::new(specs, options)?;
+    if let Some(meeting) = &meeting {
+        meeting.watch(supervisor.remote());
+    }
+    let report = supervisor.run();
+    if let Some(meeting) = meeting {
+        meeting.end(match &report {
+            Ok(Report { outcome: Outcome::Done, .. }) => None,
+            Ok(Report { outcome: Outcome::Failed(failure), .. }) => Some(failure.message.clone()),
+            Ok(Report { outcome: Outcome::Interrupted(signal), .. }) => {
+                Some(format!("the launcher was ended by signal {signal}"))
+            }
+            Ok(Report { outcome: Outcome::Stopped(reason), .. }) => Some(reason.clone()),
+            Err(error) => Some(error.to_string()),
+        });
+    }
+    report
+}
+
+fn given_token(flags: &Flags, env: &Env) -> Result<Option<String>, Error> {
+    let Some(file) = &flags.token_file else {
+        return Ok(env.get(names::JOB_TOKEN).map(str::to_string));
+    };
+    let text = fs::read_to_string(file)
+        .map_err(|e| Error::Usage(format!("cannot read --token-file {}: {e}", file.display())))?;
+    match text.trim() {
+        "" => Err(Error::Usage(format!("--token-file {} is empty", file.display()))),
+        token => Ok(Some(token.to_string())),
+    }
+}
+
+/// How this machine meets the others.
+enum At {
+    /// They have met already, because nobody could know who takes part.
+    Met(Box<Meeting>),
+    ToMeet(Point, Card),
+}
+
+fn plan_of(wanted: &Wanted, token: Option<String>) -> Result<(Plan, Option<At>), Error> {
+    let mut job = JobIdentity {
+        id: wanted.job_id.clone(),
+        token: Some(token.clone().map_or_else(random_hex, Ok)?),
+        start_timeout: wanted.timeout,
+    };
+    if let Shape::Collective { nodes, ips, .. } = &wanted.shape
+        && *nodes > 1
+        && ips.is_empty()
+    {
+        job.token = Some(token.ok_or_else(no_token)?);
+        let (plan, meeting) = meet_first(wanted, &job)?;
+        return Ok((plan, Some(At::Met(Box::new(meeting)))));
+    }
+    let plan = known_plan(wanted, &job)?;
+    if plan.is_whole() {
+        return Ok((plan, None));
+    }
+    let token = token.ok_or_else(no_token)?;
+    let card = Card::new(plan.here.clone(), fingerprint(wanted));
+    let address = wanted.master.clone();
+    let address = address.unwrap_or_else(|| format!("{}:{MEETING_PORT}", plan.hosts[0]));
+    let host = endpoints::host(&address);
+    let is_first = if plan.hosts.iter().any(|h| h == host) {
+        plan.here.iter().any(|h| h == host)
+    } else {
+        ports::is_local(host)?
+    };
+    let listens = if is_first { Listens::Yes } else { Listens::No };
+    let point = Point { address, listens, token, timeout: wanted.timeout };
+    Ok((plan, Some(At::ToMeet(point, card))))
+}
+
+fn no_token() -> Error {
+    Error::Usage(format!(
+        "a job on several machines needs a secret that all of them share: make one with\n  \
+         head -c16 /dev/urandom | od -An -tx1 | tr -d ' \\n' > token\n\
+         copy the file to every machine and add --token-file token, or set {}",
+        names::JOB_TOKEN
+    ))
+}
+
+/// What every machine must have been told alike.
+fn fingerprint(wanted: &Wanted) -> String {
+    let ports = wanted.start_port.map(|p| format!(", ports from {p}")).unwrap_or_default();
+    let list = |members: &Members| match members {
+        Members::Count(n) => n.to_string(),
+        Members::List(list) => list.join(","),
+    };
+    let who = match &wanted.shape {
+        Shape::ParameterServer { servers, workers } => {
+            format!("servers {}, workers {}", list(servers), list(workers))
+        }
+        Shape::Collective { nodes, ips, per_node, .. } => {
+            format!("{per_node} ranks on each of {nodes} machines {}", ips.join(","))
+        }
+    };
+    format!("job {}: {who}{ports}", wanted.job_id)
+}
+
+/// The plan of a job whose addresses everybody knows.
+fn known_plan(wanted: &Wanted, job: &JobIdentity) -> Result<Plan, Error> {
+    let this = wanted.host.as_deref().map_or(Here::Found, Here::Host);
+    match &wanted.shape {
+        Shape::ParameterServer { servers, workers } => match (servers, workers) {
+            (Members::Count(s), Members::Count(w)) => {
+                plan::local_parameter_server(*s, *w, job, wanted.start_port)
+            }
+            (Members::List(servers), Members::List(workers)) => {
+                plan::parameter_server(servers, workers, job, this)
+            }
+            (Members::List(servers), Members::Count(w)) => {
+                let workers = beside(servers, *w, "--servers", "--workers")?;
+                plan::parameter_server(servers, &workers, job, this)
+            }
+            (Members::Count(s), Members::List(workers)) => {
+                let servers = beside(workers, *s, "--workers", "--servers")?;
+                plan::parameter_server(&servers, workers, job, this)
+            }
+        },
+        Shape::Collective { ips, per_node, devices, .. } => {
+            let devices = || devices.clone();
+            if ips.is_empty() || *ips == ["127.0.0.1"] {
+                let endpoints = plan::local_endpoints(*per_node, wanted.start_port)?;
+                let all: Vec<String> = endpoints.clone();
+                let node = Node { endpoints, devices: devices() };
+                return plan::collective(&[node], None, job, Here::Endpoints(&all));
+            }
+            let first = Some(wanted.start_port.unwrap_or(plan::FIRST_RANK_PORT));
+            let node = |ip: &String| {
+                let endpoints = plan::host_endpoints(ip, *per_node, first)?;
+                Ok(Node { endpoints, devices: devices() })
+            };
+            let nodes = ips.iter().map(node).collect::<Result<Vec<_>, Error>>()?;
+            plan::collective(&nodes, wanted.master.as_deref(), job, this)
+        }
+    }
+}
+
+/// Addresses for processes that were only counted, beside others that were listed.
+fn beside(list: &[String], n: usize, listed: &str, missing: &str) -> Result<Vec<String>, Error> {
+    let host = endpoints::host(&list[0]);
+    if list.iter().any(|e| endpoints::host(e) != host) {
+        return Err(Error::Usage(format!(
+            "{listed} are on several machines, so {missing} must be a list, too"
+        )));
+    }
+    plan::host_endpoints(host, n, None)
+}
+
+/// Machines that know where to meet but not each other: whoever comes takes part.
+fn meet_first(wanted: &Wanted, job: &JobIdentity) -> Result<(Plan, Meeting), Error> {
+    let Shape::Collective { nodes, per_node, devices, rank, .. } = &wanted.shape else {
+        return Err(Error::System("only ranks meet before they are known".into()));
+    };
+    let address = wanted.master.clone().unwrap_or_default();
+    let is_here = ports::is_local(endpoints::host(&address))?;
+    let host = match &wanted.host {
+        Some(host) => host.clone(),
+        None if is_here => endpoints::host(&address).to_string(),
+        None => own_address(&address)?,
+    };
+    let mine = plan::host_endpoints(&host, *per_node, wanted.start_port)?;
+    let mut card = Card::new(vec![host], fingerprint(wanted));
+    (card.rank, card.endpoints) = (*rank, mine.clone());
+    let listens = match (is_here, rank) {
+        (false, _) => Listens::No,
+        (true, Some(0)) => Listens::Yes,
+        (true, _) => Listens::IfFree,
+    };
+    let token = job.token.clone().unwrap_or_default();
+    let point = Point { address: address.clone(), listens, token, timeout: wanted.timeout };
+    let meeting = Meeting::join(&point, Expected::Count(*nodes), card)?;
+    let node = |card: &Card| Node { endpoints: card.endpoints.clone(), devices: devices.clone() };
+    let all: Vec<Node> = meeting.roster.iter().map(node).collect();
+    let plan = plan::collective(&all, Some(&address), job, Here::Endpoints(&mine))?;
+    Ok((plan, meeting))
+}
+
+/// The address from which this machine reaches another.
+fn own_address(to: &str) -> Result<String, Error> {
+    let problem = |e| Error::Usage(format!("cannot find a way to {to}: {e}; say --host"));
+    // Connecting a datagram socket sends nothing; it only picks the way.
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").map_err(problem)?;
+    socket.connect(to).map_err(problem)?;
+    Ok(socket.local_addr().map_err(problem)?.ip().to_string())
+}
+
+fn specs(
+    plan: &Plan,
+    wanted: &Wanted,
+    program: &Program,
+    args: &[String],
+) -> Result<Vec<Spec>, Error> {
+    fs::create_dir_all(&wanted.log_dir)
+        .map_err(|source| Error::Log { path: wanted.log_dir.clone(), source })?;
+    let spec = |place: &Place| {
+        let mut spec = Spec::new(place, program.clone());
+        let file = match place {
+            Place::ParameterServer(ps) => match ps.role {
+                PsRole::Server(i) => format!("serverlog.{i}"),
+                PsRole::Worker(i) => format!("workerlog.{i}"),
+            },
+            Place::Collective(c) => format!("workerlog.{}", c.rank),
+            Place::Local => "workerlog.0".into(),
+        };
+        let log = wanted.log_dir.join(file);
+        let at = spec.endpoint.as_deref().unwrap_or_default();
+        println!("{} at {at}, log {}", spec.name, log.display());
+        spec.args = args.to_vec();
+        spec.env.push(("PADDLE_LOG_DIR".into(), wanted.log_dir.to_string_lossy().into_owned()));
+        spec.log = Some(log);
+        if spec.part == Part::Leader {
+            spec.restarts = wanted.max_restart;
+        }
+        spec
+    };
+    Ok(plan.places.iter().map(spec).collect())
+}
+
+/// What `--timing` prints.
+pub fn timing_line(report: &Report) -> String {
+    let ms = |d: Duration| format!("{:.0} ms", d.as_secs_f64() * 1000.0);
+    let timing = &report.timing;
+    let mut line = format!("timing: processes started after {}", ms(timing.started));
+    if let Some(listening) = timing.listening {
+        line += &format!(", servers listening after {}", ms(listening));
+    }
+    line += &match timing.first_step {
+        Some(first) => format!(", first training step of all workers after {}", ms(first)),
+        None => ", no first training step was reported".into(),
+    };
+    line
+}

@@ -1,0 +1,125 @@
+//! What processes are told: the environment, exactly.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use regatta_cluster::{Env, Place, PsRole};
+
+use super::{launch, script, text};
+
+/// Prints the variables of the contract as one line of JSON.
+const PRINT: &str = "\
+import json, os
+names = ('PADDLE_', 'REGATTA_', 'FLAGS_', 'TRAINING_ROLE', 'POD_', 'http_proxy')
+print(json.dumps({k: v for k, v in os.environ.items() if k.startswith(names)}))
+";
+
+type Variables = BTreeMap<String, String>;
+
+fn run(dir: &Path, args: &[&str]) -> BTreeMap<String, Variables> {
+    script(dir, "print.py", PRINT);
+    let output = launch(dir, args)
+        .arg("print.py")
+        .env("http_proxy", "http://nowhere:1")
+        .env("PADDLE_TRAINER_ID", "77")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let files = std::fs::read_dir(dir.join("log")).unwrap().flatten();
+    let read = |file: std::fs::DirEntry| {
+        let name = file.file_name().into_string().unwrap();
+        let line = std::fs::read_to_string(file.path()).unwrap();
+        (name, serde_json::from_str(&line).unwrap())
+    };
+    files.map(read).collect()
+}
+
+/// Secrets and names that differ each time are checked and taken out.
+fn without_random(mut variables: Variables) -> Variables {
+    assert_eq!(variables.remove("REGATTA_JOB_TOKEN").expect("a token").len(), 32);
+    assert!(variables.remove("REGATTA_STATUS").is_some());
+    variables
+}
+
+fn expected(pairs: &[(&str, &str)]) -> Variables {
+    let common =
+        [("PADDLE_JOB_ID", "ads"), ("REGATTA_START_TIMEOUT", "9.000"), ("PADDLE_LOG_DIR", "log")];
+    pairs.iter().chain(&common).map(|(k, v)| (k.to_string(), v.to_string())).collect()
+}
+
+#[test]
+fn parameter_servers_and_workers() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = free_block(3);
+    let args = ["--worker_num=2", "--server_num=1", "--job_id=ads", "--timeout=9"];
+    let all = run(dir.path(), &[&args[..], &["--start_port", &port.to_string()]].concat());
+    let address = |i: u16| format!("127.0.0.1:{}", port + i);
+    let (servers, workers) = (address(0), format!("{},{}", address(1), address(2)));
+    let lists = [
+        ("PADDLE_PSERVERS_IP_PORT_LIST", &*servers),
+        ("PADDLE_TRAINER_ENDPOINTS", &*workers),
+        ("PADDLE_TRAINERS_NUM", "2"),
+        ("PADDLE_WITH_GLOO", "0"),
+        ("POD_IP", "127.0.0.1"),
+    ];
+    let of = |own: &[(&str, &str)]| expected(&[&lists[..], own].concat());
+    assert_eq!(all.len(), 3);
+    let own = [("TRAINING_ROLE", "PSERVER"), ("PADDLE_PORT", &*port.to_string())];
+    assert_eq!(without_random(all["serverlog.0"].clone()), of(&own));
+    let own_port = (port + 2).to_string();
+    let own =
+        [("TRAINING_ROLE", "TRAINER"), ("PADDLE_TRAINER_ID", "1"), ("PADDLE_PORT", &*own_port)];
+    assert_eq!(without_random(all["workerlog.1"].clone()), of(&own));
+    assert_eq!(
+        all["workerlog.0"]["REGATTA_JOB_TOKEN"], all["serverlog.0"]["REGATTA_JOB_TOKEN"],
+        "one token for all"
+    );
+    // And the program reads its place back.
+    let env: Env = all["workerlog.1"].clone().into_iter().collect();
+    let Ok(Place::ParameterServer(place)) = Place::from_env(&env) else { panic!() };
+    assert_eq!(place.role, PsRole::Worker(1));
+}
+
+#[test]
+fn ranks_with_devices() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = free_block(2);
+    let start = format!("--start_port={port}");
+    let all = run(dir.path(), &["--gpus", "1, 3", "--job_id=ads", "--timeout=9", &start]);
+    let (first, second) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", port + 1));
+    let both = format!("{first},{second}");
+    assert_eq!(all.len(), 2);
+    assert_eq!(
+        without_random(all["workerlog.1"].clone()),
+        expected(&[
+            ("TRAINING_ROLE", "TRAINER"),
+            ("PADDLE_TRAINER_ID", "1"),
+            ("PADDLE_GLOBAL_RANK", "1"),
+            ("PADDLE_TRAINERS_NUM", "2"),
+            ("PADDLE_GLOBAL_SIZE", "2"),
+            ("PADDLE_TRAINER_ENDPOINTS", &both),
+            ("PADDLE_CURRENT_ENDPOINT", &second),
+            ("PADDLE_RANK_IN_NODE", "1"),
+            ("PADDLE_LOCAL_RANK", "1"),
+            ("PADDLE_LOCAL_SIZE", "2"),
+            ("PADDLE_NNODES", "1"),
+            ("PADDLE_LOCAL_DEVICE_IDS", "3"),
+            ("PADDLE_WORLD_DEVICE_IDS", "1,3"),
+            ("FLAGS_selected_gpus", "3"),
+            ("FLAGS_selected_accelerators", "3"),
+        ])
+    );
+}
+
+/// The first of so many free ports in a row.
+fn free_block(n: usize) -> u16 {
+    loop {
+        let first = regatta_launch::ports::free("127.0.0.1", 1).unwrap()[0];
+        let wanted: Vec<(String, String)> = (0..n as u16)
+            .map(|i| (String::new(), format!("127.0.0.1:{}", first.saturating_add(i))))
+            .collect();
+        if regatta_launch::ports::hold(&wanted).is_ok() {
+            return first;
+        }
+    }
+}
