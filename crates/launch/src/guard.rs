@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 /// empty line at the end says that all is well.
 const GUARDIAN: &str = "trap '' INT TERM HUP QUIT; groups=; \
     while read -r line; do groups=$line; done; \
-    for group in $groups; do kill -9 -- \"-$group\" 2>/dev/null; done";
+    for group in $groups; do kill -9 \"-$group\" 2>/dev/null; done";
 
 /// Watches over the groups of a job.
 pub(crate) struct Guard {

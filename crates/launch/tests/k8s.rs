@@ -65,7 +65,7 @@ fn a_parameter_server_job() {
     assert_eq!(service.spec.as_ref().unwrap().cluster_ip.as_deref(), Some("None"));
 
     let servers: StatefulSet = typed(servers);
-    let spec = servers.spec.unwrap();
+    let spec = servers.spec;
     assert_eq!((spec.replicas, spec.service_name.as_deref()), (Some(2), Some(&*service_name)));
     let pod = spec.template.spec.unwrap();
     let labels = spec.template.metadata.unwrap().labels.unwrap();
