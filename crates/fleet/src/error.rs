@@ -1,7 +1,10 @@
 //! What can go wrong in training.
 
 /// A failed training run.
-#[derive(Debug, thiserror::Error)]
+///
+/// Its [`Debug`](std::fmt::Debug) form is the message, which is what a program shows whose `main`
+/// returns it.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The program is wrong.
@@ -33,6 +36,12 @@ pub enum Error {
     /// What was asked for cannot be done.
     #[error("{0}")]
     Config(String),
+}
+
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// Boxed, so that results stay small on the way of every batch.

@@ -38,12 +38,12 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let cost = b.square_error_cost(&y_predict, &y)?;
     let avg_cost = b.mean(&cost)?;
     let sgd = Optimizer::new(Rule::Sgd(Sgd {}), 0.01);
-    let minimized = minimize(&b.finish(), avg_cost.name(), &sgd, &Backward::default())?;
+    let trained = minimize(&b.finish(), avg_cost.name(), &sgd, &Backward::default())?;
 
     let houses = Housing::synthetic(1).train;
     let mut scope = Scope::new();
-    run_startup(&minimized.programs.startup, &mut scope)?;
-    let mut exe = Executor::new(minimized.programs.main.clone(), Options::default())?;
+    run_startup(&trained.programs.startup, &mut scope)?;
+    let mut exe = Executor::new(trained.programs.main.clone(), Options::default())?;
     for pass in 0..passes {
         for rows in shuffled(&houses, pass).chunks(batch_size) {
             let (x, y) = feed(&houses, rows)?;
@@ -53,7 +53,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
                 return Ok(ExitCode::SUCCESS);
             }
         }
-        save_persistables(&minimized.programs.main, &scope, "fit_a_line.model")?;
+        save_persistables(&trained.programs.main, &scope, "fit_a_line.model")?;
     }
     Ok(ExitCode::FAILURE)
 }

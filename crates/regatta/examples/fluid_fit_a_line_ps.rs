@@ -50,15 +50,14 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let sgd = Optimizer::new(Rule::Sgd(Sgd {}), 0.01);
     let strategy = DistributedStrategy { a_sync: false, ..Default::default() };
     let fleet = Fleet::init(PaddleCloudRoleMaker::new(), false, strategy)?;
-    let minimized =
-        fleet.distributed_optimizer(sgd, None)?.minimize(&b.finish(), avg_cost.name())?;
+    let trained = fleet.distributed_optimizer(sgd, None)?.minimize(&b.finish(), avg_cost.name())?;
     if fleet.is_server() {
         return Ok(fleet.run_server().map(|()| ExitCode::SUCCESS)?);
     }
 
     let houses = Housing::synthetic(1).train;
     let mut scope = Scope::new();
-    run_startup(&minimized.programs.startup, &mut scope)?;
+    run_startup(&trained.programs.startup, &mut scope)?;
     let mut exe = fleet.executor(Options::default())?;
     for pass in 0..passes {
         for rows in shuffled(&houses, pass).chunks(batch_size * fleet.worker_num()) {

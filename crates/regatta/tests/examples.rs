@@ -257,3 +257,55 @@ fn synchronous_trainers_equal_one_on_the_merged_batch() {
         }
     }
 }
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Server and worker give up, and say who is missing.
+#[test]
+fn nobody_waits_for_ever_for_a_worker_that_never_comes() {
+    let ports = free_ports(1);
+    let mut job = Job::new();
+    let mut server = ps_process("fleet_mlp_ps", &ports, 2);
+    server
+        .env("REGATTA_START_TIMEOUT", "1")
+        .env("TRAINING_ROLE", "PSERVER")
+        .env("POD_IP", "127.0.0.1")
+        .env("PADDLE_PORT", ports[0].to_string());
+    job.start("server", &mut server);
+    let mut worker = ps_process("fleet_mlp_ps", &ports, 2);
+    worker.env("TRAINING_ROLE", "TRAINER").env("PADDLE_TRAINER_ID", "0");
+    job.start("worker", &mut worker);
+    for (who, output) in job.wait() {
+        assert!(!output.status.success(), "{who}");
+        let reason = errors(&output);
+        assert!(reason.contains("worker 1 did not come within 1 s"), "{who}: {reason}");
+    }
+}
+
+/// A trainer that is pointed at a place without a server says where it looked.
+#[test]
+fn a_missing_server_is_named_by_its_address() {
+    let ports = free_ports(1);
+    let mut worker = ps_process("fleet_mlp_ps", &ports, 1);
+    worker
+        .env("REGATTA_START_TIMEOUT", "1")
+        .env("TRAINING_ROLE", "TRAINER")
+        .env("PADDLE_TRAINER_ID", "0");
+    let mut job = Job::new();
+    job.start("worker", &mut worker);
+    let output = &job.wait()["worker"];
+    assert!(!output.status.success());
+    let address = format!("server 0 at 127.0.0.1:{}", ports[0]);
+    assert!(errors(output).contains(&address), "{}", errors(output));
+}
+
+/// A variable that is missing is named before anything starts.
+#[test]
+fn a_missing_variable_is_named() {
+    let mut worker = ps_process("fleet_mlp_ps", &free_ports(1), 2);
+    let output = worker.env("TRAINING_ROLE", "TRAINER").output().unwrap();
+    assert!(!output.status.success());
+    assert!(errors(&output).contains("PADDLE_TRAINER_ID"), "{}", errors(&output));
+}
