@@ -48,6 +48,7 @@ mod header;
 mod links;
 mod memory;
 mod node;
+mod patience;
 mod reduce;
 mod socket;
 

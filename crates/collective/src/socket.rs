@@ -113,7 +113,7 @@ impl Socket {
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        poll_for(&mut [PollFd::new(self, what)], left)
+        poll_for(&mut [PollFd::new(self, what)], left).map(|_| ())
     }
 
     pub(crate) fn shutdown(&self) {
@@ -125,11 +125,12 @@ impl Socket {
     }
 }
 
-/// Waits until something happens on `fds`, or for `limit`.
-pub(crate) fn poll_for(fds: &mut [PollFd<'_>], limit: Duration) -> io::Result<()> {
+/// Waits until something happens on `fds`, or for `limit`; says on how many it did.
+pub(crate) fn poll_for(fds: &mut [PollFd<'_>], limit: Duration) -> io::Result<usize> {
     let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
     match poll(fds, Some(&limit)) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Ok(n) => Ok(n),
+        Err(Errno::INTR) => Ok(0),
         Err(e) => Err(e.into()),
     }
 }

@@ -20,6 +20,8 @@ use crate::reduce::{Element, ReduceOp, part};
 /// Bytes combined at a time: small enough to stay in the cache between the socket and the sum.
 const SCRATCH: usize = 256 << 10;
 
+const PAGE: usize = 4096;
+
 /// Where a stream stands.
 #[derive(Clone, Copy, Default)]
 struct Position {
@@ -35,8 +37,11 @@ pub(crate) fn all_reduce<T: Element>(
     scratch: &mut Vec<u64>,
 ) -> Result<()> {
     let width = size_of::<T>();
-    scratch.resize(SCRATCH / 8, 0);
+    scratch.resize((SCRATCH + PAGE) / 8, 0);
     let scratch: &mut [u8] = bytemuck::cast_slice_mut(scratch);
+    // The kernel copies slowly to some places relative to a page, never to its beginning.
+    let aligned = scratch.as_ptr().align_offset(PAGE);
+    let scratch = &mut scratch[aligned..aligned + SCRATCH];
     let mut ring = Ring {
         prev: (call.rank + call.size - 1) % call.size,
         next: (call.rank + 1) % call.size,

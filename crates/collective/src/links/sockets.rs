@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
+use crate::patience::Patience;
 use crate::socket::{Got, Socket, poll_for};
 
 use super::Links;
@@ -13,11 +14,13 @@ use super::Links;
 /// One connected socket per member; none for this rank itself.
 pub(crate) struct Sockets {
     sockets: Vec<Option<Socket>>,
+    patience: Patience,
 }
 
 impl Sockets {
     pub(crate) fn new(sockets: Vec<Option<Socket>>) -> Sockets {
-        Sockets { sockets }
+        let patience = Patience::for_ranks(sockets.len()).with_slow_looks();
+        Sockets { sockets, patience }
     }
 
     fn to(&self, rank: usize) -> io::Result<&Socket> {
@@ -41,15 +44,20 @@ impl Links for Sockets {
         alarm: BorrowedFd<'_>,
         limit: Duration,
     ) -> io::Result<()> {
+        let Sockets { sockets, patience } = self;
         let mut fds = Vec::with_capacity(1 + reads.len() + writes.len());
         fds.push(PollFd::from_borrowed_fd(alarm, PollFlags::IN));
-        for rank in reads {
-            fds.push(PollFd::new(self.to(*rank)?, PollFlags::IN));
+        let wanted = reads.iter().map(|rank| (rank, PollFlags::IN));
+        for (rank, what) in wanted.chain(writes.iter().map(|rank| (rank, PollFlags::OUT))) {
+            let socket = sockets[*rank].as_ref().ok_or(io::ErrorKind::NotConnected)?;
+            fds.push(PollFd::new(socket, what));
         }
-        for rank in writes {
-            fds.push(PollFd::new(self.to(*rank)?, PollFlags::OUT));
+        // Failures are polled for as well, so they end this too.
+        let found = patience.look(|| poll_for(&mut fds, Duration::ZERO).is_ok_and(|n| n > 0));
+        if !found {
+            poll_for(&mut fds, limit)?;
         }
-        poll_for(&mut fds, limit)
+        Ok(())
     }
 
     fn transport(&self) -> String {

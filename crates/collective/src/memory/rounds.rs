@@ -23,6 +23,7 @@ use regatta_kernels::vector;
 use crate::call::Limits;
 use crate::error::{Error, Result};
 use crate::header::Header;
+use crate::patience::Patience;
 use crate::reduce::{Carrier, Element, ReduceOp, part, reduce_in_order};
 
 use super::region::{Flag, Region};
@@ -37,25 +38,6 @@ pub(crate) struct Memory {
     size: usize,
     round: u32,
     patience: Patience,
-}
-
-/// How long to look at a flag before sleeping.
-#[derive(Clone, Copy)]
-struct Patience {
-    spins: u32,
-    yields: u32,
-}
-
-impl Patience {
-    /// A spinning rank must not take the processor from the one it waits for.
-    fn for_ranks(size: usize) -> Patience {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if size <= cores {
-            Patience { spins: 2000, yields: 20 }
-        } else {
-            Patience { spins: 20, yields: 20 }
-        }
-    }
 }
 
 /// An operation that uses the memory: what is being done, and within what limits.
@@ -317,19 +299,10 @@ impl Use<'_, '_> {
         flag: fn(&Region, usize) -> &Flag,
         value: u32,
     ) -> Result<()> {
-        let flag = flag(&self.memory.region, other);
-        let Patience { spins, yields } = self.memory.patience;
-        for _ in 0..spins {
-            if flag.has_reached(value) {
-                return Ok(());
-            }
-            std::hint::spin_loop();
-        }
-        for _ in 0..yields {
-            if flag.has_reached(value) {
-                return Ok(());
-            }
-            rustix::thread::sched_yield();
+        let Memory { region, patience, .. } = &mut *self.memory;
+        let flag = flag(region, other);
+        if patience.look(|| flag.has_reached(value)) {
+            return Ok(());
         }
         while !flag.has_reached(value) {
             let limit = self.limits.check(&self.header, &[other])?;

@@ -124,5 +124,5 @@ fn wait(socket: &Socket, what: PollFlags, deadline: Instant) -> io::Result<()> {
     if left.is_zero() {
         return Err(io::ErrorKind::TimedOut.into());
     }
-    poll_for(&mut [PollFd::new(socket, what)], left.min(Duration::from_secs(1)))
+    poll_for(&mut [PollFd::new(socket, what)], left.min(Duration::from_secs(1))).map(|_| ())
 }
