@@ -11,29 +11,33 @@ pub(crate) struct Patience {
     least_looks: u32,
 }
 
-/// Looks after offering the processor to somebody else, before sleeping.
-const YIELDS: u32 = 100;
+/// Looks after offering the processor to somebody else, before sleeping. Few: the scheduler may not
+/// take the offer, and then only sleep lets the awaited rank run.
+const YIELDS: u32 = 20;
 
 impl Patience {
     /// For `size` ranks on this machine, with looks that are reads of memory.
     pub(crate) fn for_ranks(size: usize) -> Patience {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let most_looks = if size <= cores { 2000 } else { 20 };
+        let most_looks = if size <= cores { 500 } else { 20 };
         Patience { looks: most_looks, most_looks, least_looks: 20 }
     }
 
     /// For looks that are system calls, which take much longer.
     pub(crate) fn with_slow_looks(self) -> Patience {
-        let most_looks = self.most_looks.div_ceil(50);
+        let most_looks = self.most_looks.div_ceil(10);
         Patience { looks: most_looks, most_looks, least_looks: 1 }
     }
 
     /// Looks for a while; whether it was worth it.
     #[inline]
     pub(crate) fn look(&mut self, mut ready: impl FnMut() -> bool) -> bool {
-        for _ in 0..self.looks {
+        for look in 0..self.looks {
             if ready() {
-                self.looks = (self.looks * 2).min(self.most_looks);
+                // What was ready at once says nothing about waiting.
+                if look > 0 {
+                    self.looks = (self.looks * 2).min(self.most_looks);
+                }
                 return true;
             }
             std::hint::spin_loop();

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
 use regatta_collective::{Group, GroupConfig, ReduceOp, Transport, Wire};
 use regatta_net::JobToken;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
 
 #[derive(Parser)]
@@ -88,7 +89,20 @@ fn start_all(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// One core per rank when there are enough, as mpirun does by default: whether the scheduler puts two
+/// ranks on one core would otherwise decide the result.
+fn bind_to_core(options: &Options, rank: usize) -> Result<()> {
+    let cores = std::thread::available_parallelism()?.get();
+    if options.ranks <= cores {
+        let mut set = CpuSet::new();
+        set.set(rank);
+        sched_setaffinity(None, &set).context("cannot bind to a core")?;
+    }
+    Ok(())
+}
+
 fn measure(options: &Options, rank: usize) -> Result<()> {
+    bind_to_core(options, rank)?;
     let mut config =
         GroupConfig::new(rank, options.endpoints.clone(), JobToken::new("all_reduce benchmark"));
     config.transport = match options.transport {
