@@ -162,11 +162,18 @@ impl WorkerRun {
         worker: usize,
         observer: &mut dyn Observer,
     ) -> Result<WorkerRun, Error> {
+        let mut note = |text: &str| observer.event(&Event::Note(text));
+        let chosen = match worker {
+            0 => Resumed::choose(config, network, Family::Servers, &mut note)?,
+            _ => None,
+        };
         let client = Client::connect(client_config(split, job, worker)).map_err(ps)?;
         let mut scope = Scope::new();
         run_startup(&network.train.startup, &mut scope)?;
-        let mut note = |text: &str| observer.event(&Event::Note(text));
-        let resumed = resume(config, network, &client, &mut note)?;
+        let resumed = match resume(config, network, &client, chosen) {
+            Ok(resumed) => resumed,
+            Err(e) => return Err(told(e, &mut note)),
+        };
         let options = Options {
             threads: config.runner.thread_num,
             check_nan_inf: config.runner.check_nan_inf,
@@ -204,11 +211,14 @@ impl WorkerRun {
             was_finished: false,
             has_checkpoints: config.runner.checkpoint.is_some(),
         };
-        match resumed {
-            Some(resumed) => run.restore(config, resumed, &mut note)?,
-            None => run.start(config)?,
+        let begun = match resumed {
+            Some(resumed) => run.restore(config, resumed, &mut note),
+            None => run.start(config),
+        };
+        match begun {
+            Ok(()) => Ok(run),
+            Err(e) => Err(told(e, &mut note)),
         }
-        Ok(run)
     }
 
     /// Begins with first values, or with a saved model.
@@ -432,26 +442,28 @@ impl WorkerRun {
     }
 }
 
-/// Worker 0 chooses the checkpoint that the job goes on from, and lets the servers load it; the
-/// others hear which one it is.
+/// Says what went wrong while the connections are still there: when they are closed, the servers end
+/// too, and the one that ends first is believed to be the cause.
+fn told(e: Error, note: &mut dyn FnMut(&str)) -> Error {
+    note(&format!("this worker ends: {e}"));
+    e
+}
+
+/// Worker 0 lets the servers load the checkpoint that it has chosen; the others hear which one it is.
 fn resume(
     config: &Config,
     network: &Network,
     client: &Client,
-    note: &mut dyn FnMut(&str),
+    chosen: Option<Resumed>,
 ) -> Result<Option<Resumed>, Error> {
     if config.runner.checkpoint.is_none() {
         return Ok(None);
     }
-    let mut chosen = None;
     let mut path = Vec::new();
-    if client.worker() == 0 {
-        chosen = Resumed::choose(config, network, Family::Servers, note)?;
-        if let Some(resumed) = &chosen {
-            let dir = resumed.checkpoint.path().to_string_lossy().into_owned();
-            client.restore(&dir).map_err(ps)?;
-            path = dir.bytes().map(f64::from).collect();
-        }
+    if let Some(resumed) = &chosen {
+        let dir = resumed.checkpoint.path().to_string_lossy().into_owned();
+        client.restore(&dir).map_err(ps)?;
+        path = dir.bytes().map(f64::from).collect();
     }
     // Only worker 0 has something to say, so all of them hear the same.
     let path = client.reduce("resume", ReduceOp::Gather, &path).map_err(ps)?;
