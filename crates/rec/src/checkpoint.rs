@@ -518,12 +518,7 @@ pub(crate) fn divide(
     let changed = format!("the checkpoint is of {from} workers, this job has {to}");
     let how = match sharing {
         Sharing::Files => {
-            let mut position = SavedPosition::default();
-            for state in states {
-                position.files.extend(&state.position.files);
-                position.examples += state.position.examples;
-            }
-            state.position = position;
+            state.position = furthest(states);
             "each file goes on where whoever read it was"
         }
         Sharing::Everything => {
@@ -540,6 +535,24 @@ pub(crate) fn divide(
         Sharing::Mixed => "no pass was begun",
     };
     (state, Some(format!("{changed}: {how}")))
+}
+
+/// How far each file was read by anybody. A worker that went on from a checkpoint of another number of
+/// workers also knows of files that are not its own, as they were then.
+fn furthest(states: &[WorkerState]) -> SavedPosition {
+    let mut files: BTreeMap<usize, (u64, bool, u64)> = BTreeMap::new();
+    for &(file, records, line, done) in states.iter().flat_map(|s| &s.position.files) {
+        let read = files.entry(file).or_default();
+        *read = (*read).max((records, done, line));
+    }
+    SavedPosition {
+        batches: 0,
+        examples: files.values().map(|read| read.0).sum(),
+        files: files
+            .into_iter()
+            .map(|(f, (records, done, line))| (f, records, line, done))
+            .collect(),
+    }
 }
 
 fn sum_meters(states: &[WorkerState]) -> Vec<Vec<(usize, u64)>> {
@@ -592,6 +605,14 @@ mod tests {
             assert!(note.unwrap().contains("each file goes on"));
             assert_eq!(divided.examples, if worker == 0 { 14 } else { 0 });
             assert_eq!(divided.meters[0].len(), if worker == 0 { 2 } else { 0 });
+        }
+        // Divided again: what a worker only heard of is older than what its reader says.
+        let mut again: Vec<WorkerState> =
+            (0..3).map(|w| divide(&states, w, 3, Sharing::Files).0).collect();
+        again[0].position.files[0] = (0, 9, 9, true);
+        for worker in 0..2 {
+            let files = divide(&again, worker, 2, Sharing::Files).0.position.get().files;
+            assert!(files[&0].done && files[&0].records == 9 && files[&2].records == 1);
         }
         let (first, _) = divide(&states, 0, 3, Sharing::Files);
         assert_eq!(first.meters[0][0], (0, 4.0_f64.to_bits()));
