@@ -33,6 +33,9 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A remote store cannot be read.
+    #[error("{0}")]
+    Store(#[from] regatta_store::Error),
     /// A line that does not follow the format.
     #[error("{0}")]
     Malformed(Box<Malformed>),

@@ -2,15 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
+use regatta_store::{Stores, is_remote};
+
 use crate::Error;
 
 /// All regular files of a directory in the order of their names. Hidden files (a leading dot) and
-/// sub-directories are left out.
+/// sub-directories are left out. The directory may be one of a remote store.
 ///
 /// # Errors
 /// If the directory does not exist, cannot be read or holds no such file; each names the path.
-pub fn list_files(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>, Error> {
+pub fn list_files(dir: impl AsRef<Path>, stores: &Stores) -> Result<Vec<PathBuf>, Error> {
     let dir = dir.as_ref();
+    if is_remote(dir) {
+        return list_remote(&dir.to_string_lossy(), stores);
+    }
     if !dir.is_dir() {
         return Err(Error::MissingDirectory(dir.to_path_buf()));
     }
@@ -28,6 +33,20 @@ pub fn list_files(dir: impl AsRef<Path>) -> Result<Vec<PathBuf>, Error> {
         return Err(Error::NoFiles(dir.display().to_string()));
     }
     files.sort();
+    Ok(files)
+}
+
+fn list_remote(dir: &str, stores: &Stores) -> Result<Vec<PathBuf>, Error> {
+    let folder = format!("{}/", dir.trim_end_matches('/'));
+    let is_data = |path: &str| {
+        let name = path.strip_prefix(&folder).unwrap_or_default();
+        !name.is_empty() && !name.starts_with('.') && !name.contains('/')
+    };
+    let entries = stores.list(dir)?.into_iter().map(|entry| entry.path);
+    let files: Vec<PathBuf> = entries.filter(|path| is_data(path)).map(PathBuf::from).collect();
+    if files.is_empty() {
+        return Err(Error::NoFiles(dir.to_string()));
+    }
     Ok(files)
 }
 
@@ -78,12 +97,12 @@ mod tests {
             std::fs::write(dir.path().join(name), "x").unwrap();
         }
         std::fs::create_dir(dir.path().join("sub")).unwrap();
-        let names: Vec<_> = list_files(dir.path()).unwrap();
+        let names: Vec<_> = list_files(dir.path(), &Stores::new()).unwrap();
         assert_eq!(names, [dir.path().join("a.txt"), dir.path().join("b.txt")]);
         let sub = dir.path().join("sub");
-        let empty = list_files(&sub).unwrap_err().to_string();
+        let empty = list_files(&sub, &Stores::new()).unwrap_err().to_string();
         assert_eq!(empty, format!("{}: no data files", sub.display()));
-        let missing = list_files(sub.join("no")).unwrap_err().to_string();
+        let missing = list_files(sub.join("no"), &Stores::new()).unwrap_err().to_string();
         assert_eq!(missing, format!("{}: no such data directory", sub.join("no").display()));
     }
 }

@@ -73,6 +73,7 @@ pub use format::{
     write_records,
 };
 pub use records::Records;
+pub use regatta_store::{Stores, is_remote};
 pub use rng::{AliasTable, Rng};
 pub use schema::{Schema, Slot, SlotKind};
 pub use source::Source;

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use regatta_store::{Stores, is_remote};
+
 use crate::Error;
 
 /// How a file is packed.
@@ -25,16 +27,29 @@ impl Packing {
     }
 }
 
-/// Opens a file that must not be unpacked.
-pub(crate) fn open_raw(path: &Path) -> Result<File, Error> {
+/// Opens a local file that must not be unpacked.
+pub(crate) fn open_local(path: &Path) -> Result<File, Error> {
     File::open(path).map_err(|e| Error::io(path, e))
 }
 
+/// Opens a file of this machine or of a remote store, as it stands.
+fn open_raw(path: &Path, stores: &Stores) -> Result<Box<dyn Read + Send>, Error> {
+    if is_remote(path) {
+        return Ok(stores.open(&path.to_string_lossy())?);
+    }
+    Ok(Box::new(open_local(path)?))
+}
+
+/// Whether the file itself can be given to another process.
+pub(crate) fn is_plain_local(path: &Path) -> bool {
+    Packing::of(path) == Packing::Plain && !is_remote(path)
+}
+
 /// Opens a file and unpacks it on the way. Files of several members or frames are read to the end.
-pub(crate) fn open(path: &Path) -> Result<Box<dyn Read + Send>, Error> {
-    let file = open_raw(path)?;
+pub(crate) fn open(path: &Path, stores: &Stores) -> Result<Box<dyn Read + Send>, Error> {
+    let file = open_raw(path, stores)?;
     Ok(match Packing::of(path) {
-        Packing::Plain => Box::new(file),
+        Packing::Plain => file,
         Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(io::BufReader::with_capacity(
             64 * 1024,
             file,

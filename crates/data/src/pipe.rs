@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use regatta_store::Stores;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::Error;
-use crate::open::{self, Packing};
+use crate::open;
 
 /// How much of a command's standard error is kept for messages.
 const STDERR_BYTES: usize = 4096;
@@ -71,6 +72,7 @@ impl Pipe {
         command: &str,
         file: &Path,
         children: &Arc<Children>,
+        stores: &Stores,
     ) -> Result<Pipe, Error> {
         let fail = |e: io::Error| Error::Pipe {
             file: file.to_path_buf(),
@@ -78,9 +80,9 @@ impl Pipe {
             status: format!("could not be started: {e}"),
             stderr: String::new(),
         };
-        let plain = Packing::of(file) == Packing::Plain;
-        let stdin = if plain { Stdio::from(open::open_raw(file)?) } else { Stdio::piped() };
-        let unpacked = if plain { None } else { Some(open::open(file)?) };
+        let plain = open::is_plain_local(file);
+        let stdin = if plain { Stdio::from(open::open_local(file)?) } else { Stdio::piped() };
+        let unpacked = if plain { None } else { Some(open::open(file, stores)?) };
         let mut running = children.lock();
         if children.stopped() {
             return Err(Error::Stopped);
@@ -227,7 +229,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a.txt");
         std::fs::write(&file, text).unwrap();
-        let mut pipe = Pipe::spawn(command, &file, &Arc::default()).unwrap();
+        let mut pipe = Pipe::spawn(command, &file, &Arc::default(), &Stores::new()).unwrap();
         let mut out = String::new();
         pipe.read_to_string(&mut out).unwrap();
         (out, pipe.finish())

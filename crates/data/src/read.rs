@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use regatta_store::Stores;
+
 use crate::format::LineParser;
 use crate::lines::{Line, Lines};
 use crate::number::is_blank;
@@ -22,6 +24,7 @@ const REPORTED_LINES: usize = 8;
 pub(crate) struct ReadContext {
     pub(crate) timers: Timers,
     pub(crate) children: Arc<Children>,
+    pub(crate) stores: Stores,
     max_bad_lines: u64,
     bad_count: AtomicU64,
     bad_first: Mutex<Vec<Malformed>>,
@@ -32,6 +35,7 @@ impl ReadContext {
         Arc::new(ReadContext {
             timers: Timers::default(),
             children: Arc::default(),
+            stores: source.stores().clone(),
             max_bad_lines: source.max_bad_lines(),
             bad_count: AtomicU64::new(0),
             bad_first: Mutex::default(),
@@ -115,8 +119,11 @@ impl LineReader {
         context: &Arc<ReadContext>,
     ) -> Result<LineReader, Error> {
         let input = match command {
-            None => Input::File(open::open(file)?),
-            Some(command) => Input::Pipe(Box::new(Pipe::spawn(command, file, &context.children)?)),
+            None => Input::File(open::open(file, &context.stores)?),
+            Some(command) => {
+                let pipe = Pipe::spawn(command, file, &context.children, &context.stores)?;
+                Input::Pipe(Box::new(pipe))
+            }
         };
         Ok(LineReader {
             file: file.to_path_buf(),

@@ -4,6 +4,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use regatta_store::Stores;
+
 use crate::files::{list_files, split_range};
 use crate::format::{Format, PartKey};
 use crate::read::{LineReader, PartReader, ReadContext};
@@ -22,6 +24,7 @@ pub struct Source {
     parts: Range<usize>,
     max_bad_lines: u64,
     max_line_bytes: usize,
+    stores: Stores,
 }
 
 #[derive(Debug, Clone)]
@@ -42,7 +45,8 @@ impl Source {
         }
         let parts = 0..files.len();
         let kind = Kind::Files { files: files.into(), format, pipe_command: None };
-        Ok(Source { schema, kind, parts, max_bad_lines: 0, max_line_bytes: 64 << 20 })
+        let stores = Stores::new();
+        Ok(Source { schema, kind, parts, max_bad_lines: 0, max_line_bytes: 64 << 20, stores })
     }
 
     /// All files of a directory; see [`list_files`].
@@ -54,7 +58,7 @@ impl Source {
         format: Format,
         dir: impl Into<PathBuf>,
     ) -> Result<Source, Error> {
-        Source::files(schema, format, list_files(dir.into())?)
+        Source::files(schema, format, list_files(dir.into(), &Stores::new())?)
     }
 
     /// A synthetic source by its URL, for example `synthetic://ctr?examples=1000`; see
@@ -98,6 +102,16 @@ impl Source {
     pub fn with_max_line_bytes(mut self, n: usize) -> Source {
         self.max_line_bytes = n;
         self
+    }
+
+    /// Fetches remote files through the given stores, which may have settings of their own.
+    pub fn with_stores(mut self, stores: &Stores) -> Source {
+        self.stores = stores.clone();
+        self
+    }
+
+    pub(crate) fn stores(&self) -> &Stores {
+        &self.stores
     }
 
     /// The parts of one worker out of several, as [`split_file_list`](crate::split_file_list)
@@ -217,6 +231,7 @@ impl From<Synthetic> for Source {
             kind: Kind::Synthetic(Arc::new(synthetic)),
             max_bad_lines: 0,
             max_line_bytes: 0,
+            stores: Stores::new(),
         }
     }
 }

@@ -99,7 +99,7 @@ fn files_give_the_same_records() {
         {
             let dir = tempfile::tempdir().unwrap();
             let files = write_synthetic(&synthetic, dir.path(), 3, &text).unwrap();
-            assert_eq!(files, list_files(dir.path()).unwrap());
+            assert_eq!(files, list_files(dir.path(), &Stores::new()).unwrap());
             let format = match text {
                 TextFormat::MultiSlot => Format::MultiSlot,
                 TextFormat::Criteo(criteo) => Format::Criteo(criteo),

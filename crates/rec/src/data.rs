@@ -6,7 +6,11 @@ use std::sync::Arc;
 
 use regatta_data::{
     Batches, Criteo, DataLoader, Dataset, Dictionary, Format, InMemoryDataset, LoaderOptions,
+<<<<<<< HEAD
     MemoryOptions, Position, QueueDataset, QueueOptions, Schema, SkipGram, Slot, Source, Stages,
+=======
+    MemoryOptions, QueueDataset, QueueOptions, Schema, SkipGram, Slot, Source, Stages, Stores,
+>>>>>>> d2a8175 (Store: training data on S3, GCS, Azure and HDFS addresses, streamed and checked)
     Synthetic, list_files,
 };
 
@@ -193,7 +197,8 @@ fn source(
     if Synthetic::is_url(data) {
         return synthetic(config, reading, data, schema);
     }
-    let files = list_files(data)?;
+    let stores = Stores::new();
+    let files = list_files(data, &stores)?;
     let spec = reading.format.as_ref().expect("files have a format");
     let examples = match spec {
         // One line gives many samples.
@@ -201,7 +206,7 @@ fn source(
         _ => estimate(&files),
     };
     let format = format(spec, schema, reading.seed)?;
-    let mut source = Source::files(schema.clone(), format, files)?;
+    let mut source = Source::files(schema.clone(), format, files)?.with_stores(&stores);
     if let Some(command) = &reading.pipe_command {
         source = source.with_pipe_command(&in_folder(config, command))?;
     }

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use regatta_store::Stores;
+
 use crate::lines::{Line, Lines};
 use crate::number::parse_u64;
 use crate::{Error, LineError, Malformed, open};
@@ -114,7 +116,7 @@ fn malformed(file: &Path, line: u64, error: LineError) -> Error {
 
 /// The `word number` lines of a file, with their line numbers.
 fn read_pairs(file: &Path) -> Result<Vec<(u64, String, u64)>, Error> {
-    let mut lines = Lines::new(open::open(file)?, 1 << 20);
+    let mut lines = Lines::new(open::open(file, &Stores::new())?, 1 << 20);
     let mut pairs = Vec::new();
     loop {
         let number = lines.number() + 1;

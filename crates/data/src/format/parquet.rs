@@ -16,6 +16,8 @@ use parquet::data_type::{
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
+use regatta_store::{Stores, is_remote};
+
 use super::columns::{self, Column, ColumnFrom, ColumnRead, Feed};
 use crate::read::{PartReader, ReadContext};
 use crate::records::Column as Values;
@@ -49,6 +51,16 @@ pub(crate) struct ParquetReader {
     context: Arc<ReadContext>,
 }
 
+/// The file itself, or a copy of a remote one that goes away when it is closed.
+fn fetched(file: &Path, stores: &Stores) -> Result<File, Error> {
+    if !is_remote(file) {
+        return open::open_local(file);
+    }
+    let mut copy = tempfile::tempfile().map_err(|e| Error::io(file, e))?;
+    std::io::copy(&mut open::open(file, stores)?, &mut copy).map_err(|e| Error::io(file, e))?;
+    Ok(copy)
+}
+
 impl ParquetReader {
     pub(crate) fn open(
         file: &Path,
@@ -56,7 +68,8 @@ impl ParquetReader {
         schema: &Schema,
         context: &Arc<ReadContext>,
     ) -> Result<ParquetReader, Error> {
-        let reader = SerializedFileReader::new(open::open_raw(file)?).map_err(|e| io(file, e))?;
+        let reader =
+            SerializedFileReader::new(fetched(file, &context.stores)?).map_err(|e| io(file, e))?;
         let descriptor = reader.metadata().file_metadata().schema_descr_ptr();
         let leaf = |column: &Column| {
             let found = match &column.from {

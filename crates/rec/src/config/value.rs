@@ -42,7 +42,9 @@ impl fmt::Display for Kind {
             Kind::Float => f.write_str("a number"),
             Kind::Text => f.write_str("a text"),
             Kind::Path => f.write_str("a path"),
-            Kind::Data => f.write_str("a directory or a synthetic:// URL"),
+            Kind::Data => {
+                f.write_str("a directory, a synthetic:// URL or the address of a remote store")
+            }
             Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),
             Kind::Ints => f.write_str("a list of integers"),
             Kind::Floats => f.write_str("a list of numbers"),
@@ -87,9 +89,7 @@ impl Kind {
             Kind::Int(min) => HyperValue::Int(integer(text).filter(|x| *x >= min)?),
             Kind::Float => HyperValue::Float(float(text)?),
             Kind::Text | Kind::Any => HyperValue::Str(text.to_string()),
-            Kind::Data if regatta_data::Synthetic::is_url(text) => {
-                HyperValue::Str(text.to_string())
-            }
+            Kind::Data if is_address(text) => HyperValue::Str(text.to_string()),
             Kind::Path | Kind::Data => {
                 HyperValue::Str(absolute(dir, text).to_string_lossy().into_owned())
             }
@@ -111,6 +111,11 @@ impl Kind {
             _ => yaml::parse(text).unwrap_or(plain),
         }
     }
+}
+
+/// What does not depend on the folder of the configuration.
+fn is_address(text: &str) -> bool {
+    regatta_data::Synthetic::is_url(text) || regatta_data::is_remote(Path::new(text))
 }
 
 /// `dir/text` without `.` and, as far as the text goes, without `..`.
