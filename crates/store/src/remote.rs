@@ -290,7 +290,10 @@ fn s3(
     for (name, value) in known(settings, key) {
         builder = builder.with_config(name, value);
     }
-    let set = |name: &str| settings.values.get(name).cloned();
+    let env = regatta_cluster::Env::process();
+    let set = |name: &str| {
+        settings.values.get(name).cloned().or_else(|| env.get(name).map(str::to_string))
+    };
     if !has_key(&builder)
         && let Some(profile) = Profile::usual(set)
     {
