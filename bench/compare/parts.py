@@ -8,7 +8,7 @@ import sys
 import time
 
 from clickset import KEY_EXAMPLES, ROWS, SLOTS
-from harness import machine
+from harness import machine, programs
 from harness.jobs import Member, run as run_job
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -138,7 +138,7 @@ class Bench:
                     "runner.infer_load_path=" + os.path.join(self.a.work, "model"), *settings]
         line = [os.path.join(self.programs, "regatta"), command, "-m",
                 os.path.join(HERE, "ctr.yaml"), "--report", report, *flags, "-o", *settings]
-        outcome = run_job([Member("worker", line)], self.a.limit, self.a.cores, role_of=role,
+        outcome = run_job([Member("main", line)], self.a.limit, self.a.cores, role_of=programs.role,
                           cwd=in_folder(self.a))
         if outcome.failure():
             raise Failed(outcome.failure())
@@ -156,10 +156,10 @@ class Bench:
         outcome, report = self.regatta("train", settings + mode.settings, flags)
         epoch = report["epochs"][0]
         _, judged = self.regatta("infer", settings)
-        workers = [v for k, v in outcome.peak_mb.items() if k.startswith(("worker:", "rank:"))]
+        workers = [v for k, v in outcome.peak_mb.items() if k.startswith("worker:")]
         servers = [v for k, v in outcome.peak_mb.items() if k.startswith("server:")]
         return self.trained(epoch["examples"], epoch["seconds"], judged["epochs"][0]["auc"],
-                            workers or [outcome.peak_mb["worker"]], servers,
+                            workers or [outcome.peak_mb["main"]], servers,
                             outcome.first_time(r"batch_id: 0,"),
                             save_s=epoch["stages"]["save"])
 
@@ -176,9 +176,9 @@ class Bench:
 
     def regatta_files(self):
         folder = self.fresh("files")
-        line = [os.path.join(self.programs, "ps"), "--files", str(KEY_EXAMPLES * SLOTS), "--dim", "9",
+        line = [os.path.join(self.programs, "ps"), "--files", str(KEY_EXAMPLES * SLOTS), "--dim", "9", "--adam",
                 "--folder", folder, "--json", os.path.join(folder, "files.json")]
-        outcome = run_job([Member("worker", line)], self.a.limit, self.a.cores,
+        outcome = run_job([Member("main", line)], self.a.limit, self.a.cores,
                           cwd=in_folder(self.a))
         if outcome.failure():
             raise Failed(outcome.failure())
@@ -325,11 +325,6 @@ class Bench:
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         return folder
-
-
-def role(command):
-    """The role of one of Regatta's processes by its command line."""
-    return command[command.index("--role") + 1] if "--role" in command[:-1] else None
 
 
 def free_ports(n):

@@ -57,7 +57,8 @@ def last_words(lines):
 def run(members, timeout, cores=None, grace=1.0, role_of=None, cwd=None):
     """Starts the members and waits until all that end the job have ended; the others are then ended.
 
-    role_of: command line of a descendant -> its label, for jobs that start processes themselves.
+    role_of: environment of a descendant -> its role or None, for jobs that start processes themselves; it is
+    labelled `role:process id`.
     Nothing outlives the call: every member leads a process group, which is killed at the end."""
     outcome, start = Outcome(), time.monotonic()
     processes, readers = [], []
@@ -122,9 +123,9 @@ def measure(label, pid, outcome, role_of):
     if role_of is None:
         return
     for child in descendants(pid):
-        role = role_of(command_line(child))
+        role = role_of(environment(child))
         if role:
-            note(role, child, outcome)
+            note("%s:%d" % (role, child), child, outcome)
 
 
 def note(label, pid, outcome):
@@ -148,12 +149,14 @@ def descendants(pid):
     return found
 
 
-def command_line(pid):
+def environment(pid):
+    """The environment that a process was started with."""
     try:
-        with open("/proc/%d/cmdline" % pid, "rb") as f:
-            return f.read().decode(errors="replace").split("\0")
+        with open("/proc/%d/environ" % pid, "rb") as f:
+            pairs = f.read().decode(errors="replace").split("\0")
     except OSError:
-        return []
+        return {}
+    return dict(p.split("=", 1) for p in pairs if "=" in p)
 
 
 def peak_memory_mb(pid):

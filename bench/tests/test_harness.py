@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "compare"))
 
 import sheet
-from harness import charts, figures, jobs, machine, tables
+from harness import charts, figures, jobs, machine, programs, tables
 
 
 class Figures(unittest.TestCase):
@@ -102,13 +102,14 @@ class Jobs(unittest.TestCase):
         self.assertEqual(done.codes, {"server": None, "worker": 0})
         self.assertIsNone(done.failure())
 
-    def test_children_are_told_apart_by_their_command(self):
-        # the child's command line says its role
-        parent = ("import subprocess, sys; subprocess.run([sys.executable, '-c', "
-                  "'import time; time.sleep(0.3)', '--role', 'server:0'])")
-        role = lambda c: c[c.index("--role") + 1] if "--role" in c[:-1] else None
-        done = jobs.run([jobs.Member("main", [sys.executable, "-c", parent])], timeout=30, role_of=role)
-        self.assertIn("server:0", done.peak_mb)
+    def test_children_are_told_apart_by_their_environment(self):
+        parent = ("import os, subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(0.3)'], "
+                  "env=dict(os.environ, TRAINING_ROLE='PSERVER'))")
+        done = jobs.run([jobs.Member("main", [sys.executable, "-c", parent])], timeout=30, role_of=programs.role)
+        self.assertEqual(sorted(k.split(":")[0] for k in done.peak_mb), ["main", "server"])
+        self.assertIsNone(programs.role({}))
+        self.assertEqual(programs.role({"TRAINING_ROLE": "TRAINER"}), "worker")
+        self.assertEqual(programs.role({"PADDLE_TRAINER_ID": "1"}), "worker")
 
 
 def sample_runs():

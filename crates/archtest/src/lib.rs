@@ -25,6 +25,7 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("exec", &["ir", "kernels", "ops", "passes", "tensor"]),
     ("fleet", ALL_ABOVE),
     ("rec", ALL_ABOVE),
+    ("plan", ALL_ABOVE),
     ("launch", &["cluster", "net"]),
     ("regatta", ALL_ABOVE),
     ("bench", ALL_ABOVE),

@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use regatta_optim::{Adagrad, Rule, Schedule};
+use regatta_optim::{Adagrad, Adam, Rule, Schedule};
 use regatta_ps::{
     AsyncConfig, Client, ClientConfig, ClientTable, Gradients, JobToken, Mode, Server,
     ServerConfig, TableSetup, Tune, Wanted,
@@ -34,6 +35,8 @@ pub struct Options {
     pub rows: u64,
     /// Rows of the table whose memory is measured; 0 leaves that out.
     pub memory_rows: u64,
+    /// Rows of a table that is saved and loaded in this folder, if any.
+    pub files: Option<(u64, PathBuf)>,
 }
 
 /// All figures.
@@ -47,6 +50,8 @@ pub struct Report {
     pub speeds: Vec<Speed>,
     /// Memory of rows, if it was measured.
     pub memory: Option<Memory>,
+    /// Saving and loading, if it was measured.
+    pub files: Option<Files>,
 }
 
 /// Speed of one kind of request.
@@ -81,6 +86,25 @@ pub struct Memory {
     pub extra_resident_bytes_per_row: f64,
 }
 
+/// Saving and loading of a table.
+#[derive(Debug, Clone, Serialize)]
+pub struct Files {
+    /// Rows that were saved.
+    pub rows: u64,
+    /// Rows that another server had after loading.
+    pub loaded_rows: u64,
+    /// Seconds from the request to the answer.
+    pub save_s: f64,
+    /// Seconds from the request to the answer.
+    pub load_s: f64,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Seconds to write as many bytes to one file and to wait until the disk has them.
+    pub write_s: f64,
+    /// Seconds to read that file.
+    pub read_s: f64,
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "dim {}, {} rows, Adagrad; one worker, one server", self.dim, self.rows)?;
@@ -106,21 +130,31 @@ impl fmt::Display for Report {
                 m.rows, m.floats_per_row, m.extra_bytes_per_row, m.extra_resident_bytes_per_row
             )?;
         }
+        if let Some(x) = &self.files {
+            writeln!(
+                f,
+                "{} rows, {:.0} MB: saved in {:.3} s, loaded in {:.3} s; a plain file of that size: \
+                 written in {:.3} s, read in {:.3} s",
+                x.rows,
+                x.bytes as f64 / 1e6,
+                x.save_s,
+                x.load_s,
+                x.write_s,
+                x.read_s
+            )?;
+        }
         Ok(())
     }
 }
 
-fn rule() -> Rule {
-    Rule::Adagrad(Adagrad::default())
-}
-
 /// The server's process: says on standard output where it listens (the server, then the bare
-/// socket), and serves until the worker has left.
+/// socket), and serves until the worker has left. Rows are updated by Adam or Adagrad.
 ///
 /// # Errors
 /// If it cannot listen or the worker is lost.
-pub fn serve(dim: usize) -> Result<()> {
-    let mut plain = PlainConfig::new(dim, rule());
+pub fn serve(dim: usize, adam: bool) -> Result<()> {
+    let rule = if adam { Rule::Adam(Adam::default()) } else { Rule::Adagrad(Adagrad::default()) };
+    let mut plain = PlainConfig::new(dim, rule);
     plain.initializer = Initializer::Uniform { low: -0.1, high: 0.1 };
     let config = SparseConfig::new(TableId(0), 1, Accessor::Plain(plain));
     let server = Server::start(ServerConfig {
@@ -225,8 +259,9 @@ impl Drop for ServerProcess {
 /// # Errors
 /// If a process cannot be started or an exchange fails.
 pub fn measure(options: &Options, server: impl Fn() -> Command) -> Result<Report> {
+    let server = &server;
     let mut speeds = Vec::new();
-    for transport in ["tcp", "unix"] {
+    for transport in ["tcp", "unix"].into_iter().filter(|_| !options.keys.is_empty()) {
         let process = ServerProcess::start(server())?;
         let client = process.connect(options.dim, transport)?;
         create(&client, options.dim, 0..options.rows)?;
@@ -248,7 +283,11 @@ pub fn measure(options: &Options, server: impl Fn() -> Command) -> Result<Report
         0 => None,
         rows => Some(memory(options.dim, rows, ServerProcess::start(server())?)?),
     };
-    Ok(Report { dim: options.dim, rows: options.rows, speeds, memory })
+    let files = match &options.files {
+        None => None,
+        Some((rows, folder)) => Some(files(options.dim, *rows, folder, server)?),
+    };
+    Ok(Report { dim: options.dim, rows: options.rows, speeds, memory, files })
 }
 
 /// Pulls rows so that they come into being.
@@ -440,4 +479,62 @@ fn memory(dim: usize, rows: u64, process: ServerProcess) -> Result<Memory> {
         extra_bytes_per_row: beyond(table.bytes),
         extra_resident_bytes_per_row: beyond(after.peak_rss_bytes - before.peak_rss_bytes),
     })
+}
+
+/// Fills a table on one server, saves it, and loads it into another.
+fn files(dim: usize, rows: u64, folder: &Path, server: impl Fn() -> Command) -> Result<Files> {
+    let saved = folder.join("saved");
+    let dir = saved.to_string_lossy();
+    let process = ServerProcess::start(server())?;
+    let client = process.connect(dim, "unix")?;
+    create(&client, dim, 0..rows)?;
+    let begin = Instant::now();
+    client.save(&dir)?;
+    let save_s = begin.elapsed().as_secs_f64();
+    client.leave()?;
+    drop(process);
+    let process = ServerProcess::start(server())?;
+    let client = process.connect(dim, "unix")?;
+    let begin = Instant::now();
+    client.load(&dir, &[])?;
+    let load_s = begin.elapsed().as_secs_f64();
+    let stats = client.stats()?;
+    client.leave()?;
+    let loaded_rows = stats.iter().flat_map(|s| s.tables.values()).map(|t| t.rows).sum();
+    let bytes = bytes_in(&saved)?;
+    let (write_s, read_s) = plain_file(folder, bytes)?;
+    Ok(Files { rows, loaded_rows, save_s, load_s, bytes, write_s, read_s })
+}
+
+fn bytes_in(folder: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        sum += if kind.is_dir() { bytes_in(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(sum)
+}
+
+/// Seconds to write so many bytes, down to the disk, and to read them: what no format can beat.
+fn plain_file(folder: &Path, bytes: u64) -> Result<(f64, f64)> {
+    let path = folder.join("plain");
+    let mut block: Vec<u8> =
+        (0..1 << 20).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let begin = Instant::now();
+    let mut file = std::fs::File::create(&path)?;
+    let mut left = bytes as usize;
+    while left > 0 {
+        let n = left.min(block.len());
+        file.write_all(&block[..n])?;
+        left -= n;
+    }
+    file.sync_all()?;
+    let write_s = begin.elapsed().as_secs_f64();
+    let begin = Instant::now();
+    let mut file = std::fs::File::open(&path)?;
+    while file.read(&mut block)? > 0 {}
+    let read_s = begin.elapsed().as_secs_f64();
+    std::fs::remove_file(&path)?;
+    Ok((write_s, read_s))
 }

@@ -28,6 +28,15 @@ struct Args {
     /// Rows of the table whose memory is measured; 0 leaves that out.
     #[arg(long, default_value_t = 10_000_000)]
     memory_rows: u64,
+    /// Update rows by Adam instead of Adagrad; takes a third more memory.
+    #[arg(long)]
+    adam: bool,
+    /// Only save and load a table of so many rows.
+    #[arg(long, value_name = "ROWS")]
+    files: Option<u64>,
+    /// Where tables are saved; a temporary folder otherwise.
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
     /// Also write the figures to this file.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -39,20 +48,25 @@ struct Args {
 fn main() -> Result<()> {
     let args = Args::parse();
     if args.serve {
-        return serve(args.dim);
+        return serve(args.dim, args.adam);
     }
     let me = std::env::current_exe()?;
+    let temporary = tempfile::tempdir()?;
+    let folder = args.folder.unwrap_or_else(|| temporary.path().to_path_buf());
+    let only_files = args.files.is_some();
     let options = Options {
-        keys: args.keys,
+        keys: if only_files { vec![] } else { args.keys },
         dim: args.dim,
         in_flight: args.in_flight,
         seconds: args.seconds,
         rows: args.rows,
-        memory_rows: args.memory_rows,
+        memory_rows: if only_files { 0 } else { args.memory_rows },
+        files: args.files.map(|rows| (rows, folder)),
     };
     let report = measure(&options, || {
         let mut command = Command::new(&me);
         command.args(["--serve", "--dim", &options.dim.to_string()]);
+        command.args(args.adam.then_some("--adam"));
         command
     })?;
     print!("{report}");

@@ -10,6 +10,7 @@ mod infer;
 mod launch;
 mod mlp;
 mod models;
+mod plan;
 mod programs;
 mod progress;
 mod ps;
@@ -39,6 +40,7 @@ enum Command {
     Models(models::Args),
     Data(data::Args),
     Checkpoint(checkpoint::Args),
+    Plan(plan::Args),
 }
 
 /// How a command that found no mistake ended.
@@ -62,6 +64,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Models(args) => models::run(&args),
         Command::Data(args) => data::run(&args),
         Command::Checkpoint(args) => checkpoint::run(&args),
+        Command::Plan(args) => plan::run(&args),
     };
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
