@@ -42,7 +42,7 @@ struct Args {
     serve: bool,
 }
 
-const PARTS: [&str; 5] = ["rows", "wire", "parser", "step", "files"];
+const PARTS: [&str; 6] = ["memory", "rows", "wire", "parser", "step", "files"];
 
 /// One figure and its limit, in the same unit.
 #[derive(Serialize)]
@@ -126,6 +126,7 @@ fn main() -> Result<()> {
     let folder = args.folder.clone().unwrap_or_else(|| temporary.path().to_path_buf());
     for part in &args.only {
         let figures = match part.as_str() {
+            "memory" => vec![memory_figure()],
             "rows" => row_figures(&args)?,
             "wire" => wire_figures(&args)?,
             "parser" => parser_figures(&folder)?,
@@ -136,6 +137,12 @@ fn main() -> Result<()> {
         figures.iter().try_for_each(|f| f.print(args.json))?;
     }
     Ok(())
+}
+
+/// The yardstick of what moves whole buffers.
+fn memory_figure() -> Figure {
+    let copied = limits::copy_gb_per_sec() / 2.0;
+    Figure::rate("a long array copied".into(), copied, "GB/s", copied, "itself")
 }
 
 fn row_figures(args: &Args) -> Result<Vec<Figure>> {
