@@ -4,8 +4,11 @@ import os
 import sys
 import tempfile
 import unittest
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from xml.etree import ElementTree
 
+sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "compare"))
@@ -159,6 +162,36 @@ class Sheet(unittest.TestCase):
         alone = [r for r in sample_runs() if r["system"] == "regatta"]
         text, _, _ = sheet.report(alone, machine.describe(), SETTINGS)
         self.assertNotIn("paddle |", text)
+
+
+def script(name):
+    """A script of this folder as a module."""
+    loader = SourceFileLoader(name, os.path.join(os.path.dirname(HERE), name))
+    module = module_from_spec(spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+class Scripts(unittest.TestCase):
+    def test_growth_is_tables_and_charts(self):
+        runs = [dict(part="rows", size=n, pull_ns=20.0 + i, push_ns=30.0, create_ns=90.0, bytes_per_row=130.0,
+                     pull_limit_ns=10.0, push_limit_ns=20.0) for i, n in enumerate((1_000_000, 50_000_000))]
+        runs += [dict(part="workers", size=n, examples_per_sec=1e4, memory_mb=200.0, cpu_us_per_example=40.0)
+                 for n in (1, 8)]
+        text, drawn = script("scaling").report(runs, ["dims 128: needs 99.0 GiB"], machine.describe(), 1.0)
+        self.assertIn("| 50 M | 21 | 10 | 30 | 20 | 90 | 130 |", text)
+        self.assertIn("Left out for lack of memory: dims 128", text)
+        self.assertEqual(sorted(drawn), ["rows", "workers"])
+        for svg in drawn.values():
+            ElementTree.fromstring(svg)
+
+    def test_errors_of_predictions_are_told(self):
+        runs = [dict(mode="async", batch=512, servers=1, workers=w, round=r, measured=100.0, predicted=p,
+                     server_mb=50.0, predicted_mb=60.0)
+                for r in range(3) for w, p in ((1, 110.0), (2, 80.0))]
+        text = script("plan_check").report(runs)
+        self.assertIn("| async | 512 | 1 | 1 | 100 | 110 | +10 % | 50 | 60 |", text)
+        self.assertIn("Median error 15 %, largest 20 %.", text)
 
 
 if __name__ == "__main__":
