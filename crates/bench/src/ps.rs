@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use regatta_checkpoint::SaveMode;
 use regatta_optim::{Adagrad, Adam, Rule, Schedule};
 use regatta_ps::{
     AsyncConfig, Client, ClientConfig, ClientTable, Gradients, JobToken, Mode, Server,
@@ -489,7 +490,7 @@ fn files(dim: usize, rows: u64, folder: &Path, server: impl Fn() -> Command) -> 
     let client = process.connect(dim, "unix")?;
     create(&client, dim, 0..rows)?;
     let begin = Instant::now();
-    client.save(&dir)?;
+    client.save(&dir, SaveMode::All)?;
     let save_s = begin.elapsed().as_secs_f64();
     client.leave()?;
     drop(process);

@@ -381,15 +381,17 @@ pub(crate) fn load_table(
         )));
     }
     let base = table.base_len();
+    let fail = |e| Error::Job(format!("{}, table '{name}': {e}", path.display()));
+    let is_own = |key: u64| server_of(key, servers) == server;
+    // Rows come in the order of their hashes. An index that grows under way has all of them in its
+    // first lines, and every one walks over those before it.
+    table.reserve(saved.keys.iter().filter(|key| is_own(**key)).count()).map_err(fail)?;
     let mut keys = Vec::new();
-    let own = saved.iter().filter(|(key, _, _)| server_of(*key, servers) == server);
-    let rows = own.map(|(key, about, words)| {
+    let rows = saved.iter().filter(|(key, _, _)| is_own(*key)).map(|(key, about, words)| {
         keys.push(key);
         row(key, about, words, base)
     });
-    table
-        .import(rows)
-        .map_err(|e| Error::Job(format!("{}, table '{name}': {e}", path.display())))?;
+    table.import(rows).map_err(fail)?;
     Ok(keys)
 }
 
