@@ -6,12 +6,8 @@ use std::sync::Arc;
 
 use regatta_data::{
     Batches, Criteo, DataLoader, Dataset, Dictionary, Format, InMemoryDataset, LoaderOptions,
-<<<<<<< HEAD
     MemoryOptions, Position, QueueDataset, QueueOptions, Schema, SkipGram, Slot, Source, Stages,
-=======
-    MemoryOptions, QueueDataset, QueueOptions, Schema, SkipGram, Slot, Source, Stages, Stores,
->>>>>>> d2a8175 (Store: training data on S3, GCS, Azure and HDFS addresses, streamed and checked)
-    Synthetic, list_files,
+    Stores, Synthetic, list_files,
 };
 
 use crate::checkpoint::Sharing;
