@@ -144,6 +144,7 @@ impl Executor {
         let plan = &mut self.plans[at];
         let block = self.program.block();
         let is_param = |name: &str| block.vars.get(name).is_some_and(|v| v.origin == Origin::Param);
+        plan.rest.kept.iter().for_each(|name| scope.keep_rows(name));
         plan.rest.resolve(scope, is_param)?;
         for part in &mut plan.parts {
             part.segment.resolve(scope, is_param)?;

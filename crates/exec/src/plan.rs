@@ -309,6 +309,7 @@ impl Compiled {
         let mut layout = MemoryLayout::new(block);
         let mut locs: HashMap<String, Loc> = HashMap::new();
         let mut persist: Vec<(String, VarType)> = Vec::new();
+        let mut kept: Vec<String> = Vec::new();
         let mut planned = Vec::new();
         for name in imports {
             let loc = layout.place(block, name, &types)?;
@@ -325,6 +326,10 @@ impl Compiled {
                         at: feeds.iter().position(|(f, _)| f == name).expect("feeds were checked"),
                         batched: var.ty.is_batched(),
                     },
+                    Origin::Param | Origin::Persist if var.ty.layout == Layout::Rows => {
+                        kept.push(name.to_string());
+                        Loc::KeptRows(kept.len() - 1)
+                    }
                     Origin::Param | Origin::Persist => {
                         persist.push((name.to_string(), var.ty.clone()));
                         Loc::Persist(persist.len() - 1)
@@ -361,7 +366,7 @@ impl Compiled {
             0 => None,
             bytes => Some(MappedFile::new(bytes, options.offload_dir.as_deref())?),
         };
-        let segment = Segment::new(planned, layout.bytes, file, n_rows, persist);
+        let segment = Segment::new(planned, layout.bytes, file, n_rows, persist, kept);
         Ok(Compiled { segment, locs, types, bytes_without_reuse })
     }
 

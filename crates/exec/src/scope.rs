@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use regatta_tensor::Tensor;
+use regatta_tensor::{RowSparse, Tensor};
 
 /// Tensors by name. Executors of several programs (training, evaluation) can share one.
 #[derive(Debug)]
 pub struct Scope {
     names: HashMap<String, usize>,
     tensors: Vec<Tensor>,
+    /// Row-sparse sums that are kept between runs; programs make them when they first run.
+    rows: Vec<(String, RowSparse)>,
     /// Changes whenever an index or a shape may have changed, and differs between scopes.
     version: u64,
 }
@@ -29,7 +31,8 @@ impl Default for Scope {
 impl Scope {
     /// An empty scope.
     pub fn new() -> Scope {
-        Scope { names: HashMap::new(), tensors: Vec::new(), version: next_version() }
+        let (names, tensors, rows) = (HashMap::new(), Vec::new(), Vec::new());
+        Scope { names, tensors, rows, version: next_version() }
     }
 
     /// The tensor of that name.
@@ -70,6 +73,27 @@ impl Scope {
         let mut names: Vec<_> = self.names.iter().collect();
         names.sort_by_key(|(_, at)| **at);
         names.into_iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// The row-sparse value of that name, if a program keeps one.
+    pub fn rows(&self, name: &str) -> Option<&RowSparse> {
+        self.rows.iter().find(|(n, _)| n == name).map(|(_, rows)| rows)
+    }
+
+    /// Makes an empty row-sparse value unless there is one of that name.
+    pub(crate) fn keep_rows(&mut self, name: &str) {
+        if self.rows(name).is_none() {
+            self.version = next_version();
+            self.rows.push((name.to_string(), RowSparse::default()));
+        }
+    }
+
+    pub(crate) fn rows_index(&self, name: &str) -> Option<usize> {
+        self.rows.iter().position(|(n, _)| n == name)
+    }
+
+    pub(crate) fn rows_mut(&mut self) -> &mut [(String, RowSparse)] {
+        &mut self.rows
     }
 
     pub(crate) fn version(&self) -> u64 {

@@ -24,6 +24,8 @@ pub(crate) enum Loc {
     Rows(usize),
     /// The segment's persistable of that number.
     Persist(usize),
+    /// The segment's row-sparse persistable of that number.
+    KeptRows(usize),
     /// The caller's feed of that number; a batched one is cut into the rows of the range.
     Feed { at: usize, batched: bool },
     /// Reached as an output only.
@@ -52,8 +54,11 @@ pub(crate) struct Segment {
     file: Option<MappedFile>,
     rows: Vec<RowSparse>,
     persist: Vec<(String, VarType)>,
+    /// Names of the row-sparse persistables.
+    pub(crate) kept: Vec<String>,
     /// Index in the scope of each persistable, valid for that version of the scope.
     persist_at: Vec<usize>,
+    kept_at: Vec<usize>,
     scope_version: u64,
     ctx: StepCtx,
     /// Time of all runs so far, by role.
@@ -100,7 +105,12 @@ unsafe impl Send for Segment {}
 /// Pointers to the tensors of a scope, to be handed to several threads. Threads only read through
 /// them unless a single segment runs.
 #[derive(Clone, Copy)]
-pub(crate) struct ScopePtr(*mut Tensor, usize);
+pub(crate) struct ScopePtr {
+    tensors: *mut Tensor,
+    n_tensors: usize,
+    rows: *mut (String, RowSparse),
+    n_rows: usize,
+}
 
 // SAFETY: segments that run in parallel have no op that writes a persistable (split_batch leaves
 // such ops to the rest), so they only read.
@@ -111,7 +121,9 @@ unsafe impl Sync for ScopePtr {}
 impl ScopePtr {
     pub(crate) fn new(scope: &mut Scope) -> ScopePtr {
         let tensors = scope.tensors_mut();
-        ScopePtr(tensors.as_mut_ptr(), tensors.len())
+        let (tensors, n_tensors) = (tensors.as_mut_ptr(), tensors.len());
+        let rows = scope.rows_mut();
+        ScopePtr { tensors, n_tensors, rows: rows.as_mut_ptr(), n_rows: rows.len() }
     }
 }
 
@@ -130,6 +142,7 @@ impl Segment {
         file: Option<MappedFile>,
         n_rows: usize,
         persist: Vec<(String, VarType)>,
+        kept: Vec<String>,
     ) -> Segment {
         Segment {
             ops,
@@ -138,7 +151,9 @@ impl Segment {
             file,
             rows: vec![RowSparse::default(); n_rows],
             persist,
+            kept,
             persist_at: Vec::new(),
+            kept_at: Vec::new(),
             scope_version: 0,
             ctx: StepCtx::default(),
             times: RoleTimes::default(),
@@ -171,6 +186,13 @@ impl Segment {
                 });
             }
             self.persist_at.push(at);
+        }
+        self.kept_at.clear();
+        for name in &self.kept {
+            let at = scope
+                .rows_index(name)
+                .ok_or_else(|| Error::NotInitialised { what: "state", name: name.clone() })?;
+            self.kept_at.push(at);
         }
         self.scope_version = scope.version();
         Ok(())
@@ -222,7 +244,7 @@ impl Segment {
         let base = self.arena.base();
         let file = self.file.as_mut().map_or(std::ptr::null_mut(), MappedFile::base);
         let rows = self.rows.as_mut_ptr();
-        let persist_at = &self.persist_at;
+        let (persist_at, kept_at) = (&self.persist_at, &self.kept_at);
         let point = |loc: Loc| -> Buf {
             match loc {
                 // SAFETY: the plan reserved `len` elements at `offset` within the arena.
@@ -233,10 +255,16 @@ impl Segment {
                 Loc::Rows(i) => Buf::Rows(unsafe { rows.add(i) }),
                 Loc::Persist(i) => {
                     let at = persist_at[i];
-                    assert!(at < persist.1, "the scope was resolved");
+                    assert!(at < persist.n_tensors, "the scope was resolved");
                     // SAFETY: within the scope's tensors; each persistable is a tensor of its own,
                     // so no two of these references are to the same one at a time.
-                    tensor_buf(unsafe { &mut *persist.0.add(at) })
+                    tensor_buf(unsafe { &mut *persist.tensors.add(at) })
+                }
+                Loc::KeptRows(i) => {
+                    let at = kept_at[i];
+                    assert!(at < persist.n_rows, "the scope was resolved");
+                    // SAFETY: within the scope's row-sparse values; as for tensors.
+                    Buf::Rows(unsafe { &raw mut (*persist.rows.add(at)).1 })
                 }
                 Loc::Feed { at, batched } => feed_buf(feeds[at].1, range, batched),
                 Loc::Absent => Buf::Absent,
@@ -344,7 +372,7 @@ impl Segment {
                     copy(t, out);
                 }
             }
-            Loc::Rows(_) => {}
+            Loc::Rows(_) | Loc::KeptRows(_) => {}
             Loc::Absent => unreachable!("fetches were checked"),
         }
     }

@@ -35,7 +35,7 @@ pub fn data_parallel(program: &Program) -> Result<Program, Error> {
 }
 
 /// The gradients of all parameters that are updated, as the backward part makes them.
-pub(crate) fn gradients(block: &Block) -> Result<Vec<String>, Error> {
+fn gradients(block: &Block) -> Result<Vec<String>, Error> {
     let mut gradients = Vec::new();
     for op in &block.ops {
         let (Some(_), Some(param)) = (update_rule(op)?, op.input_var("Param")) else { continue };
@@ -104,7 +104,7 @@ fn exchange(block: &mut Block, grad: &str) -> Result<(), Error> {
 
 /// Names exchanges by the order in which they start: `grads_0` is that of the gradient that is made
 /// first. All ranks exchange in this order.
-pub(crate) fn number_exchanges(block: &mut Block) {
+fn number_exchanges(block: &mut Block) {
     let mut numbers: HashMap<String, String> = HashMap::new();
     for op in &mut block.ops {
         let starts = matches!(op.kind.as_str(), "all_reduce_start" | "gather_rows_start");

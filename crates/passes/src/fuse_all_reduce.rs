@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use regatta_ir::{Attr, Block, Error, Op, Program};
 
-use crate::data_parallel::number_exchanges;
 use crate::infer_types::insert_op;
 use crate::{checked, refuse_buffers};
 
@@ -16,11 +15,13 @@ pub struct FuseAllReduce {
     /// Limit of the bucket that is exchanged last, which nothing can overlap with any more
     /// (`last_comm_group_size_MB`).
     pub last_bucket_mb: f64,
+    /// Most gradients in a bucket (`fuse_grad_size_in_num`); as many as fit if not given.
+    pub max_count: Option<usize>,
 }
 
 impl Default for FuseAllReduce {
     fn default() -> FuseAllReduce {
-        FuseAllReduce { bucket_mb: 32.0, last_bucket_mb: 1.0 }
+        FuseAllReduce { bucket_mb: 32.0, last_bucket_mb: 1.0, max_count: None }
     }
 }
 
@@ -40,7 +41,6 @@ pub fn fuse_all_reduce(program: &Program, how: &FuseAllReduce) -> Result<Program
     for bucket in buckets(block, how) {
         fuse(block, &bucket)?;
     }
-    number_exchanges(block);
     checked(program)
 }
 
@@ -64,13 +64,14 @@ fn buckets(block: &Block, how: &FuseAllReduce) -> Vec<Vec<String>> {
     // From the gradient that is made last, so that the limit of the last bucket can be kept.
     let singles: Vec<Single> = singles.collect();
     let mut buckets: Vec<Vec<&Single>> = Vec::new();
+    let max_count = how.max_count.unwrap_or(MAX_IN_BUCKET).min(MAX_IN_BUCKET);
     for single in singles.iter().rev() {
         let limit =
             if buckets.len() <= 1 { how.last_bucket_mb.min(how.bucket_mb) } else { how.bucket_mb };
         let fits = |bucket: &Vec<&Single>| {
             let bytes: usize = bucket.iter().map(|s| s.bytes).sum::<usize>() + single.bytes;
             bytes as f64 <= limit * f64::from(1 << 20)
-                && bucket.len() < MAX_IN_BUCKET
+                && bucket.len() < max_count
                 && bucket[0].way == single.way
         };
         match buckets.last_mut() {
@@ -126,5 +127,9 @@ fn fuse(block: &mut Block, names: &[String]) -> Result<(), Error> {
     gone.iter().for_each(|handle| {
         block.vars.shift_remove(handle);
     });
+    // The bucket is known by the name of its first exchange.
+    for op in block.ops.iter_mut().filter(|op| op.str("name").is_ok_and(|n| n == handle)) {
+        op.attrs.insert("name".into(), names[0].as_str().into());
+    }
     Ok(())
 }

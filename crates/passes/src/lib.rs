@@ -7,41 +7,58 @@
 //! [`skip_overflowed()`] (all in [`minimize()`]), then
 //! [`prune()`] and [`clone_for_test()`] for inference, [`split_batch()`] (what each thread may run) and
 //! [`memory_reuse()`]. For parameter servers: [`split_trainer()`], [`compute_stage()`] and
-//! [`split_server()`]. For ranks without servers: [`data_parallel()`], [`fuse_all_reduce()`].
+//! [`split_server()`]. For ranks without servers, in the order in which they are applied:
+//! [`lars()`] and [`lamb()`], [`data_parallel()`], [`sync_batch_norm()`], [`dgc()`], [`sharding()`],
+//! [`fp16_all_reduce()`] and [`hierarchical_all_reduce()`], [`fuse_all_reduce()`], [`gradient_merge()`];
+//! in the place of all from `data_parallel` on, [`local_sgd()`].
 
+mod all_reduce_way;
 mod amp;
 mod backward;
 mod clip;
 mod data_parallel;
+mod dgc;
 mod fuse_all_reduce;
+mod gradient_merge;
 mod infer_types;
+mod large_batch;
+mod local_sgd;
 mod memory_reuse;
 mod minimize;
 mod prune;
 mod recompute;
 mod regularize;
+mod sharding;
 mod split_batch;
 mod split_server;
 mod split_trainer;
+mod sync_batch_norm;
 mod updates;
 
+pub use all_reduce_way::{fp16_all_reduce, hierarchical_all_reduce};
 pub use amp::{
     AmpConfig, FOUND_INF, LOSS_SCALING, Precision, amp, scale_loss, skip_overflowed, unscale,
 };
 pub use backward::{Backward, ParamGrad, backward};
 pub use clip::{Clip, clip};
 pub use data_parallel::data_parallel;
+pub use dgc::{Dgc, dgc};
 pub use fuse_all_reduce::{FuseAllReduce, fuse_all_reduce};
+pub use gradient_merge::{Periodic, gradient_merge};
+pub use large_batch::{Lamb, Lars, lamb, lars};
+pub use local_sgd::{local_sgd, snapshot_name};
 pub use memory_reuse::{MemoryReport, MemoryReuse, memory_reuse};
 pub use minimize::{Minimized, Optimizer, minimize};
 pub use prune::{clone_for_test, prune};
 pub use recompute::{RecomputeConfig, recompute};
 pub use regularize::regularize;
+pub use sharding::{Sharding, sharding};
 pub use split_batch::{Parts, split_batch};
 pub use split_server::{ServerPiece, split_server};
 pub use split_trainer::{
     DenseSpec, Split, TableSpec, compute_stage, local_name, pulled_name, split_trainer,
 };
+pub use sync_batch_norm::sync_batch_norm;
 pub use updates::insert_updates;
 
 use regatta_ir::{Error, Program};

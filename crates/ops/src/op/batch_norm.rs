@@ -5,47 +5,67 @@
 //! towards them in place: `running = momentum * running + (1 - momentum) * batch`, as Paddle does.
 //! With `is_test` the running ones are used and left alone, and every output but `Y` may be left
 //! out: without them the op touches no state and any part of a batch can be computed by itself.
+//!
+//! `sync_batch_norm` is the same over the examples of all ranks.
 
-use regatta_ir::schema::{AttrDef, AttrKind, one, optional};
+use std::sync::Arc;
+
+use regatta_ir::schema::{AttrDef, AttrKind, SlotDef, one, optional};
 use regatta_ir::{Error, Op, Schema, VarType};
 use regatta_kernels::simd;
 
+use super::collective::{NAME, exchange_name};
+use crate::comm::{Exchange, Peers, Reply};
 use crate::def::{NO_SECOND, no_samples, spread};
-use crate::{Batch, Grad, GradCtx, Infer, Io, Kernel, OpDef, Sample, Spec};
+use crate::{Batch, Grad, GradCtx, Infer, Io, Kernel, KernelError, OpDef, Sample, Spec};
 
-const ATTRS: &[AttrDef] = &[
-    ("momentum", AttrKind::Float(0.9)),
-    ("epsilon", AttrKind::Float(1e-5)),
-    ("is_test", AttrKind::Bool(false)),
+const MOMENTUM: AttrDef = ("momentum", AttrKind::Float(0.9));
+const EPSILON: AttrDef = ("epsilon", AttrKind::Float(1e-5));
+const IS_TEST: AttrDef = ("is_test", AttrKind::Bool(false));
+const ATTRS: &[AttrDef] = &[MOMENTUM, EPSILON, IS_TEST];
+const SYNC_ATTRS: &[AttrDef] = &[MOMENTUM, EPSILON, IS_TEST, NAME];
+
+const INPUTS: &[SlotDef] = &[one("X"), one("Scale"), one("Bias"), one("Mean"), one("Variance")];
+const OUTPUTS: &[SlotDef] = &[
+    one("Y"),
+    optional("MeanOut"),
+    optional("VarianceOut"),
+    optional("SavedMean"),
+    optional("SavedInvStd"),
 ];
+const GRAD_INPUTS: &[SlotDef] =
+    &[one("X"), one("Scale"), one("SavedMean"), one("SavedInvStd"), one("dY")];
+const GRAD_OUTPUTS: &[SlotDef] = &[optional("dX"), optional("dScale"), optional("dBias")];
 
 pub(crate) static DEFS: &[OpDef] = &[
+    forward_def("batch_norm", ATTRS, Grad::Rule(grad), samples),
+    backward_def("batch_norm_grad", ATTRS),
+    forward_def("sync_batch_norm", SYNC_ATTRS, REPLACED, no_samples),
+    backward_def("sync_batch_norm_grad", SYNC_ATTRS),
+];
+
+/// A pass puts it in the place of `batch_norm`, and its gradient in the place of that one's.
+const REPLACED: Grad = Grad::None("it replaces batch_norm in programs that have their gradients");
+
+const fn forward_def(
+    kind: &'static str,
+    attrs: &'static [AttrDef],
+    grad: Grad,
+    samples: fn() -> Vec<Sample>,
+) -> OpDef {
     OpDef {
-        schema: Schema {
-            kind: "batch_norm",
-            inputs: &[one("X"), one("Scale"), one("Bias"), one("Mean"), one("Variance")],
-            outputs: &[
-                one("Y"),
-                optional("MeanOut"),
-                optional("VarianceOut"),
-                optional("SavedMean"),
-                optional("SavedInvStd"),
-            ],
-            attrs: ATTRS,
-        },
+        schema: Schema { kind, inputs: INPUTS, outputs: OUTPUTS, attrs },
         infer,
-        grad: Grad::Rule(grad),
+        grad,
         kernel: forward,
         batch,
         samples,
-    },
+    }
+}
+
+const fn backward_def(kind: &'static str, attrs: &'static [AttrDef]) -> OpDef {
     OpDef {
-        schema: Schema {
-            kind: "batch_norm_grad",
-            inputs: &[one("X"), one("Scale"), one("SavedMean"), one("SavedInvStd"), one("dY")],
-            outputs: &[optional("dX"), optional("dScale"), optional("dBias")],
-            attrs: ATTRS,
-        },
+        schema: Schema { kind, inputs: GRAD_INPUTS, outputs: GRAD_OUTPUTS, attrs },
         infer: |i| {
             let of = |slot: &str| if slot == "dX" { i.ty("X") } else { i.ty("Scale") };
             Ok(i.op.outputs.iter().map(|(slot, _)| of(slot).clone()).collect())
@@ -54,8 +74,62 @@ pub(crate) static DEFS: &[OpDef] = &[
         kernel: backward,
         batch,
         samples: no_samples,
-    },
-];
+    }
+}
+
+/// The exchange in which ranks add up their sums, if they do.
+fn exchange(s: &Spec<'_>) -> Result<Option<Arc<str>>, Error> {
+    let sync = s.op.kind.starts_with("sync_") && !s.op.bool("is_test")?;
+    sync.then(|| exchange_name(s)).transpose()
+}
+
+/// The given numbers of every rank.
+fn gather(peers: &Peers, name: &Arc<str>, own: &[f64]) -> Result<Vec<Vec<f64>>, KernelError> {
+    let comm = peers.comm()?;
+    let bytes = own.iter().flat_map(|x| x.to_le_bytes()).collect();
+    comm.start(name, Exchange::AllGather { bytes })?;
+    let Reply::Gathered(parts) = comm.wait(name)? else {
+        return Err(KernelError("an exchange brought floats, not sums".into()));
+    };
+    let numbers = |bytes: &Vec<u8>| {
+        bytes.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b)).collect::<Vec<f64>>()
+    };
+    let parts: Vec<Vec<f64>> = parts.iter().map(numbers).collect();
+    match parts.iter().position(|part| part.len() != own.len()) {
+        Some(rank) => {
+            Err(KernelError(format!("rank {rank} normalises another number of features")))
+        }
+        None => Ok(parts),
+    }
+}
+
+/// Mean and squared distances over the examples of all ranks, from those of each. Returns how many
+/// examples there are.
+fn over_ranks(
+    peers: &Peers,
+    name: &Arc<str>,
+    rows: usize,
+    mean: &mut [f32],
+    squares: &mut [f64],
+) -> Result<f64, KernelError> {
+    let width = mean.len();
+    let rows = if peers.share == 0.0 { 0.0 } else { rows as f64 };
+    let own: Vec<f64> = std::iter::once(rows)
+        .chain(mean.iter().map(|&m| f64::from(m)))
+        .chain(squares.iter().copied())
+        .collect();
+    let parts: Vec<Vec<f64>> = gather(peers, name, &own)?;
+    let counted = || parts.iter().filter(|part| part[0] > 0.0);
+    let total: f64 = counted().map(|part| part[0]).sum();
+    for i in 0..width {
+        let sum: f64 = counted().map(|part| part[0] * part[1 + i]).sum();
+        let all = sum / total.max(1.0);
+        let apart = |part: &Vec<f64>| part[0] * (part[1 + i] - all).powi(2);
+        squares[i] = counted().map(|part| part[1 + width + i] + apart(part)).sum();
+        mean[i] = all as f32;
+    }
+    Ok(total)
+}
 
 fn batch(op: &Op) -> Batch {
     if op.bool("is_test") == Ok(true) { Batch::PerExample } else { Batch::Whole }
@@ -162,22 +236,27 @@ fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
     let is_test = s.op.bool("is_test")?;
     let (mean_at, variance_at) = (s.out_at("MeanOut"), s.out_at("VarianceOut"));
     let (saved_mean, saved_inv) = (s.out_at("SavedMean"), s.out_at("SavedInvStd"));
+    let sync = exchange(s)?;
     let mut sums = vec![0.0f64; width];
     let (mut mean, mut variance) = (vec![0.0f32; width], vec![0.0f32; width]);
     let (mut factor, mut offset) = (vec![0.0f32; width], vec![0.0f32; width]);
-    Ok(Box::new(move |io, _| {
+    Ok(Box::new(move |io, ctx| {
         let (x, scale, bias) = (io.f32(0), io.f32(1), io.f32(2));
         if is_test {
             mean.copy_from_slice(running(io, 3, mean_at));
             variance.copy_from_slice(running(io, 4, variance_at));
         } else if rows > 0 {
-            let share = |sums: &[f64], out: &mut [f32]| {
-                out.iter_mut().zip(sums).for_each(|(o, sum)| *o = (sum / rows as f64) as f32);
+            let share = |sums: &[f64], rows: f64, out: &mut [f32]| {
+                out.iter_mut().zip(sums).for_each(|(o, sum)| *o = (sum / rows) as f32);
             };
             column_sums(x, &mut sums);
-            share(&sums, &mut mean);
+            share(&sums, rows as f64, &mut mean);
             column_squares(x, &mean, &mut sums);
-            share(&sums, &mut variance);
+            let examples = match &sync {
+                Some(name) => over_ranks(&ctx.peers, name, rows, &mut mean, &mut sums)?,
+                None => rows as f64,
+            };
+            share(&sums, examples, &mut variance);
             for (at, batch) in [(mean_at, &mean), (variance_at, &variance)] {
                 let Some(at) = at else { continue };
                 for (running, batch) in io.out_f32(at).iter_mut().zip(batch) {
@@ -239,19 +318,31 @@ fn backward(s: &Spec<'_>) -> Result<Kernel, Error> {
     let (rows, width) = s.matrix(0);
     let is_test = s.op.bool("is_test")?;
     let (dx, dscale, dbias) = (s.out_at("dX"), s.out_at("dScale"), s.out_at("dBias"));
+    let sync = exchange(s)?;
     let (mut sums, mut products) = (vec![0.0f64; width], vec![0.0f64; width]);
     let mut factor = vec![0.0f32; width];
     let (mut slope, mut offset) = (vec![0.0f32; width], vec![0.0f32; width]);
-    Ok(Box::new(move |io, _| {
+    Ok(Box::new(move |io, ctx| {
         let (x, scale, mean, inv, d) = (io.f32(0), io.f32(1), io.f32(2), io.f32(3), io.f32(4));
         grad_sums(x, d, mean, inv, &mut sums, &mut products);
         for (at, sums) in [(dbias, &sums), (dscale, &products)] {
             let Some(at) = at else { continue };
             io.out_f32(at).iter_mut().zip(sums).for_each(|(o, sum)| *o = *sum as f32);
         }
+        let mut examples = rows.max(1) as f64;
+        if let Some(name) = &sync {
+            // Scale and bias keep the sums of this rank: their gradients are added up later.
+            let counted = if ctx.peers.share == 0.0 { 0.0 } else { rows as f64 };
+            let own: Vec<f64> =
+                std::iter::once(counted).chain(sums.iter().chain(&products).copied()).collect();
+            let parts = gather(&ctx.peers, name, &own)?;
+            let over = |at: usize| parts.iter().map(|part| part[at]).sum::<f64>();
+            examples = over(0).max(1.0);
+            (0..width).for_each(|i| (sums[i], products[i]) = (over(1 + i), over(1 + width + i)));
+        }
         let Some(dx) = dx else { return Ok(()) };
         // Constant statistics leave only the first term; those of the batch depend on every row.
-        let share = if is_test { 0.0 } else { 1.0 / rows.max(1) as f64 };
+        let share = if is_test { 0.0 } else { 1.0 / examples };
         for i in 0..width {
             factor[i] = scale[i] * inv[i];
             slope[i] = -factor[i] * inv[i] * (products[i] * share) as f32;

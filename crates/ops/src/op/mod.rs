@@ -9,6 +9,7 @@ mod comm;
 mod concat;
 mod cos_sim;
 mod cross_entropy;
+mod dgc;
 mod dropout;
 mod element;
 mod element_loss;
@@ -18,10 +19,12 @@ mod fc;
 mod fill;
 mod gradient;
 mod layer_norm;
+mod local_sgd;
 mod loss_scaling;
 mod lower_triangle;
 mod matmul;
 mod mean;
+mod merge;
 mod metric;
 mod offload;
 mod one_hot;
@@ -31,6 +34,7 @@ mod reshape;
 mod scale;
 mod sequence_mask;
 mod sequence_pad;
+mod shard;
 mod sigmoid_cross_entropy;
 mod slice;
 mod softmax;
@@ -56,6 +60,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         concat::DEFS,
         cos_sim::DEFS,
         cross_entropy::DEFS,
+        dgc::DEFS,
         dropout::DEFS,
         element_loss::DEFS,
         elementwise::DEFS,
@@ -65,9 +70,11 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         gradient::DEFS,
         layer_norm::DEFS,
         loss_scaling::DEFS,
+        local_sgd::DEFS,
         lower_triangle::DEFS,
         matmul::DEFS,
         mean::DEFS,
+        merge::DEFS,
         metric::DEFS,
         offload::DEFS,
         one_hot::DEFS,
@@ -77,6 +84,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         scale::DEFS,
         sequence_mask::DEFS,
         sequence_pad::DEFS,
+        shard::DEFS,
         sigmoid_cross_entropy::DEFS,
         slice::DEFS,
         softmax::DEFS,

@@ -1,0 +1,248 @@
+//! A group behind a thread of its own: ops start exchanges and go on computing.
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use regatta_collective::{Error as GroupError, Group, ReduceOp, Wire as GroupWire};
+use regatta_ops::KernelError;
+use regatta_ops::comm::{Comm, Exchange, Reply, Wire};
+
+use crate::Error;
+
+/// Exchanges that may wait for their turn; more make the step wait.
+const QUEUE: usize = 256;
+
+/// The way of a program to other ranks.
+///
+/// One thread owns the group and performs exchanges in the order in which they were started, which is
+/// the same on all ranks. Every operation of the group has a limit, so every exchange ends.
+pub struct GroupComm {
+    rank: usize,
+    size: usize,
+    jobs: Option<SyncSender<Job>>,
+    done: Arc<Done>,
+    /// Buffers that came back, by exchange.
+    spare: Mutex<HashMap<Arc<str>, Vec<f32>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+enum Job {
+    Exchange(Arc<str>, Exchange),
+    /// Anything else that needs the group.
+    Call(Box<dyn FnOnce(&mut Group) + Send>),
+}
+
+/// What the thread has finished.
+#[derive(Default)]
+struct Done {
+    replies: Mutex<Replies>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Replies {
+    by_name: HashMap<Arc<str>, Result<Reply, GroupError>>,
+    /// The thread has ended: nothing more will come.
+    ended: bool,
+}
+
+impl Done {
+    fn lock(&self) -> MutexGuard<'_, Replies> {
+        // A panic elsewhere leaves the map as it was between two insertions.
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl GroupComm {
+    /// Gives a group to a thread.
+    ///
+    /// # Errors
+    /// If the system gives no thread.
+    pub fn new(group: Group) -> Result<GroupComm, Error> {
+        let (rank, size) = (group.rank(), group.size());
+        let (jobs, queue) = sync_channel(QUEUE);
+        let done = Arc::new(Done::default());
+        let for_thread = Arc::clone(&done);
+        let thread = std::thread::Builder::new()
+            .name("regatta-comm".into())
+            .spawn(move || perform(group, &queue, &for_thread))
+            .map_err(|e| Error::Config(format!("cannot start the communication thread: {e}")))?;
+        let (spare, thread) = (Mutex::default(), Some(thread));
+        Ok(GroupComm { rank, size, jobs: Some(jobs), done, spare, thread })
+    }
+
+    /// Lets the thread do something with the group, after everything that was started before, and
+    /// waits for the result.
+    ///
+    /// # Errors
+    /// If the group fails, or has failed before.
+    pub fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Group) -> Result<T, GroupError> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (to, from) = sync_channel(1);
+        let job = Job::Call(Box::new(move |group| {
+            let _ = to.send(work(group));
+        }));
+        self.send(job).map_err(|e| Error::Config(e.to_string()))?;
+        match from.recv() {
+            Ok(outcome) => Ok(outcome?),
+            Err(_) => Err(Error::Config(gone().to_string())),
+        }
+    }
+
+    fn send(&self, job: Job) -> Result<(), KernelError> {
+        let jobs = self.jobs.as_ref().ok_or_else(gone)?;
+        jobs.send(job).map_err(|_| gone())
+    }
+}
+
+impl Drop for GroupComm {
+    fn drop(&mut self) {
+        // Without a sender the thread ends after what it has begun; then the group says goodbye.
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn gone() -> KernelError {
+    KernelError("the communication thread has ended".into())
+}
+
+impl Comm for GroupComm {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn start(&self, name: &Arc<str>, exchange: Exchange) -> Result<(), KernelError> {
+        self.send(Job::Exchange(Arc::clone(name), exchange))
+    }
+
+    fn wait(&self, name: &str) -> Result<Reply, KernelError> {
+        let mut replies = self.done.lock();
+        loop {
+            if let Some(reply) = replies.by_name.remove(name) {
+                return reply.map_err(|e| KernelError(e.to_string()));
+            }
+            if replies.ended {
+                return Err(gone());
+            }
+            // The thread answers every exchange within the limit of the group.
+            let woken = self.done.changed.wait(replies);
+            replies = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn take_buffer(&self, name: &str) -> Vec<f32> {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.get_mut(name).map(std::mem::take).unwrap_or_default()
+    }
+
+    fn give_buffer(&self, name: &Arc<str>, buffer: Vec<f32>) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.insert(Arc::clone(name), buffer);
+    }
+}
+
+/// The life of the thread.
+fn perform(group: Group, queue: &Receiver<Job>, done: &Done) {
+    /// Wakes whoever waits, however the thread ends.
+    struct Ended<'a>(&'a Done);
+    impl Drop for Ended<'_> {
+        fn drop(&mut self) {
+            self.0.lock().ended = true;
+            self.0.changed.notify_all();
+        }
+    }
+    let _ended = Ended(done);
+    let mut groups = Groups { world: group, nodes: None };
+    while let Ok(job) = queue.recv() {
+        match job {
+            Job::Call(work) => work(&mut groups.world),
+            Job::Exchange(name, exchange) => {
+                let reply = groups.perform(&name, exchange);
+                done.lock().by_name.insert(name, reply);
+                done.changed.notify_all();
+            }
+        }
+    }
+}
+
+/// All ranks, and the two levels of a hierarchical all-reduce once one was asked for.
+struct Groups {
+    world: Group,
+    nodes: Option<Nodes>,
+}
+
+struct Nodes {
+    ranks: usize,
+    /// The ranks of this node.
+    node: Group,
+    /// Ranks with the same place in their nodes; those with place 0 are the leaders.
+    across: Group,
+}
+
+impl Groups {
+    fn perform(&mut self, name: &str, exchange: Exchange) -> Result<Reply, GroupError> {
+        match exchange {
+            Exchange::AllReduce { mut values, wire, node_ranks: 0 } => {
+                self.world.all_reduce(name, &mut values, ReduceOp::Sum, on_wire(wire))?;
+                Ok(Reply::Floats(values))
+            }
+            Exchange::AllReduce { mut values, wire, node_ranks } => {
+                self.in_two_levels(name, &mut values, on_wire(wire), node_ranks)?;
+                Ok(Reply::Floats(values))
+            }
+            Exchange::Reduce { mut values, root } => {
+                self.world.reduce(name, &mut values, ReduceOp::Sum, root)?;
+                Ok(Reply::Floats(values))
+            }
+            Exchange::Broadcast { mut values, root } => {
+                self.world.broadcast(name, &mut values, root)?;
+                Ok(Reply::Floats(values))
+            }
+            Exchange::AllGather { bytes } => {
+                Ok(Reply::Gathered(self.world.all_gather_bytes(name, &bytes)?))
+            }
+        }
+    }
+
+    /// Adds up within the node, then among the leaders, and tells the node the result.
+    fn in_two_levels(
+        &mut self,
+        name: &str,
+        values: &mut [f32],
+        wire: GroupWire,
+        ranks: usize,
+    ) -> Result<(), GroupError> {
+        if self.nodes.as_ref().is_none_or(|nodes| nodes.ranks != ranks) {
+            let rank = self.world.rank();
+            let (node, place) = ((rank / ranks) as u64, (rank % ranks) as u64);
+            let node = self.world.split(node, place)?;
+            let across = self.world.split(place, rank as u64)?;
+            self.nodes = Some(Nodes { ranks, node, across });
+        }
+        let Some(Nodes { node, across, .. }) = &mut self.nodes else { return Ok(()) };
+        node.reduce(name, values, ReduceOp::Sum, 0)?;
+        if node.rank() == 0 {
+            across.all_reduce(name, values, ReduceOp::Sum, wire)?;
+        }
+        node.broadcast(name, values, 0)
+    }
+}
+
+fn on_wire(wire: Wire) -> GroupWire {
+    match wire {
+        Wire::F32 => GroupWire::F32,
+        Wire::F16 => GroupWire::F16,
+        Wire::Bf16 => GroupWire::Bf16,
+    }
+}

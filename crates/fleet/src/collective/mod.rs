@@ -1,0 +1,13 @@
+//! Training by ranks without servers: every rank has all parameters, computes gradients on its own
+//! examples, and makes the same updates with the sum of all ranks' gradients.
+//!
+//! Reading order: [`CollectivePlan`] (a training program and a strategy become the programs that ranks
+//! run), [`CollectiveTrainer`] (the loop), [`GroupComm`] (exchanges in the background of a step).
+
+mod comm;
+mod plan;
+mod trainer;
+
+pub use comm::GroupComm;
+pub use plan::{CollectivePlan, When};
+pub use trainer::{CollectiveTrainer, PassEnd};

@@ -1,0 +1,200 @@
+//! A training program and a strategy become what a rank runs.
+
+use regatta_ir::{Program, Programs};
+use regatta_passes::{
+    Dgc, FuseAllReduce, Lamb, Lars, Periodic, Sharding, data_parallel, dgc, fp16_all_reduce,
+    fuse_all_reduce, gradient_merge, hierarchical_all_reduce, lamb, lars, local_sgd, sharding,
+    sync_batch_norm,
+};
+
+use crate::Error;
+use crate::strategy::{DistributedStrategy, Use};
+
+/// What a rank runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CollectivePlan {
+    /// What runs at every step, and the startup program of everything.
+    pub each: Programs,
+    /// What runs after some of the steps.
+    pub then: Option<Program>,
+    /// After which.
+    pub when: When,
+    /// Whether ranks keep different optimizer states.
+    pub sharded: bool,
+}
+
+/// After which steps the second program runs. At the end of a pass it runs in any case, unless it has
+/// run after the last step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// There is no second program.
+    Never,
+    /// After every so many steps: merged gradients.
+    Every(u64),
+    /// After every step up to `begin_step`, then after every `k_steps`.
+    Local {
+        /// Steps between two averages.
+        k_steps: u64,
+        /// Until then every step is followed by one.
+        begin_step: u64,
+    },
+    /// As `Local`, with a number of steps that follows the loss.
+    Adaptive {
+        /// Steps between two averages at first.
+        init_k_steps: u64,
+        /// Until then every step is followed by an average.
+        begin_step: u64,
+    },
+}
+
+impl When {
+    /// Whether ranks train apart: their steps do not exchange gradients.
+    pub fn is_local(self) -> bool {
+        matches!(self, When::Local { .. } | When::Adaptive { .. })
+    }
+}
+
+impl CollectivePlan {
+    /// Rewrites a training program for rank `rank` of `ranks`.
+    ///
+    /// # Errors
+    /// If options of the strategy exclude each other or do not fit the program, naming them.
+    pub fn new(
+        programs: &Programs,
+        strategy: &DistributedStrategy,
+        rank: usize,
+        ranks: usize,
+    ) -> Result<CollectivePlan, Error> {
+        strategy.check(Use::Collective)?;
+        check_together(strategy, ranks)?;
+        let mut programs = programs.clone();
+        if strategy.lars {
+            programs.main = lars(&programs.main, &lars_config(strategy))?;
+        }
+        if strategy.lamb {
+            programs.main = lamb(&programs.main, &lamb_config(strategy))?;
+        }
+        if let Some(when) = local_steps(strategy) {
+            let Periodic { each, mut then } = local_sgd(&programs, ranks)?;
+            then = ways(&then, strategy, ranks)?;
+            return Ok(CollectivePlan { each, then: Some(then), when, sharded: false });
+        }
+        programs.main = data_parallel(&programs.main)?;
+        if strategy.sync_batch_norm {
+            programs.main = sync_batch_norm(&programs.main)?;
+        }
+        if strategy.dgc {
+            programs = dgc(&programs, &dgc_config(strategy))?;
+        }
+        if strategy.sharding {
+            let stage = strategy.sharding_configs.stage as u32;
+            programs = sharding(&programs, Sharding { ranks, rank, stage })?;
+        }
+        programs.main = ways(&programs.main, strategy, ranks)?;
+        let sharded = strategy.sharding;
+        let k_steps = strategy.gradient_merge_configs.k_steps;
+        if strategy.gradient_merge && k_steps > 1 {
+            let merged = gradient_merge(&programs, strategy.gradient_merge_configs.avg)?;
+            let (each, then, when) = (merged.each, Some(merged.then), When::Every(k_steps));
+            return Ok(CollectivePlan { each, then, when, sharded });
+        }
+        Ok(CollectivePlan { each: programs, then: None, when: When::Never, sharded })
+    }
+
+    /// All programs as text, with their names.
+    pub fn text(&self) -> String {
+        let then = self.then.iter().map(Program::to_string);
+        std::iter::once(self.each.main.to_string()).chain(then).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// How all-reduced values travel, and how many at once.
+fn ways(program: &Program, strategy: &DistributedStrategy, ranks: usize) -> Result<Program, Error> {
+    let mut program = program.clone();
+    let reduces = program.block().ops.iter().any(|op| op.kind == "all_reduce_start");
+    if strategy.fp16_allreduce && reduces {
+        program = fp16_all_reduce(&program)?;
+    }
+    if strategy.use_hierarchical_allreduce && reduces {
+        let node_ranks = strategy.hierarchical_allreduce_inter_nranks as usize;
+        program = hierarchical_all_reduce(&program, ranks, node_ranks)?;
+    }
+    if strategy.fuse_all_reduce_ops {
+        let how = FuseAllReduce {
+            bucket_mb: strategy.fuse_grad_size_in_mb as f64,
+            last_bucket_mb: f64::from(strategy.last_comm_group_size_mb),
+            max_count: fuse_count(strategy),
+        };
+        program = fuse_all_reduce(&program, &how)?;
+    }
+    Ok(program)
+}
+
+/// The size decides how many gradients travel together, unless their number was set.
+fn fuse_count(strategy: &DistributedStrategy) -> Option<usize> {
+    let default = DistributedStrategy::default().fuse_grad_size_in_num;
+    let count = strategy.fuse_grad_size_in_num;
+    (count != default).then_some(count as usize)
+}
+
+fn local_steps(strategy: &DistributedStrategy) -> Option<When> {
+    if strategy.localsgd {
+        let c = &strategy.localsgd_configs;
+        return Some(When::Local { k_steps: c.k_steps, begin_step: c.begin_step });
+    }
+    strategy.adaptive_localsgd.then(|| {
+        let c = &strategy.adaptive_localsgd_configs;
+        When::Adaptive { init_k_steps: c.init_k_steps, begin_step: c.begin_step }
+    })
+}
+
+fn lars_config(strategy: &DistributedStrategy) -> Lars {
+    let c = &strategy.lars_configs;
+    Lars {
+        coeff: c.lars_coeff,
+        weight_decay: c.lars_weight_decay,
+        epsilon: c.epsilon,
+        exclude: c.exclude_from_weight_decay.clone(),
+    }
+}
+
+fn lamb_config(strategy: &DistributedStrategy) -> Lamb {
+    let c = &strategy.lamb_configs;
+    Lamb { weight_decay: c.lamb_weight_decay, exclude: c.exclude_from_weight_decay.clone() }
+}
+
+fn dgc_config(strategy: &DistributedStrategy) -> Dgc {
+    let (c, default) = (&strategy.dgc_configs, Dgc::default());
+    let exact = |s: &f32| s.to_string().parse().expect("a printed float can be read");
+    let sparsity = match c.sparsity.is_empty() {
+        true => default.sparsity.clone(),
+        false => c.sparsity.iter().map(exact).collect(),
+    };
+    let (rampup_begin_step, rampup_step) = (c.rampup_begin_step, c.rampup_step);
+    Dgc { rampup_begin_step, rampup_step, sparsity, ..default }
+}
+
+/// What excludes what, where it depends on values or on the number of ranks.
+fn check_together(strategy: &DistributedStrategy, ranks: usize) -> Result<(), Error> {
+    let local = strategy.localsgd || strategy.adaptive_localsgd;
+    let name = if strategy.localsgd { "localsgd" } else { "adaptive_localsgd" };
+    let stage = strategy.sharding_configs.stage;
+    let degree = strategy.sharding_configs.sharding_degree;
+    let problem = if local && strategy.sync_batch_norm {
+        format!("{name} and sync_batch_norm exclude each other: ranks that train apart do not wait for the batches of others")
+    } else if strategy.dgc && strategy.amp {
+        "dgc and amp exclude each other: entries that stay at home would have another loss scale than those that come later".to_string()
+    } else if strategy.sharding && stage == 2 && strategy.amp {
+        "sharding_configs.stage 2 and amp exclude each other: every rank would look for infinities in other gradients; use stage 1".to_string()
+    } else if strategy.sharding && stage == 2 && strategy.fp16_allreduce {
+        "sharding_configs.stage 2 and fp16_allreduce exclude each other: gradients are brought to one rank, not all-reduced".to_string()
+    } else if strategy.sharding && stage == 2 && strategy.use_hierarchical_allreduce {
+        "sharding_configs.stage 2 and use_hierarchical_allreduce exclude each other: gradients are brought to one rank, not all-reduced".to_string()
+    } else if strategy.sharding && degree.is_some_and(|d| d != ranks as u64) {
+        let degree = degree.unwrap_or_default();
+        format!("sharding_configs.sharding_degree is {degree}, but there are {ranks} ranks: state is divided among all of them")
+    } else {
+        return Ok(());
+    };
+    Err(Error::Config(format!("strategy: {problem}")))
+}
