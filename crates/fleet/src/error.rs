@@ -33,6 +33,9 @@ pub enum Error {
         /// What to do first, or why it is too late.
         reason: String,
     },
+    /// Ranks could not work together.
+    #[error(transparent)]
+    Collective(Box<regatta_collective::Error>),
     /// What was asked for cannot be done.
     #[error("{0}")]
     Config(String),
@@ -58,5 +61,6 @@ boxed_from!(
     Exec(regatta_exec::Error),
     Data(regatta_data::Error),
     Ps(regatta_ps::Error),
-    Checkpoint(regatta_checkpoint::Error)
+    Checkpoint(regatta_checkpoint::Error),
+    Collective(regatta_collective::Error)
 );

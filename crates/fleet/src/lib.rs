@@ -40,8 +40,9 @@
 //!
 //! Reading order: [`strategy`] (what a user asks for), `role` (what this process is), `fleet` (the
 //! calls), [`Util`] and [`metrics`] (numbers of all workers), [`ps`] (training against parameter
-//! servers), [`DistributeTranspiler`] (the programs of servers and trainers, to look at), [`yaml`].
+//! servers), [`collective`] (training by ranks without servers), [`DistributeTranspiler`] (the programs of servers and trainers, to look at), [`yaml`].
 
+pub mod collective;
 mod error;
 mod fleet;
 pub mod metrics;

@@ -181,7 +181,9 @@ fn check_together(strategy: &DistributedStrategy, ranks: usize) -> Result<(), Er
     let stage = strategy.sharding_configs.stage;
     let degree = strategy.sharding_configs.sharding_degree;
     let problem = if local && strategy.sync_batch_norm {
-        format!("{name} and sync_batch_norm exclude each other: ranks that train apart do not wait for the batches of others")
+        format!(
+            "{name} and sync_batch_norm exclude each other: ranks that train apart do not wait for the batches of others"
+        )
     } else if strategy.dgc && strategy.amp {
         "dgc and amp exclude each other: entries that stay at home would have another loss scale than those that come later".to_string()
     } else if strategy.sharding && stage == 2 && strategy.amp {
@@ -192,7 +194,9 @@ fn check_together(strategy: &DistributedStrategy, ranks: usize) -> Result<(), Er
         "sharding_configs.stage 2 and use_hierarchical_allreduce exclude each other: gradients are brought to one rank, not all-reduced".to_string()
     } else if strategy.sharding && degree.is_some_and(|d| d != ranks as u64) {
         let degree = degree.unwrap_or_default();
-        format!("sharding_configs.sharding_degree is {degree}, but there are {ranks} ranks: state is divided among all of them")
+        format!(
+            "sharding_configs.sharding_degree is {degree}, but there are {ranks} ranks: state is divided among all of them"
+        )
     } else {
         return Ok(());
     };

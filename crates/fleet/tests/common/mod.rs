@@ -1,6 +1,8 @@
 //! A small click model, its data, and parameter-server jobs in threads over real sockets.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+pub(crate) mod ranks;
+
 use std::thread;
 
 use regatta_data::{Batch, Records, Schema, Slot};
@@ -60,8 +62,13 @@ pub(crate) fn schema() -> Schema {
 
 /// Examples `first..first + n` of an endless sequence.
 pub(crate) fn batch(first: u64, n: u64) -> Batch {
+    batch_of(&[(first, n)])
+}
+
+/// Several such ranges, given by `(first, n)`, in one batch.
+pub(crate) fn batch_of(ranges: &[(u64, u64)]) -> Batch {
     let mut records = Records::new(&schema());
-    for example in first..first + n {
+    for example in ranges.iter().flat_map(|&(first, n)| first..first + n) {
         let rng = Rng::new(5, example);
         let ids: Vec<u64> = (0..2).map(|i| rng.u64(i) % ROWS as u64).collect();
         let dense: Vec<f32> = (0..4).map(|i| rng.unit_f32(10 + i) - 0.5).collect();
