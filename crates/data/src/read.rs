@@ -14,7 +14,7 @@ use crate::number::is_blank;
 use crate::open;
 use crate::pipe::{Children, Pipe};
 use crate::stages::{Stage, Timers};
-use crate::{BadLines, Error, LineError, Malformed, Records, Source};
+use crate::{BadLines, Error, LineError, Malformed, Records, Schema, Source};
 
 /// How many malformed lines a report shows.
 const REPORTED_LINES: usize = 8;
@@ -192,5 +192,52 @@ impl PartReader for LineReader {
 
     fn line(&self) -> u64 {
         self.last_line
+    }
+}
+
+/// Passes on every n-th record of another reader.
+pub(crate) struct EveryNth {
+    inner: Box<dyn PartReader>,
+    /// What the other reader gave last.
+    chunk: [Records; 1],
+    picks: Vec<(u32, u32)>,
+    /// Records to skip before the next one that counts.
+    skip: usize,
+    n: usize,
+}
+
+impl EveryNth {
+    /// Begins with record `first`.
+    pub(crate) fn new(
+        inner: Box<dyn PartReader>,
+        schema: &Schema,
+        first: usize,
+        n: usize,
+    ) -> EveryNth {
+        let (chunk, picks) = ([Records::new(schema)], Vec::new());
+        EveryNth { inner, chunk, picks, skip: first, n }
+    }
+}
+
+impl PartReader for EveryNth {
+    fn read(&mut self, target: usize, out: &mut Records) -> Result<bool, Error> {
+        let mut more = true;
+        while more && out.len() < target {
+            self.chunk[0].clear();
+            more = self.inner.read((target - out.len()).saturating_mul(self.n), &mut self.chunk[0])?;
+            let len = self.chunk[0].len();
+            self.picks.clear();
+            while self.skip < len {
+                self.picks.push((0, self.skip as u32));
+                self.skip += self.n;
+            }
+            self.skip -= len;
+            out.gather(&self.chunk, &self.picks);
+        }
+        Ok(more)
+    }
+
+    fn line(&self) -> u64 {
+        self.inner.line()
     }
 }

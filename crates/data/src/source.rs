@@ -8,7 +8,7 @@ use regatta_store::Stores;
 
 use crate::files::{list_files, split_range};
 use crate::format::{Format, PartKey};
-use crate::read::{LineReader, PartReader, ReadContext};
+use crate::read::{EveryNth, LineReader, PartReader, ReadContext};
 use crate::synthetic::{Synthetic, SyntheticReader};
 use crate::{Error, Schema};
 
@@ -22,6 +22,8 @@ pub struct Source {
     kind: Kind,
     /// The parts that this worker reads.
     parts: Range<usize>,
+    /// Of every part only each n-th record, from that one on: `(first, n)`.
+    every: Option<(usize, usize)>,
     max_bad_lines: u64,
     max_line_bytes: usize,
     stores: Stores,
@@ -45,8 +47,9 @@ impl Source {
         }
         let parts = 0..files.len();
         let kind = Kind::Files { files: files.into(), format, pipe_command: None };
+        let (every, max_bad_lines, max_line_bytes) = (None, 0, 64 << 20);
         let stores = Stores::new();
-        Ok(Source { schema, kind, parts, max_bad_lines: 0, max_line_bytes: 64 << 20, stores })
+        Ok(Source { schema, kind, parts, every, max_bad_lines, max_line_bytes, stores })
     }
 
     /// All files of a directory; see [`list_files`].
@@ -133,6 +136,19 @@ impl Source {
         Ok(self)
     }
 
+    /// Each `n_workers`-th record of every part, so that workers share files which are too few to be
+    /// divided. Every worker reads them all and keeps its own records.
+    ///
+    /// # Errors
+    /// If there is no such worker.
+    pub fn every_nth(mut self, worker: usize, n_workers: usize) -> Result<Source, Error> {
+        if worker >= n_workers {
+            return Err(Error::config(format!("there is no worker {worker} of {n_workers}")));
+        }
+        self.every = Some((worker, n_workers));
+        Ok(self)
+    }
+
     /// The slots of its records.
     pub fn schema(&self) -> &Schema {
         &self.schema
@@ -175,6 +191,19 @@ impl Source {
 
     /// Starts to read one part.
     pub(crate) fn open(
+        &self,
+        part: usize,
+        pass: u64,
+        context: &Arc<ReadContext>,
+    ) -> Result<Box<dyn PartReader>, Error> {
+        let reader = self.open_whole(part, pass, context)?;
+        Ok(match self.every {
+            Some((first, n)) => Box::new(EveryNth::new(reader, &self.schema, first, n)),
+            None => reader,
+        })
+    }
+
+    fn open_whole(
         &self,
         part: usize,
         pass: u64,
@@ -229,6 +258,7 @@ impl From<Synthetic> for Source {
             schema: synthetic.schema(),
             parts: 0..synthetic.n_parts(),
             kind: Kind::Synthetic(Arc::new(synthetic)),
+            every: None,
             max_bad_lines: 0,
             max_line_bytes: 0,
             stores: Stores::new(),

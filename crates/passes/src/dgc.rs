@@ -57,6 +57,11 @@ pub fn dgc(programs: &Programs, how: &Dgc) -> Result<Programs, Error> {
             let reason = format!("'{param}' is updated by {}, but dgc needs momentum", op.kind);
             return refused(PASS, reason);
         };
+        if !op.ins("Skip").is_empty() {
+            let reason = "the loss is scaled (amp), but entries that stay at home would have another \
+                          scale than those that come later; use amp with bfloat16, or leave out dgc";
+            return refused(PASS, reason);
+        }
         let grad = regatta_ir::grad_name(param);
         let ty = &programs.main.block().var(&grad, PASS)?.ty;
         let large = ty.numel().is_some_and(|n| n >= how.min_elements);

@@ -104,12 +104,13 @@ fn reduce_to_owner(program: &mut Program, param: &str, owner: usize) -> Result<(
         }
     }
     let block = program.block();
-    match block.ops.iter().find(|op| op.kind == "global_norm_factor") {
+    let needs_all = |op: &&Op| ["global_norm_factor", "check_finite"].contains(&op.kind.as_str());
+    match block.ops.iter().find(needs_all) {
         Some(op) => refused(
             PASS,
             format!(
                 "op {} needs all gradients, but in stage 2 each rank has those that it updates; \
-                 use stage 1, or clip each gradient by its own norm",
+                 use stage 1",
                 op.kind
             ),
         ),

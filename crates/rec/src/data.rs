@@ -49,14 +49,46 @@ impl Data {
         worker: usize,
         workers: usize,
     ) -> Result<Data, Error> {
-        let divided = config.runner.distributed.split_file_list && workers > 1;
+        let split = config.runner.distributed.split_file_list;
+        Data::open_share(config, reading, schema, (worker, workers), split, Source::split)
+    }
+
+    /// As [`Data::open`] for one of several ranks: unless `split_file_list` is off, they divide the
+    /// files between them, or the records of each file if there are fewer files than ranks.
+    ///
+    /// # Errors
+    /// As [`Data::open`].
+    pub fn open_rank(
+        config: &Config,
+        reading: &Reading,
+        schema: &Schema,
+        rank: usize,
+        ranks: usize,
+    ) -> Result<Data, Error> {
+        let split = config.runner.distributed.split_ranks;
+        let divide = |source: Source, rank, ranks| match source.parts().len() >= ranks {
+            true => source.split(rank, ranks),
+            false => source.every_nth(rank, ranks),
+        };
+        Data::open_share(config, reading, schema, (rank, ranks), split, divide)
+    }
+
+    fn open_share(
+        config: &Config,
+        reading: &Reading,
+        schema: &Schema,
+        (worker, workers): (usize, usize),
+        split: bool,
+        divide: fn(Source, usize, usize) -> Result<Source, regatta_data::Error>,
+    ) -> Result<Data, Error> {
+        let divided = split && workers > 1;
         let mut own = reading.clone();
         if let Some(url) = reading.data.as_deref().filter(|d| divided && Synthetic::is_url(d)) {
             own.data = Some(part_of_url(url, worker as u64, workers as u64)?);
         }
         let (mut source, mut examples) = source(config, &own, schema)?;
         if divided && reading.data == own.data {
-            source = source.split(worker, workers)?;
+            source = divide(source, worker, workers)?;
             examples = examples.map(|n| n / workers as u64);
         }
         let batch_size = required(reading.batch_size, reading.batch_key)?;

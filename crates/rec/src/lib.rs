@@ -15,11 +15,13 @@
 //!
 //! Reading order: [`config`] (what a file says), [`Hyper`] and [`zoo`] (the models), [`network`]
 //! (programs), [`data`] (where examples come from), [`train()`] (the loop and the step), [`infer()`],
-//! [`ps`] (the same against parameter servers), [`metrics`], `save` (epochs on disk), `checkpoint` (going on after a
+//! [`ps`] (the same against parameter servers), [`collective`] (the same by ranks without servers),
+//! [`metrics`], `save` (epochs on disk), `checkpoint` (going on after a
 //! crash), [`observe`] and [`report`] (what a run tells), [`events`]
 //! (curves for TensorBoard).
 
 mod checkpoint;
+pub mod collective;
 pub mod config;
 pub mod data;
 mod error;

@@ -9,6 +9,7 @@ use regatta_checkpoint::{
 use regatta_exec::Scope;
 use regatta_ir::{Program, VarDef};
 use regatta_passes::prune;
+use regatta_tensor::Tensor;
 
 use crate::Error;
 use crate::config::InferenceExport;
@@ -29,13 +30,22 @@ pub(crate) fn save_epoch(
     export: Option<&Export>,
     folder: &Path,
 ) -> Result<(), Error> {
-    save_persistables(&network.train.main, |name| scope.get(name), folder)?;
+    save_epoch_with(network, |name| scope.get(name), export, folder)
+}
+
+/// As [`save_epoch`], with values from anywhere.
+pub(crate) fn save_epoch_with<'a>(
+    network: &Network,
+    lookup: impl Fn(&str) -> Option<&'a Tensor> + Copy,
+    export: Option<&Export>,
+    folder: &Path,
+) -> Result<(), Error> {
+    save_persistables(&network.train.main, lookup, folder)?;
     if let Some(Export { program, feeds, fetches }) = export {
         let (feeds, fetches): (Vec<&str>, Vec<&str>) = (
             feeds.iter().map(String::as_str).collect(),
             fetches.iter().map(String::as_str).collect(),
         );
-        let lookup = |name: &str| scope.get(name);
         save_inference_model(folder.join(INFERENCE_FOLDER), program, &feeds, &fetches, lookup)?;
     }
     Ok(())
@@ -186,7 +196,7 @@ fn load_servers(
     Ok(vec![])
 }
 
-fn fits(var: &VarDef, tensor: &regatta_tensor::Tensor) -> bool {
+fn fits(var: &VarDef, tensor: &Tensor) -> bool {
     let shape = tensor.shape().iter().map(|&d| d as i64);
     tensor.dtype() == var.ty.dtype && shape.eq(var.ty.shape.iter().copied())
 }

@@ -108,8 +108,7 @@ fn fused_into_buckets() {
     "#]].assert_eq(&added(&before, &after));
     // The last bucket takes w0 only (24 bytes), the rest has another.
     let mb = |bytes: f64| bytes / f64::from(1 << 20);
-    let small =
-        FuseAllReduce { bucket_mb: mb(100.0), last_bucket_mb: mb(24.0), max_count: None };
+    let small = FuseAllReduce { bucket_mb: mb(100.0), last_bucket_mb: mb(24.0), max_count: None };
     assert_eq!(fuse_all_reduce(&before, &small).unwrap(), before);
     let one = FuseAllReduce { max_count: Some(1), ..FuseAllReduce::default() };
     assert_eq!(fuse_all_reduce(&before, &one).unwrap(), before);

@@ -5,6 +5,7 @@
 mod amp;
 mod backward;
 mod clip;
+mod collective;
 mod data_parallel;
 mod memory_reuse;
 mod models;

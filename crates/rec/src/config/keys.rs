@@ -152,8 +152,9 @@ pub const KEYS: &[Key] = &[
     later("runner.independent_recv_thread", Kind::Bool, "async: receive values while computing; needs pull_ahead of at least 1"),
     later("runner.thread_pool_size", Kind::Int(1), "async: threads that send gradients; only 1 can be honoured"),
     later("runner.geo_step", Kind::Int(1), "geo: local steps between two exchanges"),
-    later("runner.split_file_list", Kind::Bool, "divide the files between the workers"),
-    later("runner.use_fleet", Kind::Bool, "collective training"),
+    later("runner.split_file_list", Kind::Bool, "divide the files between the workers (False), or the data between ranks (True)"),
+    later("runner.use_fleet", Kind::Bool, "collective training by ranks without servers"),
+    later("runner.strategy", Kind::Path, "collective: file with a DistributedStrategy, as YAML or prototxt"),
     later("runner.warmup_model_path", Kind::Path, "saved model that the servers begin with"),
     later("table_parameters.entry", Kind::Text, "which ids become rows of tables: none, count_filter_entry:N or probability_entry:P (none)"),
     // No meaning here.

@@ -142,8 +142,12 @@ pub struct Distributed {
     pub geo_step: Option<u64>,
     /// Whether workers divide the files between them.
     pub split_file_list: bool,
+    /// Whether ranks of collective training divide the data between them.
+    pub split_ranks: bool,
     /// Collective training.
     pub use_fleet: bool,
+    /// File with the strategy of collective training.
+    pub strategy: Option<PathBuf>,
     /// Saved model that servers begin with.
     pub warmup_model_path: Option<PathBuf>,
     /// Which ids become rows of tables.

@@ -462,13 +462,16 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
     if let Err(reason) = asynchronous.check() {
         r.problem("runner.sync_mode", reason.to_string());
     }
+    let split = r.bool("runner.split_file_list");
     Distributed {
         sync_mode,
         staleness,
         asynchronous,
         geo_step,
-        split_file_list: r.bool("runner.split_file_list").unwrap_or(false),
+        split_file_list: split.unwrap_or(false),
+        split_ranks: split.unwrap_or(true),
         use_fleet: r.bool("runner.use_fleet").unwrap_or(false),
+        strategy: r.path("runner.strategy"),
         warmup_model_path: r.path("runner.warmup_model_path"),
         entry: resolve_entry(r),
     }

@@ -4,6 +4,7 @@
 //! input.
 
 mod checkpoint;
+mod collective;
 mod data;
 mod fit_a_line;
 mod infer;

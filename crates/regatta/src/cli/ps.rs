@@ -36,9 +36,9 @@ pub(crate) struct PsArgs {
     /// Start the job again, from its newest checkpoint, up to so many times when a process fails.
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_restart: u32,
-    /// Where a worker leaves its part of the report; set by the process that starts the others.
+    /// Where a worker or rank leaves its part of the report; set by the process that starts the others.
     #[arg(long, hide = true, value_name = "FILE")]
-    part_report: Option<PathBuf>,
+    pub(super) part_report: Option<PathBuf>,
 }
 
 fn at_most_64(text: &str) -> Result<usize, String> {
@@ -98,7 +98,7 @@ fn run_job(
     // A job that can go on from a checkpoint need not go on without a worker.
     let waits = mode.staleness().is_some() || args.max_restart > 0;
     let waits = waits && !args.allow_worker_loss;
-    let reports = tempdir()?;
+    let reports = TempDir::new()?;
     let token = Some(regatta_launch::random_hex()?);
     let job = JobIdentity { token, ..JobIdentity::default() };
     let plan = plan::local_parameter_server(servers, workers, &job, None)?;
@@ -251,7 +251,7 @@ fn worker_report(dir: &Path, worker: usize) -> PathBuf {
 }
 
 /// A folder that is removed again.
-struct TempDir(PathBuf);
+pub(super) struct TempDir(pub(super) PathBuf);
 
 impl Drop for TempDir {
     fn drop(&mut self) {
@@ -259,8 +259,11 @@ impl Drop for TempDir {
     }
 }
 
-fn tempdir() -> Result<TempDir> {
-    let path = std::env::temp_dir().join(format!("regatta-{}", std::process::id()));
-    std::fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
-    Ok(TempDir(path))
+impl TempDir {
+    pub(super) fn new() -> Result<TempDir> {
+        let path = std::env::temp_dir().join(format!("regatta-{}", std::process::id()));
+        std::fs::create_dir_all(&path)
+            .with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(TempDir(path))
+    }
 }

@@ -12,6 +12,7 @@ use regatta_rec::report::EpochReport;
 use regatta_rec::{Config, Error, Report};
 
 use super::Outcome;
+use super::collective::{self, CollectiveArgs};
 use super::ps::PsArgs;
 
 /// Trains a model as a PaddleRec configuration file says.
@@ -23,6 +24,8 @@ pub(crate) struct Args {
     ps: PsArgs,
     #[command(flatten)]
     checkpoint: CheckpointArgs,
+    #[command(flatten)]
+    collective: CollectiveArgs,
 }
 
 /// Checkpoints, by the flags that stand for keys of `runner.checkpoint`.
@@ -97,17 +100,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let env = Env::process();
     match Place::from_env(&env)? {
         Place::Local if args.ps.is_wanted() => super::ps::supervise(&run, &args.ps),
-        Place::Local => run_with(&run, regatta_rec::train),
-        place if args.ps.is_wanted() => anyhow::bail!(
-            "the environment says that this is {place} of a job, so --servers and --workers have no place here"
+        Place::Local => match args.collective.ranks {
+            Some(ranks) => collective::supervise(&run, ranks),
+            None if run.load()?.runner.distributed.use_fleet => {
+                collective::run_alone(&run)
+            }
+            None => run_with(&run, regatta_rec::train),
+        },
+        place if args.ps.is_wanted() || args.collective.ranks.is_some() => anyhow::bail!(
+            "the environment says that this is {place} of a job, so --servers, --workers and --ranks \
+             have no place here"
         ),
         Place::ParameterServer(place) => super::ps::run_place(&run, &args.ps, &place, &env),
-        Place::Collective(place) => anyhow::bail!(
-            "the environment says that this is rank {} of {} of a collective job; \
-             a configuration file is trained alone or with parameter servers",
-            place.rank,
-            place.world_size()
-        ),
+        Place::Collective(place) => {
+            collective::run_place(&run, args.ps.part_report.as_deref(), &place, &env)
+        }
     }
 }
 
@@ -141,6 +148,9 @@ impl RunArgs {
         if let Some(threads) = self.threads {
             args.extend(["--threads".into(), threads.to_string()]);
         }
+        if let Some(dir) = &self.logdir {
+            args.extend(["--logdir".into(), dir.to_string_lossy().into_owned()]);
+        }
         args
     }
 }
@@ -170,13 +180,9 @@ fn run_config(
     args: &RunArgs,
     work: fn(&Config, &mut dyn Observer) -> Result<Report, Error>,
 ) -> Result<(), Error> {
-    let events = args.logdir.as_deref().map(|dir| EventWriter::create(dir, now)).transpose()?;
-    let mut console = Console::new(events, config.runner.dataset_debug);
-    console.line(config.to_string().trim_end());
+    let mut console = Console::for_run(args, config, true)?;
     let report = work(config, &mut console)?;
-    if let Some(error) = console.failed.take() {
-        return Err(error);
-    }
+    console.check()?;
     if let Some(path) = &args.report {
         report.write(path)?;
     }
@@ -207,6 +213,23 @@ impl Console {
         let bar = io::stderr().is_terminal().then(ProgressBar::no_length);
         let (drawn, failed) = (Instant::now(), None);
         Console { bar, drawn, epochs: 0, before: 0, total: None, events, stages, failed }
+    }
+
+    /// With the curves and details that flags and configuration ask for, if this process speaks for
+    /// the job.
+    pub(super) fn for_run(run: &RunArgs, config: &Config, speaks: bool) -> Result<Console, Error> {
+        let logdir = run.logdir.as_deref().filter(|_| speaks);
+        let events = logdir.map(|dir| EventWriter::create(dir, now)).transpose()?;
+        let console = Console::new(events, config.runner.dataset_debug);
+        if speaks {
+            console.line(config.to_string().trim_end());
+        }
+        Ok(console)
+    }
+
+    /// Tells if curves could not be written.
+    pub(super) fn check(&mut self) -> Result<(), Error> {
+        self.failed.take().map_or(Ok(()), Err)
     }
 
     fn line(&self, text: &str) {
