@@ -224,7 +224,8 @@ impl PartReader for EveryNth {
         let mut more = true;
         while more && out.len() < target {
             self.chunk[0].clear();
-            more = self.inner.read((target - out.len()).saturating_mul(self.n), &mut self.chunk[0])?;
+            more =
+                self.inner.read((target - out.len()).saturating_mul(self.n), &mut self.chunk[0])?;
             let len = self.chunk[0].len();
             self.picks.clear();
             while self.skip < len {

@@ -152,9 +152,9 @@ fn a_rank_with_another_program_is_named_on_all() {
                 use regatta_fleet::collective::CollectiveTrainer;
                 let strategy = DistributedStrategy::default();
                 let options = Options::default();
-                let loss = [model.loss.as_str()];
+                let loss = model.loss.as_str();
                 let mut trainer =
-                    CollectiveTrainer::new(&model.programs, &strategy, group, options, &loss)
+                    CollectiveTrainer::new(&model.programs, &strategy, group, options, loss, &[])
                         .unwrap();
                 let error = trainer.start(&mut Scope::new()).unwrap_err().to_string();
                 let want = "rank 2 and rank 0 do not have the same program, settings and strategy";

@@ -54,7 +54,9 @@ fn gradients(block: &Block) -> Result<Vec<String>, Error> {
 
 /// Puts the share between the constant 1 that backward begins with and its first use.
 fn scale_loss(block: &mut Block) -> Result<(), Error> {
-    let is_seed = |op: &Op| op.role == Role::Backward && op.kind == "fill_constant";
+    let of_gradient = |op: &Op| op.output_vars().any(|v| v.contains("@GRAD"));
+    let is_seed =
+        |op: &Op| op.role == Role::Backward && op.kind == "fill_constant" && of_gradient(op);
     let Some(at) = block.ops.iter().position(is_seed) else {
         return refused(PASS, "the program has no gradient of a loss");
     };

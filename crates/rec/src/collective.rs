@@ -7,7 +7,7 @@ use regatta_collective::Group;
 use regatta_data::Batch;
 use regatta_exec::{Options, Scope, run_startup};
 use regatta_fleet::DistributedStrategy;
-use regatta_fleet::collective::{CollectiveTrainer, PassEnd};
+use regatta_fleet::collective::{CollectiveTrainer, PassEnd, optimizer_for};
 use regatta_tensor::Tensor;
 
 use crate::data::Data;
@@ -57,7 +57,7 @@ pub fn train_rank(
     observer: &mut dyn Observer,
 ) -> Result<RankReport, Error> {
     let strategy = strategy(config)?;
-    let network = Network::build(config)?;
+    let network = Network::build_with(config, &optimizer_for(&config.optimizer, &strategy)?)?;
     let (rank, ranks) = (group.rank(), group.size());
     let mut data = Data::open_rank(config, &config.runner.train, &network.schema, rank, ranks)?;
     let mut note = |text: &str| observer.event(&Event::Note(text));
@@ -120,7 +120,14 @@ impl RankRun {
             ..Options::default()
         };
         let fetch = network.fetches();
-        let mut trainer = CollectiveTrainer::new(&network.train, strategy, group, options, &fetch)?;
+        let mut trainer = CollectiveTrainer::new(
+            &network.train,
+            strategy,
+            group,
+            options,
+            &network.loss,
+            &fetch,
+        )?;
         let mut scope = Scope::new();
         let programs = &trainer.plan().each;
         run_startup(&programs.startup, &mut scope)?;
@@ -154,8 +161,8 @@ impl RankRun {
         let (mut examples, mut batch_id, mut loss_sum) = (0_u64, 0_u64, 0.0_f64);
         let meters = &mut self.meters;
         let next = || Ok(batches.borrow_mut().next()?);
-        let on_step = |n: usize, fetched: &[Tensor], batch: Option<Batch>| {
-            batch.into_iter().for_each(|batch| batches.borrow_mut().recycle(batch));
+        let on_step = |n: usize, fetched: &[Tensor], batch: Batch| {
+            batches.borrow_mut().recycle(batch);
             for (meter, head) in meters.iter_mut().zip(fetched[1..].chunks_exact(2)) {
                 meter.add(&head[0], &head[1]);
             }

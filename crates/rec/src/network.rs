@@ -3,7 +3,7 @@
 
 use regatta_data::{Batch, Schema};
 use regatta_ir::{Origin, Program, Programs};
-use regatta_passes::{Backward, Clip, minimize};
+use regatta_passes::{Backward, Clip, Optimizer, minimize};
 use regatta_tensor::Value;
 
 use crate::metrics::Meter;
@@ -43,11 +43,19 @@ impl Network {
     /// # Errors
     /// If its hyper-parameters do not fit together.
     pub fn build(config: &Config) -> Result<Network, Error> {
+        Network::build_with(config, &config.optimizer)
+    }
+
+    /// As [`Network::build`], with another optimizer.
+    ///
+    /// # Errors
+    /// As [`Network::build`].
+    pub fn build_with(config: &Config, optimizer: &Optimizer) -> Result<Network, Error> {
         let schema = (config.model.schema)(&config.hyper)?;
         let mut builder = regatta_ops::builder(config.runner.seed);
         let net = (config.model.build)(&config.hyper, &mut builder)?;
         let forward = builder.finish();
-        let mut optimizer = config.optimizer.clone();
+        let mut optimizer = optimizer.clone();
         optimizer.clip = optimizer.clip.or(net.clip_norm.map(Clip::Norm));
         if let Some(amp) = &mut optimizer.amp {
             // Metrics compare predictions: rounded to 16 bits, many would be equal.

@@ -9,5 +9,5 @@ mod plan;
 mod trainer;
 
 pub use comm::GroupComm;
-pub use plan::{CollectivePlan, When};
+pub use plan::{CollectivePlan, When, optimizer_for};
 pub use trainer::{CollectiveTrainer, PassEnd};

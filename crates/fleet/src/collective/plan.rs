@@ -1,14 +1,15 @@
 //! A training program and a strategy become what a rank runs.
 
 use regatta_ir::{Program, Programs};
+use regatta_optim::LossScaling;
 use regatta_passes::{
-    Dgc, FuseAllReduce, Lamb, Lars, Periodic, Sharding, data_parallel, dgc, fp16_all_reduce,
-    fuse_all_reduce, gradient_merge, hierarchical_all_reduce, lamb, lars, local_sgd, sharding,
-    sync_batch_norm,
+    AmpConfig, Dgc, FuseAllReduce, Lamb, Lars, Optimizer, Periodic, Precision, RecomputeConfig,
+    Sharding, data_parallel, dgc, fp16_all_reduce, fuse_all_reduce, gradient_merge,
+    hierarchical_all_reduce, lamb, lars, local_sgd, sharding, sync_batch_norm,
 };
 
 use crate::Error;
-use crate::strategy::{DistributedStrategy, Use};
+use crate::strategy::{AmpDtype, DistributedStrategy, Use};
 
 /// What a rank runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,6 +106,54 @@ impl CollectivePlan {
     pub fn text(&self) -> String {
         let then = self.then.iter().map(Program::to_string);
         std::iter::once(self.each.main.to_string()).chain(then).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// An optimizer with what a strategy says about computing gradients: mixed precision and activations
+/// that are computed again. `minimize` applies it; [`CollectivePlan::new`] then rewrites the result.
+///
+/// # Errors
+/// If the strategy cannot be honoured in collective training, or does not fit the update rule.
+pub fn optimizer_for(
+    optimizer: &Optimizer,
+    strategy: &DistributedStrategy,
+) -> Result<Optimizer, Error> {
+    strategy.check(Use::Collective)?;
+    strategy.check_rule(&optimizer.rule)?;
+    let mut optimizer = optimizer.clone();
+    if strategy.amp {
+        optimizer.amp = Some(amp_config(strategy));
+    }
+    if strategy.recompute {
+        let c = &strategy.recompute_configs;
+        optimizer.recompute = Some(RecomputeConfig {
+            checkpoints: c.checkpoints.clone(),
+            enable_offload: c.enable_offload,
+            checkpoint_shape: c.checkpoint_shape.clone(),
+        });
+    }
+    Ok(optimizer)
+}
+
+fn amp_config(strategy: &DistributedStrategy) -> AmpConfig {
+    let c = &strategy.amp_configs;
+    let bf16 = c.use_pure_bf16 || c.dtype == AmpDtype::Bfloat16;
+    let scaling = LossScaling {
+        initial: c.init_loss_scaling,
+        dynamic: c.use_dynamic_loss_scaling,
+        incr_every_n_steps: u32::try_from(c.incr_every_n_steps).unwrap_or(u32::MAX),
+        decr_every_n_nan_or_inf: u32::try_from(c.decr_every_n_nan_or_inf).unwrap_or(u32::MAX),
+        incr_ratio: c.incr_ratio,
+        decr_ratio: c.decr_ratio,
+    };
+    AmpConfig {
+        precision: if bf16 { Precision::Bf16 } else { Precision::Fp16 },
+        pure: c.use_pure_fp16 || c.use_pure_bf16,
+        // bf16 has the range of f32.
+        loss_scaling: (!bf16).then_some(scaling),
+        custom_white_list: c.custom_white_list.clone(),
+        custom_black_list: c.custom_black_list.clone(),
+        custom_black_varnames: c.custom_black_varnames.clone(),
     }
 }
 

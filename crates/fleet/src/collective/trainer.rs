@@ -34,8 +34,8 @@ pub struct CollectiveTrainer {
     fingerprint: String,
     each: Executor,
     then: Option<Executor>,
-    /// What is fetched; the loss comes first.
     fetch: Vec<String>,
+    loss: String,
     step: u64,
     /// Steps since the second program ran.
     since: u64,
@@ -62,7 +62,7 @@ pub struct PassEnd {
 
 impl CollectiveTrainer {
     /// Rewrites a training program as the strategy says. `fetch` are the variables that every step
-    /// shows, the loss first.
+    /// shows.
     ///
     /// # Errors
     /// If strategy, program and options do not fit together.
@@ -71,20 +71,12 @@ impl CollectiveTrainer {
         strategy: &DistributedStrategy,
         group: Group,
         options: Options,
+        loss: &str,
         fetch: &[&str],
     ) -> Result<CollectiveTrainer, Error> {
         let plan = CollectivePlan::new(programs, strategy, group.rank(), group.size())?;
         let comm = Arc::new(GroupComm::new(group)?);
-        let mut each = Executor::new(plan.each.main.clone(), options.clone())?;
-        each.set_comm(Arc::clone(&comm) as Arc<dyn Comm>);
-        let mut then = plan
-            .then
-            .as_ref()
-            .map(|program| Executor::new(program.clone(), Options { threads: 1, ..options }))
-            .transpose()?;
-        if let Some(then) = &mut then {
-            then.set_comm(Arc::clone(&comm) as Arc<dyn Comm>);
-        }
+        let (each, then) = executors(&plan, &comm, options)?;
         let adaptive = match plan.when {
             When::Adaptive { init_k_steps, .. } => {
                 Some(Adaptive { k_steps: init_k_steps, first: None, loss: 0.0 })
@@ -99,6 +91,7 @@ impl CollectiveTrainer {
             each,
             then,
             fetch: fetch.iter().map(|f| f.to_string()).collect(),
+            loss: loss.to_string(),
             step: 0,
             since: 0,
             adaptive,
@@ -129,6 +122,20 @@ impl CollectiveTrainer {
     /// Sets the number of the next step, as after loading a checkpoint.
     pub fn set_step(&mut self, step: u64) {
         self.step = step;
+    }
+
+    /// Fetches other variables from now on.
+    pub fn set_fetch(&mut self, fetch: &[&str]) {
+        self.fetch = fetch.iter().map(|f| f.to_string()).collect();
+    }
+
+    /// Computes with other options from now on.
+    ///
+    /// # Errors
+    /// If they make no sense.
+    pub fn set_options(&mut self, options: Options) -> Result<(), Error> {
+        (self.each, self.then) = executors(&self.plan, &self.comm, options)?;
+        Ok(())
     }
 
     /// Time that steps have taken so far.
@@ -216,8 +223,8 @@ impl CollectiveTrainer {
     }
 
     /// One pass: trains until all ranks have run out of batches. `next` reads this rank's batches;
-    /// `on_step(examples, fetched, batch)` sees every step that had examples and gets most batches
-    /// back, so that their memory can be used again.
+    /// `on_step(examples, fetched, batch)` sees every step that had examples and takes the batch back,
+    /// so that its memory can be used again.
     ///
     /// # Errors
     /// If data or a step fails, a rank is gone, or a rank has no batch at all while others have.
@@ -225,7 +232,7 @@ impl CollectiveTrainer {
         &mut self,
         scope: &mut Scope,
         mut next: impl FnMut() -> Result<Option<Batch>, Error>,
-        mut on_step: impl FnMut(usize, &[Tensor], Option<Batch>) -> Result<(), Error>,
+        mut on_step: impl FnMut(usize, &[Tensor], Batch) -> Result<(), Error>,
     ) -> Result<PassEnd, Error> {
         let mut end = PassEnd { steps: 0, idle: vec![0; self.ranks()] };
         let mut last: Option<Batch> = None;
@@ -243,36 +250,72 @@ impl CollectiveTrainer {
             let share = counts[self.rank()] as f64 / total as f64;
             match current {
                 Some(batch) => {
-                    self.run(scope, &batch, share)?;
-                    // The last batch stays here in case that other ranks have more.
-                    let (n, given) = (batch.examples(), ahead.is_some());
-                    if !given {
+                    self.run_batch(scope, &batch, share)?;
+                    // In case that other ranks have more.
+                    if ahead.is_none() {
                         last = Some(batch.clone());
                     }
-                    on_step(n, self.each.fetched(), Some(batch))?;
+                    on_step(batch.examples(), self.fetched(), batch)?;
                 }
                 None => self.take_part(scope, last.as_ref())?,
             }
             counts.iter().zip(&mut end.idle).for_each(|(n, idle)| *idle += u64::from(*n == 0));
             end.steps += 1;
-            self.step += 1;
-            self.since += 1;
-            if self.is_due() {
-                self.run_then(scope)?;
-            }
+            self.after_step(scope)?;
         }
-        if self.since > 0 {
-            self.run_then(scope)?;
-        }
+        self.finish(scope)?;
         Ok(end)
+    }
+
+    /// One step on named inputs, which all ranks take together.
+    ///
+    /// # Errors
+    /// If an input or output does not fit, or a rank is gone.
+    pub fn run(
+        &mut self,
+        scope: &mut Scope,
+        feeds: &[(&str, &Value)],
+        fetch: &[&str],
+    ) -> Result<Vec<Tensor>, Error> {
+        self.set_fetch(fetch);
+        let rows = |(name, value): &(&str, &Value)| {
+            let var = self.each.program().block().vars.get(*name)?;
+            var.ty.is_batched().then(|| value.rows())
+        };
+        let examples = feeds.iter().find_map(rows).unwrap_or(1) as u64;
+        self.announce_examples(examples)?;
+        let counts = self.counts()?;
+        let share = examples as f64 / counts.iter().sum::<u64>().max(1) as f64;
+        self.run_step(scope, feeds, share)?;
+        let fetched = self.fetched().to_vec();
+        self.after_step(scope)?;
+        Ok(fetched)
+    }
+
+    /// Brings ranks together if their last steps have not: merges what is left, or averages
+    /// parameters. All ranks call it.
+    ///
+    /// # Errors
+    /// If a rank is gone.
+    pub fn finish(&mut self, scope: &mut Scope) -> Result<(), Error> {
+        if self.since > 0 { self.run_then(scope) } else { Ok(()) }
+    }
+
+    fn after_step(&mut self, scope: &mut Scope) -> Result<(), Error> {
+        self.step += 1;
+        self.since += 1;
+        if self.is_due() { self.run_then(scope) } else { Ok(()) }
     }
 
     /// Tells the others how many examples the next batch has.
     fn announce(&self, batch: Option<Batch>) -> Result<Option<Batch>, Error> {
-        let n = batch.as_ref().map_or(0, Batch::examples) as u64;
-        let exchange = Exchange::AllGather { bytes: n.to_le_bytes().to_vec() };
-        self.comm.start(&Arc::from(EXAMPLES), exchange).map_err(comm_error)?;
+        self.announce_examples(batch.as_ref().map_or(0, Batch::examples) as u64)?;
         Ok(batch)
+    }
+
+    fn announce_examples(&self, n: u64) -> Result<(), Error> {
+        let exchange = Exchange::AllGather { bytes: n.to_le_bytes().to_vec() };
+        self.comm.start(&Arc::from(EXAMPLES), exchange).map_err(comm_error)
     }
 
     /// How many examples each rank has for the next step.
@@ -287,25 +330,41 @@ impl CollectiveTrainer {
         Ok(parts.iter().map(number).collect())
     }
 
-    fn run(&mut self, scope: &mut Scope, batch: &Batch, share: f64) -> Result<(), Error> {
+    fn run_batch(&mut self, scope: &mut Scope, batch: &Batch, share: f64) -> Result<(), Error> {
         let block = self.each.program().block();
         let feeds: Vec<(&str, &Value)> =
             batch.iter().filter(|(name, _)| block.vars.contains_key(*name)).collect();
-        let fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
+        self.run_step(scope, &feeds, share)
+    }
+
+    fn run_step(
+        &mut self,
+        scope: &mut Scope,
+        feeds: &[(&str, &Value)],
+        share: f64,
+    ) -> Result<(), Error> {
+        let mut fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
+        // Behind what the caller wants to see.
+        fetch.extend(self.adaptive.as_ref().map(|_| self.loss.as_str()));
         self.each.set_share(if self.plan.when.is_local() { 1.0 } else { share as f32 });
         self.each.set_step(self.step);
-        self.each.run(scope, &feeds, &fetch)?;
-        if let (Some(adaptive), Some(loss)) = (&mut self.adaptive, self.each.fetched().first()) {
+        self.each.run(scope, feeds, &fetch)?;
+        if let (Some(adaptive), Some(loss)) = (&mut self.adaptive, self.each.fetched().last()) {
             adaptive.loss = f64::from(loss.f32()[0]);
         }
         Ok(())
+    }
+
+    /// What the caller wanted to see of the last step.
+    fn fetched(&self) -> &[Tensor] {
+        &self.each.fetched()[..self.fetch.len()]
     }
 
     /// A step for which this rank has no examples. Ranks that train apart rest; others compute with
     /// the last batch once more, whose gradients then count for nothing, so that nobody waits.
     fn take_part(&mut self, scope: &mut Scope, last: Option<&Batch>) -> Result<(), Error> {
         match last {
-            Some(batch) if !self.plan.when.is_local() => self.run(scope, batch, 0.0),
+            Some(batch) if !self.plan.when.is_local() => self.run_batch(scope, batch, 0.0),
             _ => Ok(()),
         }
     }
@@ -374,6 +433,30 @@ impl CollectiveTrainer {
         })
     }
 
+    /// Combines numbers of all ranks, or gathers them rank by rank.
+    ///
+    /// # Errors
+    /// If a rank is gone.
+    pub fn combine(
+        &self,
+        name: &str,
+        op: crate::ReduceOp,
+        values: &[f64],
+    ) -> Result<Vec<f64>, Error> {
+        match op {
+            crate::ReduceOp::Sum => self.sum(name, values),
+            crate::ReduceOp::Max => self.max(name, values),
+            crate::ReduceOp::Min => self.reduce(name, values, ReduceOp::Min),
+            crate::ReduceOp::Gather => {
+                let own: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+                let name = name.to_string();
+                let all = self.comm.call(move |g| g.all_gather_bytes(&name, &own))?;
+                let all = all.iter().flat_map(|bytes| bytes.as_chunks::<8>().0);
+                Ok(all.map(|b| f64::from_le_bytes(*b)).collect())
+            }
+        }
+    }
+
     /// Waits until all ranks are here.
     ///
     /// # Errors
@@ -393,7 +476,7 @@ impl CollectiveTrainer {
         if !self.plan.sharded {
             return Ok(collected);
         }
-        let here = &self.plan.each.main.block().vars;
+        let here = &self.plan.each.startup.block().vars;
         let states: Vec<VarDef> =
             self.base.main.persistables().filter(|v| !is_param(v)).cloned().collect();
         let mine: Vec<u8> = states.iter().map(|v| u8::from(here.contains_key(&v.name))).collect();
@@ -419,6 +502,21 @@ impl CollectiveTrainer {
         }
         Ok(collected)
     }
+}
+
+/// What runs at every step, and what runs after some of them.
+fn executors(
+    plan: &CollectivePlan,
+    comm: &Arc<GroupComm>,
+    options: Options,
+) -> Result<(Executor, Option<Executor>), Error> {
+    let mut each = Executor::new(plan.each.main.clone(), options.clone())?;
+    each.set_comm(Arc::clone(comm) as Arc<dyn Comm>);
+    let Some(program) = &plan.then else { return Ok((each, None)) };
+    // It has no batch that threads could share.
+    let mut then = Executor::new(program.clone(), Options { threads: 1, ..options })?;
+    then.set_comm(Arc::clone(comm) as Arc<dyn Comm>);
+    Ok((each, Some(then)))
 }
 
 fn is_param(var: &VarDef) -> bool {

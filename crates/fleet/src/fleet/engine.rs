@@ -7,7 +7,8 @@ use regatta_passes::Split;
 use regatta_ps::{Client, Mode};
 use regatta_tensor::{Tensor, Value};
 
-use super::plan::{Plan, PsPlan};
+use super::plan::{CollectiveJob, Plan, PsPlan};
+use crate::collective::CollectiveTrainer;
 use crate::ps::{GeoTrainer, PsTrainer};
 use crate::{Error, ReduceOp};
 
@@ -19,6 +20,8 @@ pub(super) enum Engine {
     Ps(Box<PsTrainer>),
     /// Parameter servers, with a copy of everything here.
     Geo(Box<GeoTrainer>),
+    /// Ranks that exchange gradients.
+    Collective(Box<CollectiveTrainer>),
 }
 
 impl Engine {
@@ -37,10 +40,10 @@ impl Engine {
                 };
                 start_ps(plan, ps, worker, options, scope)
             }
-            (Place::Collective(place), _) if place.world_size() > 1 => Err(Error::Config(format!(
-                "collective training with {} workers is not implemented",
-                place.world_size()
-            ))),
+            _ if plan.collective.is_some() => {
+                let job = plan.collective.as_ref().expect("checked above");
+                start_collective(plan, job, options, scope)
+            }
             _ => {
                 let executor = Executor::new(plan.programs.main.clone(), options)?;
                 Ok(Engine::Local(Box::new(executor)))
@@ -59,6 +62,7 @@ impl Engine {
             Engine::Local(executor) => Ok(executor.run(scope, feeds, fetch)?.to_vec()),
             Engine::Ps(trainer) => trainer.run(scope, feeds, fetch),
             Engine::Geo(trainer) => trainer.run(scope, feeds, fetch),
+            Engine::Collective(trainer) => trainer.run(scope, feeds, fetch),
         }
     }
 
@@ -90,6 +94,11 @@ impl Engine {
                 trainer.set_fetch(fetch);
                 trainer.train(scope, next, |_, fetched, batch| on_step(fetched, batch))
             }
+            Engine::Collective(trainer) => {
+                trainer.set_fetch(fetch);
+                let on_step = |_: usize, fetched: &[Tensor], batch: Batch| on_step(fetched, batch);
+                trainer.train(scope, next, on_step).map(|_| ())
+            }
         }
     }
 
@@ -107,13 +116,15 @@ impl Engine {
                 Ok(trainer.client().reduce(call, op, values)?)
             }
             Engine::Geo(trainer) => Ok(trainer.client().reduce(call, op, values)?),
+            Engine::Collective(trainer) => trainer.combine(call, op, values),
         }
     }
 
     /// Sends what is still to be sent, and takes the latest parameters.
     pub(super) fn pull_parameters(&mut self, scope: &mut Scope) -> Result<(), Error> {
         match self {
-            Engine::Local(_) => Ok(()),
+            // Ranks have all parameters.
+            Engine::Local(_) | Engine::Collective(_) => Ok(()),
             Engine::Ps(trainer) => {
                 trainer.flush()?;
                 trainer.pull_dense(scope)
@@ -126,14 +137,14 @@ impl Engine {
     pub(super) fn pull_tables(&self, split: &Split) -> Result<Vec<(String, Tensor)>, Error> {
         match self {
             Engine::Ps(trainer) => trainer.pull_tables(split),
-            Engine::Local(_) | Engine::Geo(_) => Ok(vec![]),
+            Engine::Local(_) | Engine::Geo(_) | Engine::Collective(_) => Ok(vec![]),
         }
     }
 
     /// The connections to servers, if there are any.
     pub(super) fn client(&self) -> Option<&Client> {
         match self {
-            Engine::Local(_) => None,
+            Engine::Local(_) | Engine::Collective(_) => None,
             Engine::Ps(trainer) => Some(trainer.client()),
             Engine::Geo(trainer) => Some(trainer.client()),
         }
@@ -150,12 +161,17 @@ impl Engine {
             }
             Engine::Ps(trainer) => trainer.set_options(options),
             Engine::Geo(trainer) => trainer.set_options(options),
+            Engine::Collective(trainer) => trainer.set_options(options),
         }
     }
 
     /// Finishes training.
     pub(super) fn stop(&mut self, scope: &mut Scope) -> Result<(), Error> {
         self.pull_parameters(scope)?;
+        if let Engine::Collective(trainer) = self {
+            trainer.finish(scope)?;
+            trainer.barrier("stop")?;
+        }
         self.leave()
     }
 
@@ -202,4 +218,25 @@ fn start_ps(
             Engine::Ps(Box::new(trainer))
         }
     })
+}
+
+fn start_collective(
+    plan: &Plan,
+    job: &CollectiveJob,
+    options: Options,
+    scope: &mut Scope,
+) -> Result<Engine, Error> {
+    // Before anybody waits for this rank.
+    for var in job.plan.each.startup.persistables() {
+        if scope.get(&var.name).is_none() {
+            let reason =
+                format!("'{}' is not initialised: run the startup program first", var.name);
+            return Err(Error::Order { call: "init_worker", reason });
+        }
+    }
+    let group = job.connect()?;
+    let (programs, strategy) = (&plan.programs, &plan.strategy);
+    let mut trainer = CollectiveTrainer::new(programs, strategy, group, options, &job.loss, &[])?;
+    trainer.start(scope)?;
+    Ok(Engine::Collective(Box::new(trainer)))
 }

@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use regatta_cluster::{Place, PsPlace};
+use regatta_cluster::{CollectivePlace, Place, PsPlace};
+use regatta_collective::{Group, GroupConfig};
 use regatta_exec::Options;
 use regatta_ir::{Program, Programs};
 use regatta_passes::{Backward, Minimized, Optimizer, Split, minimize, split_trainer};
@@ -11,6 +12,7 @@ use regatta_ps::{JobToken, Mode};
 
 use super::Fleet;
 use crate::Error;
+use crate::collective::{CollectivePlan, optimizer_for};
 use crate::ps::Job;
 use crate::strategy::DistributedStrategy;
 
@@ -28,6 +30,16 @@ pub(super) struct Plan {
     pub(super) strategy: DistributedStrategy,
     /// With parameter servers.
     pub(super) ps: Option<PsPlan>,
+    /// With ranks that exchange gradients.
+    pub(super) collective: Option<CollectiveJob>,
+}
+
+/// A job of ranks.
+pub(super) struct CollectiveJob {
+    pub(super) plan: CollectivePlan,
+    pub(super) loss: String,
+    /// Which rank; none if this process trains alone.
+    place: Option<CollectivePlace>,
 }
 
 /// A job with parameter servers.
@@ -69,7 +81,12 @@ impl DistributedOptimizer {
             let reason = "this fleet has a program already; init another fleet for another program";
             return Err(Error::Order { call: "minimize", reason: reason.into() });
         }
-        let mut minimized = minimize(programs, loss, &self.optimizer, what)?;
+        let collective = self.fleet.is_collective();
+        let optimizer = match collective {
+            true => optimizer_for(&self.optimizer, &self.strategy)?,
+            false => self.optimizer.clone(),
+        };
+        let mut minimized = minimize(programs, loss, &optimizer, what)?;
         let ps = match self.fleet.place() {
             Place::ParameterServer(place) => {
                 Some(PsPlan::new(&minimized.programs, place, &self.strategy)?)
@@ -82,7 +99,13 @@ impl DistributedOptimizer {
         {
             minimized.programs.startup = worker_startup(&programs.startup, &ps.split);
         }
-        state.plan = Some(Plan { programs, strategy, ps });
+        let collective = collective
+            .then(|| CollectiveJob::new(&programs, &strategy, self.fleet.place(), loss))
+            .transpose()?;
+        if let Some(job) = &collective {
+            minimized.programs.startup = job.plan.each.startup.clone();
+        }
+        state.plan = Some(Plan { programs, strategy, ps, collective });
         state.set_options(Options::default())?;
         Ok(minimized)
     }
@@ -102,6 +125,37 @@ impl PsPlan {
             let _ = writeln!(std::io::stderr(), "{event}");
         });
         Ok(PsPlan { split: split_trainer(programs)?, job })
+    }
+}
+
+impl CollectiveJob {
+    fn new(
+        programs: &Programs,
+        strategy: &DistributedStrategy,
+        place: &Place,
+        loss: &str,
+    ) -> Result<CollectiveJob, Error> {
+        let place = match place {
+            Place::Collective(place) => Some(place.clone()),
+            _ => None,
+        };
+        let (rank, ranks) = place.as_ref().map_or((0, 1), |p| (p.rank, p.world_size()));
+        let plan = CollectivePlan::new(programs, strategy, rank, ranks)?;
+        Ok(CollectiveJob { plan, loss: loss.to_string(), place })
+    }
+
+    /// Joins the other ranks.
+    pub(super) fn connect(&self) -> Result<Group, Error> {
+        let Some(place) = &self.place else { return Ok(Group::in_memory(1)?.remove(0)) };
+        let token = JobToken::new(place.job.secret(&place.endpoints)?);
+        let mut config = GroupConfig::new(place.rank, place.endpoints.clone(), token);
+        config.job.clone_from(&place.job.id);
+        config.start_timeout = place.job.start_timeout;
+        config.observer = Arc::new(|event| {
+            // Training goes on when nobody reads its lines any more.
+            let _ = writeln!(std::io::stderr(), "{event}");
+        });
+        Ok(Group::connect(config)?)
     }
 }
 

@@ -58,7 +58,7 @@ fn rank(
     options: Options,
 ) -> Result<Rank, Error> {
     let number = group.rank();
-    let mut trainer = CollectiveTrainer::new(programs, strategy, group, options, &[loss])?;
+    let mut trainer = CollectiveTrainer::new(programs, strategy, group, options, loss, &[loss])?;
     let mut scope = Scope::new();
     run_startup(&trainer.plan().each.startup, &mut scope)?;
     // Other ranks begin with other values, which those of rank 0 must replace.

@@ -85,8 +85,7 @@ pub(super) fn run_place(
     });
     let reporter = Reporter::new(env, &format!("rank {}", place.rank));
     let joined = Group::connect(group).map_err(|e| Error::from(regatta_fleet::Error::from(e)));
-    let outcome =
-        joined.and_then(|group| train(&config, run, part_report, group, &reporter));
+    let outcome = joined.and_then(|group| train(&config, run, part_report, group, &reporter));
     finish(outcome)
 }
 

@@ -102,9 +102,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Place::Local if args.ps.is_wanted() => super::ps::supervise(&run, &args.ps),
         Place::Local => match args.collective.ranks {
             Some(ranks) => collective::supervise(&run, ranks),
-            None if run.load()?.runner.distributed.use_fleet => {
-                collective::run_alone(&run)
-            }
+            None if run.load()?.runner.distributed.use_fleet => collective::run_alone(&run),
             None => run_with(&run, regatta_rec::train),
         },
         place if args.ps.is_wanted() || args.collective.ranks.is_some() => anyhow::bail!(
