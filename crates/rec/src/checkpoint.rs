@@ -129,6 +129,8 @@ pub(crate) struct Checkpoints {
     due: bool,
     open: Option<Draft>,
     writing: Option<Writing>,
+    /// Numbers that the manifest keeps beside the seed.
+    notes: BTreeMap<String, u64>,
 }
 
 /// A checkpoint on its way to disk.
@@ -177,6 +179,7 @@ impl Checkpoints {
             due: false,
             open: None,
             writing: None,
+            notes: BTreeMap::new(),
         }))
     }
 
@@ -202,6 +205,11 @@ impl Checkpoints {
         Ok(path)
     }
 
+    /// A number that the next manifest keeps.
+    pub(crate) fn note(&mut self, name: &str, value: u64) {
+        self.notes.insert(name.to_string(), value);
+    }
+
     fn manifest(&self, states: &[(usize, WorkerState)]) -> Manifest {
         let worker = |(worker, state): &(usize, WorkerState)| WorkerPosition {
             worker: *worker,
@@ -221,6 +229,7 @@ impl Checkpoints {
         manifest.config = self.job.clone();
         manifest.rng =
             BTreeMap::from([("seed".into(), self.seed), ("step".into(), first.loop_step)]);
+        manifest.rng.extend(self.notes.clone());
         manifest.learning_rate.step = first.loop_step;
         manifest
     }
@@ -324,6 +333,14 @@ fn refusal(e: regatta_ps::Error) -> Result<String, Error> {
     match e {
         regatta_ps::Error::Refused { .. } => Ok(e.to_string()),
         other => Err(Error::from(regatta_fleet::Error::from(other))),
+    }
+}
+
+/// What goes wrong with checkpoints, on its way through the loop.
+pub(crate) fn in_loop(e: Error) -> regatta_fleet::Error {
+    match e {
+        Error::Fleet(e) => *e,
+        other => regatta_fleet::Error::Config(other.to_string()),
     }
 }
 

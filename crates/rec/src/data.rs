@@ -114,6 +114,15 @@ impl Data {
         Ok(Data { kind, examples })
     }
 
+    /// How ranks share these data.
+    pub(crate) fn sharing_of_ranks(config: &Config, reading: &Reading, ranks: usize) -> Sharing {
+        match config.runner.distributed.split_ranks && ranks > 1 {
+            // Fewer files than ranks are divided line by line, which depends on the number of ranks.
+            true => Sharing::Mixed,
+            false => Data::sharing(config, reading),
+        }
+    }
+
     /// How workers share these data.
     pub(crate) fn sharing(config: &Config, reading: &Reading) -> Sharing {
         let url = reading.data.as_deref().is_some_and(Synthetic::is_url);

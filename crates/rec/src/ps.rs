@@ -15,7 +15,9 @@ use regatta_ps::{Client, Mode, Server};
 use regatta_table::SaveMode;
 use regatta_tensor::Tensor;
 
-use crate::checkpoint::{Checkpoints, Family, Resumed, SavedPosition, WorkerState, divide};
+use crate::checkpoint::{
+    Checkpoints, Family, Resumed, SavedPosition, WorkerState, divide, in_loop,
+};
 use crate::data::Data;
 use crate::metrics::{Measure, Meter};
 use crate::network::Network;
@@ -560,14 +562,6 @@ impl Run for Pass<'_> {
         let states = states.collect::<Result<Vec<_>, regatta_fleet::Error>>()?;
         checkpoints.written_by_servers(client.written()?, &states, stall);
         Ok(())
-    }
-}
-
-/// What goes wrong with checkpoints, on its way through the loop.
-fn in_loop(e: Error) -> regatta_fleet::Error {
-    match e {
-        Error::Fleet(e) => *e,
-        other => regatta_fleet::Error::Config(other.to_string()),
     }
 }
 

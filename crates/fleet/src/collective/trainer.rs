@@ -231,8 +231,23 @@ impl CollectiveTrainer {
     pub fn train(
         &mut self,
         scope: &mut Scope,
+        next: impl FnMut() -> Result<Option<Batch>, Error>,
+        on_step: impl FnMut(usize, &[Tensor], Batch) -> Result<(), Error>,
+    ) -> Result<PassEnd, Error> {
+        self.train_with(scope, next, on_step, |_, _, _| Ok(()))
+    }
+
+    /// As [`CollectiveTrainer::train`]; `between(trainer, scope, step)` is called on all ranks after
+    /// every step of the pass, counted from 0, with examples or without.
+    ///
+    /// # Errors
+    /// As [`CollectiveTrainer::train`].
+    pub fn train_with(
+        &mut self,
+        scope: &mut Scope,
         mut next: impl FnMut() -> Result<Option<Batch>, Error>,
         mut on_step: impl FnMut(usize, &[Tensor], Batch) -> Result<(), Error>,
+        mut between: impl FnMut(&CollectiveTrainer, &Scope, u64) -> Result<(), Error>,
     ) -> Result<PassEnd, Error> {
         let mut end = PassEnd { steps: 0, idle: vec![0; self.ranks()] };
         let mut last: Option<Batch> = None;
@@ -262,6 +277,7 @@ impl CollectiveTrainer {
             counts.iter().zip(&mut end.idle).for_each(|(n, idle)| *idle += u64::from(*n == 0));
             end.steps += 1;
             self.after_step(scope)?;
+            between(self, scope, end.steps - 1)?;
         }
         self.finish(scope)?;
         Ok(end)
@@ -455,6 +471,16 @@ impl CollectiveTrainer {
                 Ok(all.map(|b| f64::from_le_bytes(*b)).collect())
             }
         }
+    }
+
+    /// Texts of all ranks, in order.
+    ///
+    /// # Errors
+    /// If a rank is gone.
+    pub fn gather_texts(&self, name: &str, text: &str) -> Result<Vec<String>, Error> {
+        let (name, own) = (name.to_string(), text.as_bytes().to_vec());
+        let all = self.comm.call(move |g| g.all_gather_bytes(&name, &own))?;
+        Ok(all.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect())
     }
 
     /// Waits until all ranks are here.
