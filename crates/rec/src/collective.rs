@@ -30,11 +30,6 @@ use crate::{Config, Error};
 /// If the file cannot be read, or it or the configuration asks for what collective training does not
 /// have.
 pub fn strategy(config: &Config) -> Result<DistributedStrategy, Error> {
-    if config.runner.checkpoint.is_some() {
-        let reason =
-            "ranks make no checkpoints; go on from a saved epoch with runner.model_init_path";
-        return Err(Error::key("runner.checkpoint", reason));
-    }
     let strategy = match &config.runner.distributed.strategy {
         Some(path) => DistributedStrategy::load(path)?,
         None => DistributedStrategy::default(),

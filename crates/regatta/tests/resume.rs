@@ -409,3 +409,37 @@ fn a_job_begins_with_named_variables_of_a_saved_one() {
     };
     assert_ne!(rows(&saved), rows(&again));
 }
+
+#[test]
+fn kills_change_no_bit_of_a_collective_job() {
+    let (calm, stormy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let start = |dir: &Path| command(dir, &[], &["--ranks", "2"]);
+    let mut expected = Costs::exact();
+    let (ok, errors) = Job::start(start(calm.path())).end(&mut expected);
+    assert!(ok, "{errors}");
+    let mut costs = Costs { by_batch: expected.by_batch.clone(), ..Costs::exact() };
+    let mut draw = Draw(2000);
+    for kill_number in 0..20 {
+        let mut job = Job::start(start(stormy.path()));
+        let goes_on = draw.below(2) == 0 || job.checkpoint(&mut costs);
+        let goes_on = goes_on && job.batches(1 + draw.below(6), &mut costs);
+        assert!(goes_on, "the job ended after {kill_number} kills");
+        let mut all = processes(job.child.id());
+        all.retain(|(role, _)| role != "local");
+        match all.get(draw.below(all.len() as u64 + 1) as usize) {
+            Some((_, pid)) => kill(*pid),
+            None => job.child.kill().unwrap(),
+        }
+        assert!(!job.end(&mut costs).0);
+    }
+    let (ok, errors) = Job::start(start(stormy.path())).end(&mut costs);
+    assert!(ok, "{errors}");
+    for epoch in ["0", "1"] {
+        let of = |dir: &Path| tensors(&dir.join("model").join(epoch));
+        assert!(of(calm.path()) == of(stormy.path()), "epoch {epoch} differs");
+    }
+    let (calm, stormy) = (report(calm.path()), report(stormy.path()));
+    for what in ["loss", "auc", "examples"] {
+        assert_eq!(calm["epochs"][1][what], stormy["epochs"][1][what], "{what}");
+    }
+}
