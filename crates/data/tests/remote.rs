@@ -43,9 +43,8 @@ fn remote_files_are_read_like_local_ones() {
     let files = list_files("s3://bucket/day", &stores).unwrap();
     let names: Vec<_> = files.iter().map(|f| f.to_str().unwrap()).collect();
     assert_eq!(names, ["s3://bucket/day/a", "s3://bucket/day/b.gz"]);
-    let source = || {
-        Source::files(schema(), Format::MultiSlot, files.clone()).unwrap().with_stores(&stores)
-    };
+    let source =
+        || Source::files(schema(), Format::MultiSlot, files.clone()).unwrap().with_stores(&stores);
     assert_eq!(ids(source()), (0..12).collect::<Vec<_>>());
     // What a command gets on its input is the unpacked file.
     let piped = source().with_pipe_command("sed 's/^1 /1 1/'").unwrap();

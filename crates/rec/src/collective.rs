@@ -390,12 +390,7 @@ impl RankRun {
     }
 
     /// Rank 0 saves, with the optimizer states that other ranks keep; nobody goes on before.
-    fn save(
-        &self,
-        network: &Network,
-        export: Option<&Export>,
-        folder: &Path,
-    ) -> Result<(), Error> {
+    fn save(&self, network: &Network, export: Option<&Export>, folder: &Path) -> Result<(), Error> {
         let states = self.trainer.collect_states(&self.scope)?;
         if self.trainer.rank() == 0 {
             let lookup = |name: &str| states.get(name).or_else(|| self.scope.get(name));
