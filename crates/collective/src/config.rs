@@ -84,11 +84,15 @@ pub enum Transport {
     Unix = 2,
     /// TCP, on one machine too.
     Tcp = 3,
+    /// Messages of MPI, in a job that `mpirun` has started. Needs the cargo feature `mpi`; ranks must
+    /// be those of `MPI_COMM_WORLD`, as in the configuration that `Mpi::config` makes.
+    Mpi = 4,
 }
 
 impl Transport {
     pub(crate) fn from_wire(code: u8) -> Option<Transport> {
-        let all = [Transport::Auto, Transport::SharedMemory, Transport::Unix, Transport::Tcp];
+        use Transport::{Auto, Mpi, SharedMemory, Tcp, Unix};
+        let all = [Auto, SharedMemory, Unix, Tcp, Mpi];
         all.into_iter().find(|transport| *transport as u8 == code)
     }
 }

@@ -18,7 +18,6 @@ use crate::links::{Links, Sockets};
 use crate::memory::{self, Memory};
 use crate::node::{Node, random_name};
 use crate::reduce::{Element, Halves, Plain, ReduceOp, Wire, part};
-use crate::socket::Socket;
 
 /// Up to this many bytes in all, everybody sends everything to everybody.
 const SMALL: usize = 64 << 10;
@@ -71,6 +70,11 @@ impl Group {
             )));
         }
         let rank = config.rank;
+        // Held until the group holds it: MPI ends with its last user.
+        let _carrier = match config.transport {
+            Transport::Mpi => Some(carrier::for_job(rank, size)?),
+            _ => None,
+        };
         let node = Arc::new(Node::connect(config)?);
         let group = Group::assemble(node, WORLD, (0..size).collect(), rank)?;
         let transport = group.transport();
@@ -113,13 +117,16 @@ impl Group {
 
     /// Makes the data connections of a group; all members call it.
     fn assemble(node: Arc<Node>, id: u64, members: Vec<usize>, rank: usize) -> Result<Group> {
-        let outcome = connections(&node, id, &members, rank);
-        let (sockets, memory) = outcome.inspect_err(|error| node.shared().fail(error))?;
+        let outcome = match node.shared().config.transport {
+            Transport::Mpi => carrier::links(id, &members).map(|links| (links, None)),
+            _ => connections(&node, id, &members, rank),
+        };
+        let (links, memory) = outcome.inspect_err(|error| node.shared().fail(error))?;
         Ok(Group {
             id,
             rank,
             memory,
-            links: Box::new(Sockets::new(sockets)),
+            links,
             node,
             seq: 0,
             sends: vec![0; members.len()],
@@ -527,7 +534,9 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.node.shared().fate.forget(self.id);
+        let fate = &self.node.shared().fate;
+        self.links.end(fate.has_failed());
+        fate.forget(self.id);
     }
 }
 
@@ -543,30 +552,57 @@ fn connections(
     id: u64,
     members: &[usize],
     rank: usize,
-) -> Result<(Vec<Option<Socket>>, Option<Memory>)> {
+) -> Result<(Box<dyn Links>, Option<Memory>)> {
     let shared = node.shared();
     let sockets = shared.data_connections(id, members)?;
     let wanted = match shared.config.transport {
         Transport::SharedMemory => true,
         Transport::Auto => shared.are_on_this_host(members),
-        Transport::Unix | Transport::Tcp => false,
+        Transport::Unix | Transport::Tcp | Transport::Mpi => false,
     };
     if !wanted || members.len() == 1 {
-        return Ok((sockets, None));
+        return Ok((Box::new(Sockets::new(sockets)), None));
     }
     let deadline = Instant::now() + shared.config.start_timeout;
     let region = memory::share(rank, &sockets, deadline).map_err(|(member, error)| {
         let (rank, problem) = (members[member], format!("it does not share memory: {error}"));
         Error::RankLost { rank, problem }
     })?;
+    let links = Box::new(Sockets::new(sockets));
     match region {
-        Ok(region) => Ok((sockets, Some(Memory::new(region, rank, members.len())))),
+        Ok(region) => Ok((links, Some(Memory::new(region, rank, members.len())))),
         Err(problem) if shared.config.transport == Transport::SharedMemory => {
             Err(Error::Config(format!("transport SharedMemory: {problem}")))
         }
         Err(problem) => {
             shared.observe(&Event::NoSharedMemory { rank: shared.rank(), problem });
-            Ok((sockets, None))
+            Ok((links, None))
+        }
+    }
+}
+
+/// What carries the data of [`Transport::Mpi`].
+mod carrier {
+    #[cfg(feature = "mpi")]
+    pub(super) use crate::mpi::{for_job, links};
+
+    #[cfg(not(feature = "mpi"))]
+    pub(super) use without::{for_job, links};
+
+    #[cfg(not(feature = "mpi"))]
+    mod without {
+        use crate::error::{Error, Result};
+        use crate::links::Links;
+
+        const PROBLEM: &str = "transport Mpi: this program was built without MPI; build it with the \
+            feature `mpi` of regatta-collective, which needs an MPI library and libclang";
+
+        pub(in super::super) fn for_job(_rank: usize, _size: usize) -> Result<()> {
+            Err(Error::Config(PROBLEM.to_owned()))
+        }
+
+        pub(in super::super) fn links(_id: u64, _members: &[usize]) -> Result<Box<dyn Links>> {
+            Err(Error::Config(PROBLEM.to_owned()))
         }
     }
 }

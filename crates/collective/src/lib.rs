@@ -30,8 +30,8 @@
 //!
 //! Reading order: `group` (the operations), `config` and `error` (what goes in, what comes back),
 //! `header` (what ranks tell each other before the data), `call` (one operation under way),
-//! `algorithm` (how operations are made of byte streams), `links` (what carries those), `memory` (the
-//! same through shared memory), `node` (how ranks find and watch each other), `fate` (what the threads of a rank know together).
+//! `algorithm` (how operations are made of byte streams), `links` (what carries those), `mpi` (MPI
+//! in this process), `memory` (operations through shared memory), `node` (how ranks find and watch each other), `fate` (what the threads of a rank know together).
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 
@@ -47,6 +47,8 @@ mod group;
 mod header;
 mod links;
 mod memory;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod node;
 mod patience;
 mod reduce;
@@ -55,4 +57,6 @@ mod socket;
 pub use config::{Event, GroupConfig, Observer, Transport};
 pub use error::{Absent, Error, Result};
 pub use group::Group;
+#[cfg(feature = "mpi")]
+pub use mpi::Mpi;
 pub use reduce::{ReduceOp, Wire};

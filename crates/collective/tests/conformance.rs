@@ -68,3 +68,12 @@ fn in_memory() {
         run(Group::in_memory(size).unwrap());
     }
 }
+
+/// A transport that this build does not have is refused, not replaced.
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn mpi_without_the_feature() {
+    let mpi = |config| GroupConfig { transport: Transport::Mpi, ..config };
+    let error = Group::in_memory_with(1, mpi).unwrap_err();
+    assert!(error.to_string().contains("built without MPI"), "{error}");
+}

@@ -1,12 +1,16 @@
 //! Byte streams between the members of a group: one each way between every two, whatever carries
 //! them. The algorithms see nothing else.
 
+#[cfg(feature = "mpi")]
+mod messages;
 mod sockets;
 
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+#[cfg(feature = "mpi")]
+pub(crate) use messages::{Messages, return_errors};
 pub(crate) use sockets::Sockets;
 
 pub(crate) use crate::socket::Got;
@@ -31,4 +35,8 @@ pub(crate) trait Links: Send {
 
     /// What carries the bytes, for messages.
     fn transport(&self) -> String;
+
+    /// The group ends, and nothing is written or read any more. What was written must still arrive,
+    /// unless the group has `failed`.
+    fn end(&mut self, failed: bool);
 }

@@ -66,4 +66,7 @@ impl Links for Sockets {
         kinds.dedup();
         if kinds.is_empty() { "nothing".to_owned() } else { kinds.join(" and ") }
     }
+
+    /// The kernel delivers what it has taken.
+    fn end(&mut self, _failed: bool) {}
 }
