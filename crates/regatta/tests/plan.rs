@@ -50,11 +50,11 @@ fn sizes_and_advice_are_printed_and_written() {
 
 #[test]
 fn mistakes_in_the_file_are_told_with_their_lines() {
-    let out = plan(&CLUSTER.replace("memory_gib: 32", "memory: 32"), &[]);
+    let out = plan(&CLUSTER.replace("memory_gib: 32", "memory_gb: 32"), &[]);
     let told = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(2));
     assert!(told.contains("cluster.yaml:2: servers.memory_gib is missing"), "{told}");
-    assert!(told.contains("unknown key 'servers.memory'; did you mean 'memory_gib'?"), "{told}");
+    assert!(told.contains("unknown key 'servers.memory_gb'; did you mean 'memory_gib'?"), "{told}");
     let nothing = Command::new(env!("CARGO_BIN_EXE_regatta"))
         .args(["plan", "-m"])
         .arg(model())
