@@ -27,6 +27,7 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("rec", ALL_ABOVE),
     ("plan", ALL_ABOVE),
     ("launch", &["cluster", "net"]),
+    ("serve", &["ir", "tensor"]),
     ("regatta", ALL_ABOVE),
     ("bench", ALL_ABOVE),
     ("archtest", &[]),
