@@ -15,7 +15,7 @@ import torch.multiprocessing as mp
 
 
 def repeats(size):
-    return min(max((400 << 20) // max(size, 1), 6), 2000)
+    return min(max((160 << 20) // max(size, 1), 4), 1000)
 
 
 def rank_main(rank, ranks, port, sizes):

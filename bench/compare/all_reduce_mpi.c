@@ -10,8 +10,8 @@ static int ascending(const void *a, const void *b) {
 }
 
 static int repeats(long bytes) {
-    long n = (400L << 20) / (bytes > 0 ? bytes : 1);
-    return n < 6 ? 6 : n > 2000 ? 2000 : (int)n;
+    long n = (160L << 20) / (bytes > 0 ? bytes : 1);
+    return n < 4 ? 4 : n > 1000 ? 1000 : (int)n;
 }
 
 int main(int argc, char **argv) {

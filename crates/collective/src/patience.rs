@@ -1,6 +1,8 @@
 //! How long to look before sleeping: a sleeping rank takes tens of microseconds to wake up, a
 //! spinning one may take the processor from the rank it waits for.
 
+use std::time::{Duration, Instant};
+
 /// How a rank waits for others of its machine.
 #[derive(Debug)]
 pub(crate) struct Patience {
@@ -14,6 +16,10 @@ pub(crate) struct Patience {
 /// Looks after offering the processor to somebody else, before sleeping. Few: the scheduler may not
 /// take the offer, and then only sleep lets the awaited rank run.
 const YIELDS: u32 = 20;
+
+/// When somebody else has kept the processor for so long, the machine is busy with other things. Who
+/// offers it again comes last again; who sleeps is let in as soon as there is something to do.
+const LONG_TURN: Duration = Duration::from_millis(1);
 
 impl Patience {
     /// For `size` ranks on this machine, with looks that are reads of memory.
@@ -44,9 +50,13 @@ impl Patience {
         }
         self.looks = (self.looks / 2).max(self.least_looks);
         for _ in 0..YIELDS {
+            let offered = Instant::now();
             rustix::thread::sched_yield();
             if ready() {
                 return true;
+            }
+            if offered.elapsed() > LONG_TURN {
+                break;
             }
         }
         false

@@ -228,20 +228,20 @@ pub(crate) fn part(len: usize, size: usize, rank: usize) -> Range<usize> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    #[test]
-    fn parts_cover_everything_once() {
-        for size in 1..9 {
-            for len in 0..40 {
-                let mut at = 0;
-                for rank in 0..size {
-                    let part = part(len, size, rank);
-                    assert_eq!(part.start, at);
-                    at = part.end;
-                }
-                assert_eq!(at, len);
-            }
+    proptest! {
+        /// Every element is in one part, parts follow each other, and no two differ by more than one.
+        #[test]
+        fn parts_cover_everything_once(len in 0usize..100_000, size in 1usize..200) {
+            let parts: Vec<_> = (0..size).map(|rank| part(len, size, rank)).collect();
+            prop_assert_eq!(parts[0].start, 0);
+            prop_assert_eq!(parts[size - 1].end, len);
+            prop_assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
+            prop_assert!(parts.windows(2).all(|pair| pair[0].len() >= pair[1].len()));
+            prop_assert!(parts[0].len() - parts[size - 1].len() <= 1);
         }
     }
 

@@ -6,7 +6,8 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread;
 
-use regatta_collective::{Group, GroupConfig, Transport};
+use proptest::prelude::*;
+use regatta_collective::{Group, GroupConfig, ReduceOp, Transport, Wire};
 use regatta_net::JobToken;
 
 /// Runs every check on every rank; a panic on one rank fails the test.
@@ -76,4 +77,39 @@ fn mpi_without_the_feature() {
     let mpi = |config| GroupConfig { transport: Transport::Mpi, ..config };
     let error = Group::in_memory_with(1, mpi).unwrap_err();
     assert!(error.to_string().contains("built without MPI"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// Any number of ranks, any lengths one after the other, shorter than the number of ranks
+    /// included.
+    #[test]
+    fn sums_are_right(
+        size in 1usize..6,
+        in_memory in any::<bool>(),
+        lengths in prop::collection::vec(prop_oneof![0usize..8, 0usize..5000, 0usize..200_000], 1..6),
+    ) {
+        let transport = if in_memory { Transport::SharedMemory } else { Transport::Unix };
+        let groups = Group::in_memory_with(size, |config| GroupConfig { transport, ..config });
+        let threads: Vec<_> = groups.unwrap().into_iter().map(|group| {
+            let lengths = lengths.clone();
+            thread::spawn(move || sums(group, &lengths))
+        }).collect();
+        for thread in threads {
+            prop_assert!(thread.join().is_ok());
+        }
+    }
+}
+
+/// Whole numbers, whose sums are exact in any order.
+fn sums(mut group: Group, lengths: &[usize]) {
+    let (rank, size) = (group.rank(), group.size());
+    for len in lengths {
+        let value = |rank: usize, i: usize| ((i * 7 + rank * 13) % 101) as f32;
+        let mut data: Vec<f32> = (0..*len).map(|i| value(rank, i)).collect();
+        group.all_reduce("x", &mut data, ReduceOp::Sum, Wire::F32).unwrap();
+        let wanted = |i: usize| (0..size).map(|rank| value(rank, i)).sum::<f32>();
+        assert!((0..*len).all(|i| data[i] == wanted(i)), "{len} elements on {size} ranks");
+    }
 }

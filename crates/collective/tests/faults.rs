@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use regatta_collective::{Error, Group, GroupConfig, ReduceOp, Transport, Wire};
 use regatta_net::JobToken;
 
-/// After this, something hangs. Nothing should come near it.
-const HANG: Duration = Duration::from_secs(60);
+/// After this, something hangs. Nothing should come near it, on a busy machine either.
+const HANG: Duration = Duration::from_secs(180);
 
 /// Runs one scenario over the named transport.
 type Test = fn(&'static str);

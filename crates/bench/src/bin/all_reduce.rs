@@ -131,7 +131,7 @@ fn measure(options: &Options, rank: usize) -> Result<()> {
 
 /// How often an operation on `bytes` is repeated; the same formula is in the other engines' programs.
 fn repeats(bytes: usize) -> usize {
-    ((400 << 20) / bytes.max(1)).clamp(6, 2000)
+    ((160 << 20) / bytes.max(1)).clamp(4, 1000)
 }
 
 /// Seconds of each operation, sorted. Zeros stay zeros: sums do not grow out of range.
