@@ -49,7 +49,8 @@ def main():
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     sizes = [int(text) for text in args.bytes.split(",")]
-    mp.spawn(rank_main, (args.ranks, port, sizes), nprocs=args.ranks)
+    # Forked, so that torch is imported once: most of a short run would be imports otherwise.
+    mp.start_processes(rank_main, (args.ranks, port, sizes), nprocs=args.ranks, start_method="fork")
 
 
 if __name__ == "__main__":
