@@ -14,6 +14,9 @@ use crate::rows::layout::DAYS;
 use crate::rows::{BlockBuffer, Merge, Saved, TableHeader, TableReader, TableWriter};
 
 /// Shards that are copied out of a table before they are written: one is written while the next is
+/// Blocks that a thread asks the disk for ahead of the one that it loads, and at a time.
+const BLOCKS_AHEAD: usize = 64;
+const BLOCKS_AT_ONCE: usize = 16;
 /// copied.
 const SHARDS_AHEAD: usize = 1;
 
@@ -235,7 +238,14 @@ impl SavedTable {
         for reader in readers {
             let blocks = reader.n_blocks();
             // A run of blocks is a range of shards: threads do not wait for each other's locks.
-            for block in blocks * thread / threads..blocks * (thread + 1) / threads {
+            let mine = blocks * thread / threads..blocks * (thread + 1) / threads;
+            reader.will_read(mine.start..mine.end.min(mine.start + BLOCKS_AHEAD));
+            for block in mine.clone() {
+                // One more each time, so that the disk always has work.
+                let ahead = block + BLOCKS_AHEAD;
+                if ahead.is_multiple_of(BLOCKS_AT_ONCE) {
+                    reader.will_read(ahead.min(mine.end)..(ahead + BLOCKS_AT_ONCE).min(mine.end));
+                }
                 let rows = reader.read_block(block, &mut buffer)?.iter();
                 let rows = rows.filter_map(|saved| self.row(reader, saved));
                 n += table

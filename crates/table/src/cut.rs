@@ -16,12 +16,15 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::Error;
-use crate::export::{SaveMode, ShardRows};
+use crate::export::{SaveMode, ShardRows, entries};
 use crate::group::Item;
 use crate::hash::key_of;
 use crate::index::Place;
 use crate::shard::Shard;
 use crate::sparse::SparseTable;
+
+/// Rows that are copied at a time, while pushes to their shard wait: a fraction of a millisecond.
+const SLICE: usize = 4096;
 
 /// Which rows a cut gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -258,24 +261,41 @@ impl SparseTable {
         Ok(Cut { scope, day: self.day() })
     }
 
-    /// The rows of a shard as they were at the cut, once per shard. Pushes to this shard wait for
-    /// the copy, as in [`export`](Self::export).
+    /// The rows of a shard as they were at the cut, once per shard. Rows are copied some thousand at
+    /// a time; pushes to this shard go on in between.
     ///
     /// # Errors
     /// [`Error::NoSuch`] shard, [`Error::Cut`] if it was exported before, [`Error::Poisoned`].
     pub fn export_cut(&self, cut: &Cut, shard: usize) -> Result<ShardRows, Error> {
         self.check_shard(shard)?;
-        let rows = {
+        let mut rows = ShardRows::new(cut.scope, shard, cut.day);
+        let there = {
             let guard = self.read(shard)?;
-            let CutState::Pending(undo) = &guard.cut else {
-                let what = "this shard has been exported, or the cut is another table's";
-                return Err(Error::Cut { table: self.config.table, what });
-            };
-            self.collect(&guard, shard, cut.scope, cut.day, Some(undo))
+            let there = entries(&guard, Some(self.undo(&guard)?));
+            rows.reserve(&guard, there.len());
+            if cut.scope == Scope::Changes {
+                rows.set_removed(gone(guard.removed.before_cut(), &there));
+            }
+            there
         };
+        // What changes between two slices is put aside, and found there by the later one.
+        for slice in there.chunks(SLICE) {
+            let guard = self.read(shard)?;
+            self.copy(&guard, Some(self.undo(&guard)?), slice, &mut rows);
+        }
         // Whatever was put aside since the copy belongs to rows that are in it.
         self.write(shard)?.cut = CutState::Exported;
         Ok(rows)
+    }
+
+    fn undo<'s>(&self, shard: &'s Shard) -> Result<&'s Undo, Error> {
+        match &shard.cut {
+            CutState::Pending(undo) => Ok(undo),
+            _ => {
+                let what = "this shard has been exported, or the cut is another table's";
+                Err(Error::Cut { table: self.config.table, what })
+            }
+        }
     }
 
     /// Ends a cut. `stored` says whether its rows are safely stored, all of them; if not, the next

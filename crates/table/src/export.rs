@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::ctr::{CLICK, Ctr, DELTA_SCORE, SHOW};
-use crate::cut::{Scope, Undo, gone};
+use crate::cut::{Scope, Undo};
 use crate::error::check_len;
 use crate::hash::{hash_of, key_of, shard_of};
 use crate::index::{DAY_MASK, Place};
@@ -170,6 +170,24 @@ pub fn row_order(key: u64) -> u64 {
 }
 
 impl ShardRows {
+    pub(crate) fn new(scope: Scope, shard: usize, day: u32) -> ShardRows {
+        let (entries, words, removed) = (Vec::new(), Vec::new(), Vec::new());
+        ShardRows { scope, shard, day, entries, words, removed }
+    }
+
+    /// Makes room for the rows of a shard that are chosen from so many entries.
+    pub(crate) fn reserve(&mut self, shard: &Shard, n: usize) {
+        self.entries.reserve(n);
+        if matches!(self.scope, Scope::Rows(SaveMode::All | SaveMode::Day)) {
+            let base = (shard.n_rows - shard.n_extended) * shard.base.stride();
+            self.words.reserve(base + shard.n_extended * shard.extended.stride());
+        }
+    }
+
+    pub(crate) fn set_removed(&mut self, removed: Vec<u64>) {
+        self.removed = removed;
+    }
+
     /// What they were chosen by.
     pub fn scope(&self) -> Scope {
         self.scope
@@ -259,7 +277,11 @@ impl SparseTable {
     pub fn export(&self, shard: usize, mode: SaveMode) -> Result<ShardRows, Error> {
         self.check_shard(shard)?;
         let guard = self.read(shard)?;
-        Ok(self.collect(&guard, shard, Scope::Rows(mode), self.day(), None))
+        let there = entries(&guard, None);
+        let mut rows = ShardRows::new(Scope::Rows(mode), shard, self.day());
+        rows.reserve(&guard, there.len());
+        self.copy(&guard, None, &there, &mut rows);
+        Ok(rows)
     }
 
     pub(crate) fn check_shard(&self, shard: usize) -> Result<(), Error> {
@@ -270,33 +292,17 @@ impl SparseTable {
         Err(Error::NoSuch { table, what: "shard", index: shard, len })
     }
 
-    /// The rows of a shard that `scope` asks for, as they are or as `undo` says they were.
-    pub(crate) fn collect(
+    /// Copies those of the given entries that the scope of `rows` asks for, as they are or as `undo`
+    /// says they were.
+    pub(crate) fn copy(
         &self,
         shard: &Shard,
-        shard_idx: usize,
-        scope: Scope,
-        day: u32,
         undo: Option<&Undo>,
-    ) -> ShardRows {
+        there: &[(u64, Place)],
+        rows: &mut ShardRows,
+    ) {
         let undo = undo.filter(|undo| !undo.is_empty());
-        let mut there = shard.index.sorted();
-        if let Some(undo) = undo {
-            there.retain(|(hash, _)| !undo.has(*hash));
-            there = merged(there, undo.sorted());
-        }
-        let removed = match scope {
-            Scope::Changes => gone(shard.removed.before_cut(), &there),
-            Scope::Rows(_) => Vec::new(),
-        };
-        let (entries, words) = (Vec::with_capacity(there.len()), Vec::new());
-        let mut rows = ShardRows { scope, shard: shard_idx, day, entries, words, removed };
-        if matches!(scope, Scope::Rows(SaveMode::All | SaveMode::Day)) {
-            rows.words.reserve(
-                (shard.n_rows - shard.n_extended) * shard.base.stride()
-                    + shard.n_extended * shard.extended.stride(),
-            );
-        }
+        let (scope, day) = (rows.scope, rows.day);
         for (i, (hash, place)) in there.iter().enumerate() {
             if let Some((_, ahead)) = there.get(i + AHEAD)
                 && let Some(slot) = ahead.slot()
@@ -316,7 +322,6 @@ impl SparseTable {
                 rows.words.extend_from_slice(words);
             }
         }
-        rows
     }
 
     fn selects(&self, scope: Scope, unseen: u32, place: Place, words: Option<&[f32]>) -> bool {
@@ -434,6 +439,16 @@ impl SparseTable {
         };
         check_len(self.config.table, what, actual, expected)
     }
+}
+
+/// All entries of a shard in order, as they are or as `undo` says they were.
+pub(crate) fn entries(shard: &Shard, undo: Option<&Undo>) -> Vec<(u64, Place)> {
+    let mut there = shard.index.sorted();
+    if let Some(undo) = undo.filter(|undo| !undo.is_empty()) {
+        there.retain(|(hash, _)| !undo.has(*hash));
+        there = merged(there, undo.sorted());
+    }
+    there
 }
 
 /// Two sorted lists of different entries as one.

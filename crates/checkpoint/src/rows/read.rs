@@ -143,6 +143,17 @@ impl TableReader {
         &self.blocks
     }
 
+    /// Tells the system that these blocks will be read soon, so that the disk does not wait for us.
+    pub(crate) fn will_read(&self, blocks: std::ops::Range<usize>) {
+        let (Some(first), Some(last)) = (self.blocks.get(blocks.start), blocks.clone().last())
+        else {
+            return;
+        };
+        let last = &self.blocks[last.min(self.blocks.len() - 1)];
+        let bytes = last.offset + u64::from(last.bytes) - first.offset;
+        advise(&self.file, first.offset, bytes);
+    }
+
     /// Reads a block and compares it with its checksum.
     ///
     /// # Errors
@@ -355,6 +366,16 @@ fn read_head(file: &File, len: u64, expected: Checksum) -> Result<TableHeader, F
         serde_json::from_slice(description).map_err(|e| flaw(e.to_string()))?;
     header.problem().map_or(Ok(header), |problem| Err(flaw(problem)))
 }
+
+#[cfg(target_os = "linux")]
+fn advise(file: &File, offset: u64, bytes: u64) {
+    use rustix::fs::{Advice, fadvise};
+    // Reading is right without it, only slower.
+    let _ = fadvise(file, offset, std::num::NonZeroU64::new(bytes), Advice::WillNeed);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise(_: &File, _: u64, _: u64) {}
 
 #[cfg(unix)]
 fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
