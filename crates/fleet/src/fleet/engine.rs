@@ -1,5 +1,7 @@
 //! What a worker runs: the program alone, or its part of a job.
 
+use std::collections::HashMap;
+
 use regatta_cluster::{Place, PsRole};
 use regatta_data::Batch;
 use regatta_exec::{Executor, Options, Scope};
@@ -138,6 +140,15 @@ impl Engine {
         match self {
             Engine::Ps(trainer) => trainer.pull_tables(split),
             Engine::Local(_) | Engine::Geo(_) | Engine::Collective(_) => Ok(vec![]),
+        }
+    }
+
+    /// On the first rank, optimizer states that only other ranks keep. All ranks call it if there are
+    /// such states.
+    pub(super) fn collect_states(&self, scope: &Scope) -> Result<HashMap<String, Tensor>, Error> {
+        match self {
+            Engine::Collective(trainer) => trainer.collect_states(scope),
+            Engine::Local(_) | Engine::Ps(_) | Engine::Geo(_) => Ok(HashMap::new()),
         }
     }
 

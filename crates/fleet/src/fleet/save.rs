@@ -1,10 +1,12 @@
 //! Parameters to files and back.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use regatta_exec::Scope;
 use regatta_ps::Client;
 use regatta_table::SaveMode;
+use regatta_tensor::Tensor;
 
 use super::Fleet;
 use crate::Error;
@@ -18,18 +20,28 @@ impl Fleet {
     /// [`Fleet::barrier_worker`] before it if others may still be training, and after it if they
     /// need the files.
     ///
+    /// With `sharding` each rank keeps a part of the optimizer state, so all ranks must call it: the
+    /// first gets their parts and saves them.
+    ///
     /// # Errors
     /// If something cannot be written; what was there before then stays.
     pub fn save_persistables(&self, scope: &mut Scope, dir: impl AsRef<Path>) -> Result<(), Error> {
-        if !self.is_first_worker() {
+        let first = self.is_first_worker();
+        if !first && !self.is_sharded() {
             return Ok(());
         }
         let dir = dir.as_ref();
-        self.with_engine("save_persistables", scope, |engine, scope| {
+        let states = self.with_engine("save_persistables", scope, |engine, scope| {
             engine.pull_parameters(scope)?;
-            engine.client().map(|client| save_parts(client, dir)).transpose()
-        })?
-        .map_or_else(|| self.save_scope(scope, dir), Ok)
+            match engine.client() {
+                Some(client) => save_parts(client, dir).map(|()| None),
+                None => engine.collect_states(scope).map(Some),
+            }
+        })?;
+        match states.filter(|_| first) {
+            Some(states) => self.save_scope(scope, &states, dir),
+            None => Ok(()),
+        }
     }
 
     /// Saves the part of the program that makes `fetches` from `feeds`, with its parameters, for
@@ -83,8 +95,15 @@ impl Fleet {
         })?;
         let state = self.worker_state("load_model")?;
         if alone && let Some(plan) = &state.plan {
+            // With `sharding`, other ranks keep the rest.
+            let is_kept = |name: &str| {
+                let job = plan.collective.as_ref();
+                job.is_none_or(|job| job.plan.each.startup.block().vars.contains_key(name))
+            };
             for (name, tensor) in regatta_checkpoint::load_persistables(&plan.programs.main, dir)? {
-                scope.set(&name, tensor);
+                if is_kept(&name) {
+                    scope.set(&name, tensor);
+                }
             }
         }
         Ok(())
@@ -121,11 +140,25 @@ impl Fleet {
         })
     }
 
-    fn save_scope(&self, scope: &Scope, dir: &Path) -> Result<(), Error> {
+    /// Whether ranks keep different optimizer states.
+    fn is_sharded(&self) -> bool {
+        let state = self.lock();
+        let job = state.plan.as_ref().and_then(|plan| plan.collective.as_ref());
+        job.is_some_and(|job| job.plan.sharded)
+    }
+
+    /// Saves what is in `scope`, and `states` of other ranks.
+    fn save_scope(
+        &self,
+        scope: &Scope,
+        states: &HashMap<String, Tensor>,
+        dir: &Path,
+    ) -> Result<(), Error> {
         let state = self.worker_state("save_persistables")?;
         let Some(plan) = &state.plan else { return Ok(()) };
         let program = &plan.programs.main;
-        Ok(regatta_checkpoint::save_persistables(program, |name| scope.get(name), dir)?)
+        let value = |name: &str| states.get(name).or_else(|| scope.get(name));
+        Ok(regatta_checkpoint::save_persistables(program, value, dir)?)
     }
 }
 
