@@ -24,6 +24,7 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("passes", &["ir", "ops", "optim", "tensor"]),
     ("exec", &["ir", "kernels", "ops", "passes", "tensor"]),
     ("fleet", ALL_ABOVE),
+    ("predict", ALL_ABOVE),
     ("rec", ALL_ABOVE),
     ("plan", ALL_ABOVE),
     ("launch", &["cluster", "net"]),

@@ -24,8 +24,8 @@
 //!
 //! 1. `tensors`: [`save_tensors`] and [`load_tensors`], the safetensors file
 //! 2. `persistables`: [`save_persistables`] and [`load_persistables`], everything a program keeps
-//! 3. `inference`: [`save_inference_model`] and [`load_inference_model`], a pruned program with its
-//!    parameters
+//! 3. `model`: [`save_model`], [`save_inference_model`] and [`open_model`], a pruned program with its
+//!    parameters and tables
 //! 4. `publish`: how a file or directory appears at once
 //! 5. `format`: version and program hash, which all of them carry
 //!
@@ -52,8 +52,8 @@ mod dir;
 mod error;
 mod format;
 mod history;
-mod inference;
 mod manifest;
+mod model;
 mod parts;
 mod persistables;
 mod publish;
@@ -74,12 +74,14 @@ pub use dir::{CheckpointDir, Draft, Entry, State};
 pub use error::{Difference, Error};
 pub use format::{FORMAT_VERSION, program_hash};
 pub use history::{Event, Moment, history};
-pub use inference::{
-    InferenceModel, PARAMS_FILE, PROGRAM_FILE, load_inference_model, save_inference_model,
-};
 pub use manifest::{
     Content, Kind, LearningRate, MANIFEST_FILE, Manifest, Part, Progress, Topology, WorkerPosition,
     part_name,
+};
+pub use model::{
+    EachRow, Encoding, InferenceModel, ModelAbout, ModelFile, ModelManifest, ModelSpec, ModelTable,
+    OpenModel, PARAMS_FILE, PROGRAM_FILE, TableRows, load_inference_model, lookup_tables,
+    open_model, save_inference_model, save_model, verify_model,
 };
 pub use parts::{read_bytes, read_tensors, write_bytes, write_tensors};
 pub use persistables::{PERSISTABLES_FILE, load_persistables, save_persistables};

@@ -175,16 +175,8 @@ impl Manifest {
     /// If it is not there, of another version, damaged, or no manifest.
     pub fn read(dir: &Path) -> Result<Manifest, Error> {
         let path = dir.join(MANIFEST_FILE);
-        let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
         let corrupt = |reason: String| Error::corrupt(&path, reason);
-        let text = String::from_utf8(bytes).map_err(|_| corrupt("it is not text".into()))?;
-        if let Some(found) = version(&text).filter(|found| *found != u64::from(FORMAT_VERSION)) {
-            let found = found.to_string();
-            return Err(Error::Version { path, found, supported: FORMAT_VERSION });
-        }
-        let body = checked_body(&text).map_err(corrupt)?;
-        let manifest: Manifest =
-            serde_json::from_str(&body).map_err(|e| corrupt(format!("no manifest: {e}")))?;
+        let manifest: Manifest = read_checked(&path)?;
         match manifest.parts.iter().find_map(|part| name_problem(&part.name)) {
             Some(problem) => Err(corrupt(problem)),
             None => Ok(manifest),
@@ -193,17 +185,7 @@ impl Manifest {
 
     /// Writes it as the last file of `dir`, forced to disk.
     pub(crate) fn write(&self, dir: &Path) -> Result<(), Error> {
-        let path = dir.join(MANIFEST_FILE);
-        let text =
-            serde_json::to_string_pretty(self).map_err(|e| Error::corrupt(&path, e.to_string()))?;
-        let body = text.strip_suffix("\n}").unwrap_or(&text);
-        let text = format!("{body}{TAIL}{}\"\n}}\n", Checksum::of(body.as_bytes()));
-        let write = || {
-            let mut file = File::create_new(&path)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        };
-        write().map_err(Error::io("write", &path))
+        write_checked(&dir.join(MANIFEST_FILE), self)
     }
 
     /// Whether training can go on from it.
@@ -226,6 +208,33 @@ impl Manifest {
         );
         Err(Error::corrupt(path, reason))
     }
+}
+
+/// Reads a file that [`write_checked`] wrote.
+pub(crate) fn read_checked<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    let corrupt = |reason: String| Error::corrupt(path, reason);
+    let text = String::from_utf8(bytes).map_err(|_| corrupt("it is not text".into()))?;
+    if let Some(found) = version(&text).filter(|found| *found != u64::from(FORMAT_VERSION)) {
+        let (path, found) = (path.to_path_buf(), found.to_string());
+        return Err(Error::Version { path, found, supported: FORMAT_VERSION });
+    }
+    let body = checked_body(&text).map_err(corrupt)?;
+    serde_json::from_str(&body).map_err(|e| corrupt(format!("no manifest: {e}")))
+}
+
+/// Writes an object as JSON that ends with a checksum of its own text, forced to disk.
+pub(crate) fn write_checked(path: &Path, object: &impl Serialize) -> Result<(), Error> {
+    let text =
+        serde_json::to_string_pretty(object).map_err(|e| Error::corrupt(path, e.to_string()))?;
+    let body = text.strip_suffix("\n}").unwrap_or(&text);
+    let text = format!("{body}{TAIL}{}\"\n}}\n", Checksum::of(body.as_bytes()));
+    let write = || {
+        let mut file = File::create_new(path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(Error::io("write", path))
 }
 
 /// The version that a text claims to have, however damaged or foreign the rest is.

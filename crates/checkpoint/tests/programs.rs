@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use regatta_checkpoint::{
-    Difference, Error, InferenceModel, Metadata, PARAMS_FILE, PERSISTABLES_FILE, PROGRAM_FILE,
-    load_inference_model, load_persistables, program_hash, save_inference_model, save_persistables,
-    save_tensors,
+    Difference, Error, InferenceModel, MANIFEST_FILE, Metadata, PARAMS_FILE, PERSISTABLES_FILE,
+    PROGRAM_FILE, load_inference_model, load_persistables, program_hash, save_inference_model,
+    save_persistables, save_tensors,
 };
 use regatta_ir::{Program, text};
 use regatta_tensor::Tensor;
@@ -140,7 +140,7 @@ fn a_model_comes_back_whole() {
         params: ["w", "count"].map(|n| (n.to_string(), values[n].clone())).into(),
     };
     assert_eq!(load_inference_model(&path).unwrap(), expected);
-    assert_eq!(entries(&path), [PROGRAM_FILE, PARAMS_FILE]);
+    assert_eq!(entries(&path), [MANIFEST_FILE, PROGRAM_FILE, PARAMS_FILE]);
     assert_eq!(entries(path.parent().unwrap()), ["model"]);
     let text = fs::read_to_string(path.join(PROGRAM_FILE)).unwrap();
     let hash = program_hash(&program());
@@ -160,7 +160,7 @@ fn a_model_is_replaced_but_nothing_else_is() {
         error.contains("the directory holds 'notes.txt', which is not part of a model"),
         "{error}"
     );
-    assert_eq!(entries(&path), [PROGRAM_FILE, "notes.txt", PARAMS_FILE]);
+    assert_eq!(entries(&path), [MANIFEST_FILE, PROGRAM_FILE, "notes.txt", PARAMS_FILE]);
 
     let file = dir.path().join("file");
     fs::write(&file, "mine").unwrap();
@@ -203,7 +203,7 @@ fn every_truncation_of_a_model_is_an_error_that_names_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model");
     save_model(&path).unwrap();
-    for name in [PROGRAM_FILE, PARAMS_FILE] {
+    for name in [PROGRAM_FILE, PARAMS_FILE, MANIFEST_FILE] {
         let file = path.join(name);
         let whole = fs::read(&file).unwrap();
         for len in 0..whole.len() {

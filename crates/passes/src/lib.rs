@@ -56,7 +56,7 @@ pub use sharding::{Sharding, sharding};
 pub use split_batch::{Parts, split_batch};
 pub use split_server::{ServerPiece, split_server};
 pub use split_trainer::{
-    DenseSpec, Split, TableSpec, compute_stage, local_name, pulled_name, split_trainer,
+    DenseSpec, Split, TableSpec, compute_stage, local_name, pull_tables, pulled_name, split_trainer,
 };
 pub use sync_batch_norm::sync_batch_norm;
 pub use updates::insert_updates;

@@ -110,7 +110,7 @@ pub fn split_trainer(programs: &Programs) -> Result<Split, Error> {
         return refused("split_trainer", "the program updates nothing; call minimize first");
     }
     for table in &tables {
-        pull_table(block, table)?;
+        pull_table(block, &table.name, table.dim, table.rows)?;
     }
     for (table, grad) in sparse_grads {
         let op = Op::new("push_sparse").input("Grad", &grad).attr("table", table);
@@ -143,8 +143,13 @@ fn startup_op(startup: &Program, var: &str) -> Result<Op, Error> {
 
 /// Puts one `pull_sparse` for all lookups of a table at the start, and lets the lookups and their
 /// gradients work on what it pulls.
-fn pull_table(block: &mut regatta_ir::Block, table: &TableSpec) -> Result<(), Error> {
-    let (name, pulled) = (&table.name, pulled_name(&table.name));
+fn pull_table(
+    block: &mut regatta_ir::Block,
+    name: &str,
+    dim: usize,
+    rows: usize,
+) -> Result<(), Error> {
+    let pulled = pulled_name(name);
     let mut ids: Vec<String> = Vec::new();
     let (mut padding, mut modulo) = (None, 0);
     for op in &mut block.ops {
@@ -168,7 +173,7 @@ fn pull_table(block: &mut regatta_ir::Block, table: &TableSpec) -> Result<(), Er
             return refused("split_trainer", reason);
         }
         if op.bool("hash")? {
-            modulo = table.rows as i64;
+            modulo = rows as i64;
         }
         for var in op.ins("Ids") {
             if !ids.contains(var) {
@@ -187,7 +192,7 @@ fn pull_table(block: &mut regatta_ir::Block, table: &TableSpec) -> Result<(), Er
         VarDef::new(&pulled, block.var(name, "split_trainer")?.ty.clone(), Origin::Temp);
     local.ty.shape[0] = -2;
     block.declare(local)?;
-    let (ids, padded) = inputs_of(block, table, ids, padding.unwrap_or(-1))?;
+    let (ids, padded) = inputs_of(block, name, ids, padding.unwrap_or(-1))?;
     for var in ids.iter().chain(padded.iter().map(|(var, _)| var)) {
         let ty = block.var(var, "split_trainer")?.ty.clone();
         block.declare(VarDef::new(local_name(var, name), ty, Origin::Temp))?;
@@ -201,8 +206,8 @@ fn pull_table(block: &mut regatta_ir::Block, table: &TableSpec) -> Result<(), Er
     let locals: Vec<String> = ids.iter().map(|v| local_name(v, name)).collect();
     let op = Op::new("pull_sparse")
         .inputs("Ids", ids.iter().map(String::as_str))
-        .attr("table", name.as_str())
-        .attr("dim", table.dim as i64)
+        .attr("table", name)
+        .attr("dim", dim as i64)
         .attr("padding_idx", padding.unwrap_or(-1))
         .attr("modulo", modulo)
         .output("Out", &pulled)
@@ -219,7 +224,7 @@ type Inputs = (Vec<String>, Vec<(String, Op)>);
 /// input: it is applied to their row numbers instead, which row 0 pads.
 fn inputs_of(
     block: &regatta_ir::Block,
-    table: &TableSpec,
+    table: &str,
     ids: Vec<String>,
     padding: i64,
 ) -> Result<Inputs, Error> {
@@ -239,9 +244,8 @@ fn inputs_of(
             .is_some_and(|x| block.vars.get(x).is_some_and(|v| v.origin == Origin::Data));
         let (Some(maker), Some(source), true) = (maker, source, is_input) else {
             let reason = format!(
-                "the ids '{var}' of the table '{}' are computed; servers can only be asked for ids \
-                 that are inputs, or inputs that were padded",
-                table.name
+                "the ids '{var}' of the table '{table}' are computed; servers can only be asked for \
+                 ids that are inputs, or inputs that were padded"
             );
             return refused("split_trainer", reason);
         };
@@ -251,14 +255,35 @@ fn inputs_of(
         }
         let mut op = maker.clone();
         op.attrs.insert("value".into(), Attr::Int(0));
-        op.rename_input(&source, &local_name(&source, &table.name));
-        op.rename_output(&var, &local_name(&var, &table.name));
+        op.rename_input(&source, &local_name(&source, table));
+        op.rename_output(&var, &local_name(&var, table));
         padded.push((var, op));
         if !inputs.contains(&source) {
             inputs.push(source);
         }
     }
     Ok((inputs, padded))
+}
+
+/// Lets the lookups of some tables of a program that only predicts work on rows that are pulled for
+/// the batch, as in a trainer program; [`compute_stage`] is then the part that runs.
+///
+/// # Errors
+/// If a name is no parameter of two dimensions, or the program treats it in a way that rows of one
+/// batch do not allow.
+pub fn pull_tables(program: &Program, tables: &[String]) -> Result<Program, Error> {
+    refuse_buffers(program, "pull_tables")?;
+    let mut program = program.clone();
+    let block = program.block_mut();
+    for name in tables {
+        let var = block.var(name, "pull_tables")?;
+        let &[rows, dim] = var.ty.shape.as_slice() else {
+            return refused("pull_tables", format!("'{name}' ({}) is no table", var.ty));
+        };
+        pull_table(block, name, dim as usize, rows as usize)?;
+    }
+    block.drop_unused_vars(&[]);
+    checked(program)
 }
 
 /// The part of a trainer program between its pulls and its pushes: what pulls make becomes an input,

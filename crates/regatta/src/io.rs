@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use regatta_checkpoint::InferenceModel;
-use regatta_exec::{Executor, Options, Scope};
+use regatta_exec::Scope;
 use regatta_ir::Program;
+use regatta_predict::{Model, Options, Session};
 use regatta_tensor::{Tensor, Value};
 
 /// A save or load that did not happen.
@@ -17,9 +17,9 @@ pub enum Error {
     /// The program cannot be pruned to the outputs.
     #[error(transparent)]
     Program(#[from] regatta_ir::Error),
-    /// The saved program cannot be run.
+    /// The saved model cannot be used, or not on this batch.
     #[error(transparent)]
-    Exec(#[from] regatta_exec::Error),
+    Predict(#[from] regatta_predict::Error),
 }
 
 /// Saves everything that `program` keeps (parameters, optimizer state, statistics) to
@@ -68,16 +68,15 @@ pub fn save_inference_model(
     Ok(regatta_checkpoint::save_inference_model(dir, &pruned, feeds, fetches, lookup)?)
 }
 
-/// A saved model, ready to predict.
+/// A saved model in one thread, ready to predict. For several threads, see [`Model`].
 pub struct Predictor {
-    executor: Executor,
-    scope: Scope,
+    model: Model,
+    session: Session,
     feeds: Vec<String>,
-    fetches: Vec<String>,
 }
 
 impl Predictor {
-    /// Loads a model that [`save_inference_model`] wrote, to run on one thread.
+    /// Loads a model that [`save_inference_model`] or `regatta export` wrote, to run on one thread.
     ///
     /// # Errors
     /// If a file is missing or damaged, or the program uses an op that this version does not have.
@@ -85,19 +84,15 @@ impl Predictor {
         Predictor::load_with(dir, Options::default())
     }
 
-    /// As [`Predictor::load`], with a say in how it runs.
+    /// As [`Predictor::load`], with a say in how it is used.
     ///
     /// # Errors
     /// As [`Predictor::load`].
     pub fn load_with(dir: impl AsRef<Path>, options: Options) -> Result<Predictor, Error> {
-        let model = regatta_checkpoint::load_inference_model(dir)?;
-        let InferenceModel { program, feeds, fetches, params } = model;
-        let executor = Executor::new(program, options)?;
-        let mut scope = Scope::new();
-        for (name, tensor) in params {
-            scope.set(&name, tensor);
-        }
-        Ok(Predictor { executor, scope, feeds, fetches })
+        let model = Model::open_with(dir, options)?;
+        let session = model.session()?;
+        let feeds = model.inputs().iter().map(|input| input.name.clone()).collect();
+        Ok(Predictor { model, session, feeds })
     }
 
     /// Names of the inputs.
@@ -107,18 +102,14 @@ impl Predictor {
 
     /// Names of the outputs.
     pub fn fetches(&self) -> &[String] {
-        &self.fetches
+        self.model.outputs()
     }
 
     /// The outputs for a batch, in the order of [`Predictor::fetches`].
     ///
     /// # Errors
     /// If an input is missing, unknown, or of another type or shape.
-    pub fn predict(
-        &mut self,
-        feeds: &[(&str, &Value)],
-    ) -> Result<Vec<Tensor>, regatta_exec::Error> {
-        let fetches: Vec<&str> = self.fetches.iter().map(String::as_str).collect();
-        Ok(self.executor.run(&mut self.scope, feeds, &fetches)?.to_vec())
+    pub fn predict(&mut self, feeds: &[(&str, &Value)]) -> Result<Vec<Tensor>, Error> {
+        Ok(self.session.score(feeds)?.to_vec())
     }
 }

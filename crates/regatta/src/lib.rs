@@ -44,6 +44,7 @@ pub use regatta_ir as ir;
 pub use regatta_ops as ops;
 pub use regatta_optim as optim;
 pub use regatta_passes as passes;
+pub use regatta_predict as predict;
 pub use regatta_tensor as tensor;
 
 /// What a training script needs, in one `use`.

@@ -140,11 +140,11 @@ fn wrong_inputs_of_a_predictor_are_named() {
         predictor.predict(&[(name, &Value::from(tensor))]).unwrap_err().to_string()
     };
     let floats = |shape: &[usize]| Tensor::zeros(DType::F32, shape);
-    assert!(error("xx", floats(&[1, 13])).contains("feed 'xx' is not an input"));
-    assert!(error("x", floats(&[1, 12])).contains("feed 'x' should be f32[-1, 13]"));
-    assert!(error("x", Tensor::zeros(DType::I64, &[1, 13])).contains("but is i64[1, 13]"));
+    assert!(error("xx", floats(&[1, 13])).contains("'xx' is no input of the model"));
+    assert!(error("x", floats(&[1, 12])).contains("input 'x' takes f32[batch, 13]"));
+    assert!(error("x", Tensor::zeros(DType::I64, &[1, 13])).contains("but was given i64[1, 13]"));
     let missing = predictor.predict(&[]).unwrap_err().to_string();
-    assert_eq!(missing, "input 'x' (f32[-1, 13]) was not fed");
+    assert_eq!(missing, "input 'x' (f32[batch, 13]) is missing");
 }
 
 #[test]

@@ -1,0 +1,66 @@
+//! Why a model cannot be opened or a batch not scored.
+
+use std::path::PathBuf;
+
+/// A model that cannot be used, or a batch that it cannot score.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The files of the model.
+    #[error(transparent)]
+    Files(#[from] regatta_checkpoint::Error),
+    /// A file that cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// A table that cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Map {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The program of the model.
+    #[error(transparent)]
+    Program(Box<regatta_ir::Error>),
+    /// Running it.
+    #[error(transparent)]
+    Exec(Box<regatta_exec::Error>),
+    /// The batch is not what the model takes: the caller's mistake.
+    #[error("{0}")]
+    Input(String),
+    /// An id that has no row, where that is an error.
+    #[error("input '{input}': id {id} has no row in table '{table}'")]
+    MissingId {
+        /// The input.
+        input: String,
+        /// The table.
+        table: String,
+        /// The id.
+        id: u64,
+    },
+}
+
+impl Error {
+    /// Whether another batch might be scored: the mistake is in this one.
+    pub fn is_input(&self) -> bool {
+        matches!(self, Error::Input(_) | Error::MissingId { .. } | Error::Exec(_))
+    }
+}
+
+impl From<regatta_ir::Error> for Error {
+    fn from(error: regatta_ir::Error) -> Error {
+        Error::Program(Box::new(error))
+    }
+}
+
+impl From<regatta_exec::Error> for Error {
+    fn from(error: regatta_exec::Error) -> Error {
+        Error::Exec(Box::new(error))
+    }
+}

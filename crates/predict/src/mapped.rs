@@ -1,0 +1,135 @@
+//! A table on disk: an id comes in, its row comes out, and only the pages on the way are read.
+
+use std::cmp::Ordering;
+use std::fs::File;
+use std::path::Path;
+
+use memmap2::{Advice, Mmap};
+use regatta_checkpoint::{Encoding, ModelTable};
+use regatta_table::row_order;
+
+use crate::Error;
+
+/// The rows of a table.
+#[derive(Debug)]
+pub(crate) struct MappedTable {
+    /// None if the id is the number of the row.
+    keys: Option<Mmap>,
+    values: Option<Mmap>,
+    rows: usize,
+    dim: usize,
+    row_bytes: usize,
+    encoding: Encoding,
+}
+
+impl MappedTable {
+    /// Maps the files, whose sizes were compared with the manifest.
+    pub(crate) fn open(dir: &Path, table: &ModelTable) -> Result<MappedTable, Error> {
+        let keys = table.keys.as_ref().filter(|_| table.rows > 0);
+        let (encoding, dim) = (table.encoding, table.dim);
+        Ok(MappedTable {
+            keys: keys.map(|keys| map(&dir.join(keys), table.rows, 8)).transpose()?,
+            values: match table.rows {
+                0 => None,
+                rows => Some(map(&dir.join(&table.values), rows, encoding.row_bytes(dim))?),
+            },
+            rows: table.rows as usize,
+            dim,
+            row_bytes: encoding.row_bytes(dim),
+            encoding,
+        })
+    }
+
+    /// Copies the row of an id; false if there is none.
+    pub(crate) fn read(&self, id: u64, row: &mut [f32]) -> bool {
+        debug_assert_eq!(row.len(), self.dim);
+        let at = match &self.keys {
+            None => usize::try_from(id).ok().filter(|at| *at < self.rows),
+            Some(keys) => find(bytemuck::cast_slice(keys), id),
+        };
+        let (Some(at), Some(values)) = (at, &self.values) else { return false };
+        self.encoding.read(&values[at * self.row_bytes..(at + 1) * self.row_bytes], row);
+        true
+    }
+}
+
+#[cfg(target_endian = "big")]
+compile_error!("files hold little-endian numbers, and are used where they are");
+
+/// Maps a file of so many rows.
+fn map(path: &Path, rows: u64, row_bytes: usize) -> Result<Mmap, Error> {
+    let fail = |source| Error::Map { path: path.to_path_buf(), source };
+    let file = File::open(path).map_err(fail)?;
+    // SAFETY: the bytes are only read. Models are replaced as whole directories, never changed in
+    // place, so nobody of ours writes to the file while it is mapped.
+    #[expect(unsafe_code, reason = "a mapping is unsafe because others could write to the file")]
+    let map = unsafe { Mmap::map(&file) }.map_err(fail)?;
+    if map.len() as u64 != rows * row_bytes as u64 {
+        return Err(fail(std::io::Error::other(format!("it has {} bytes now", map.len()))));
+    }
+    // Lookups jump; reading ahead would fill the memory with rows that nobody asked for.
+    #[cfg(unix)]
+    map.advise(Advice::Random).map_err(fail)?;
+    Ok(map)
+}
+
+/// Steps of guessing before halving takes over, which files with uneven orders would need.
+const GUESSES: usize = 12;
+
+/// The place of an id among ids in rising order of [`row_order`], which is even: the place can be
+/// guessed from the order numbers at both ends, again and again.
+fn find(keys: &[u64], id: u64) -> Option<usize> {
+    let wanted = row_order(id);
+    let (mut from, mut to) = (0, keys.len());
+    let (mut low, mut high) = (0_u64, u64::MAX);
+    for step in 0.. {
+        if from >= to {
+            return None;
+        }
+        let at = if step < GUESSES {
+            let share = u128::from(wanted - low) * (to - from) as u128;
+            from + ((share / (u128::from(high - low) + 1)) as usize).min(to - from - 1)
+        } else {
+            from + (to - from) / 2
+        };
+        let found = row_order(keys[at]);
+        match found.cmp(&wanted) {
+            Ordering::Equal => return Some(at),
+            // Below the wanted one, so there is a next order number.
+            Ordering::Less => (from, low) = (at + 1, found + 1),
+            Ordering::Greater => (to, high) = (at, found - 1),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn ids_are_found_where_they_are(mut keys: Vec<u64>, others: Vec<u64>) {
+            keys.sort_by_key(|k| row_order(*k));
+            keys.dedup();
+            for (at, key) in keys.iter().enumerate() {
+                prop_assert_eq!(find(&keys, *key), Some(at));
+            }
+            for key in others {
+                prop_assert_eq!(find(&keys, key), keys.iter().position(|k| *k == key));
+            }
+        }
+
+        #[test]
+        fn orders_that_are_all_close_together_are_found_too(n in 1_usize..3000, seed: u64) {
+            // The worst for guessing: many ids at one end.
+            let mut keys: Vec<u64> = (0..200_000).map(|i| seed.wrapping_add(i)).collect();
+            keys.sort_by_key(|k| row_order(*k));
+            keys.truncate(n);
+            for (at, key) in keys.iter().enumerate().step_by(7) {
+                prop_assert_eq!(find(&keys, *key), Some(at));
+            }
+        }
+    }
+}
