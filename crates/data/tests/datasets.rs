@@ -247,6 +247,47 @@ fn workers_share_the_files() {
     assert_eq!(sorted(&[of(0), of(1), of(2)].concat()), range(25));
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Workers that share the records of files read all of them, each one once and in order.
+    #[test]
+    fn workers_share_the_records(
+        sizes in prop::collection::vec(0usize..40, 1..4),
+        workers in 1usize..6,
+        batch_size in 1usize..9,
+    ) {
+        prop_assume!(sizes.iter().sum::<usize>() > 0);
+        let dir = tempfile::tempdir().unwrap();
+        let whole = source(files(dir.path(), &sizes));
+        let mut all = Vec::new();
+        for worker in 0..workers {
+            let own = whole.clone().every_nth(worker, workers).unwrap();
+            let read_one = read(&loader(own.clone(), LoaderOptions::new(batch_size))).unwrap();
+            prop_assert!(read_one.concat().is_sorted());
+            prop_assert_eq!(&read_one, &read(&in_memory(own.clone(), 2, batch_size)).unwrap());
+            prop_assert_eq!(read_one.concat(), sorted(&read(&queue(own, 2, batch_size)).unwrap()));
+            let mut start = 0;
+            for n in &sizes {
+                let of_file = start..start + *n as i64;
+                let mine = read_one.iter().flatten().filter(|i| of_file.contains(i)).count();
+                let share = n / workers..=n.div_ceil(workers);
+                prop_assert!(share.contains(&mine), "{} of {} records", mine, n);
+                start = of_file.end;
+            }
+            all.push(read_one.concat());
+        }
+        prop_assert_eq!(sorted(&all), range(sizes.iter().sum::<usize>() as i64));
+    }
+}
+
+#[test]
+fn a_worker_that_is_not_there_has_no_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = source(files(dir.path(), &[3])).every_nth(2, 2).unwrap_err().to_string();
+    assert!(error.contains("there is no worker 2 of 2"), "{error}");
+}
+
 #[test]
 fn stages_are_measured_and_buffers_come_back() {
     let dir = tempfile::tempdir().unwrap();
