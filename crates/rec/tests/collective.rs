@@ -1,0 +1,64 @@
+//! Strategies that exchange less than every gradient learn what synchronous ranks learn.
+
+use std::path::Path;
+
+use regatta_collective::Group;
+use regatta_rec::collective::train_rank;
+use regatta_rec::observe::Event;
+use regatta_rec::{Config, infer};
+
+/// The first layer has 26 * 9 + 13 rows: with 128 columns it is large enough for DGC.
+const TEXT: &str = "
+model: dnn
+runner:
+  train_data_dir: 'synthetic://ctr?slots=26&vocab=40&dense=13&seed=5&examples=8000'
+  test_data_dir: 'synthetic://ctr?slots=26&vocab=40&dense=13&seed=5&examples=4000&first=1000000'
+  train_batch_size: 32
+  infer_batch_size: 500
+  epochs: 4
+  infer_start_epoch: 3
+  infer_end_epoch: 4
+hyper_parameters:
+  optimizer: {class: Momentum, learning_rate: 0.02}
+  sparse_inputs_slots: 27
+  sparse_feature_number: 1041
+  sparse_feature_dim: 9
+  dense_input_dim: 13
+  fc_sizes: [128, 16]
+";
+
+fn load(folder: &Path, strategy: &str) -> Config {
+    let (config, file) = (folder.join("c.yaml"), folder.join("strategy.yaml"));
+    std::fs::write(&config, TEXT).unwrap();
+    std::fs::write(&file, strategy).unwrap();
+    let save = format!("runner.model_save_path={}", folder.join("model").display());
+    let read = format!("runner.infer_load_path={}", folder.join("model").display());
+    Config::load(&config, &[save, read, format!("runner.strategy={}", file.display())]).unwrap()
+}
+
+/// AUC on other examples after two ranks have trained.
+fn auc(strategy: &str) -> f64 {
+    let folder = tempfile::tempdir().unwrap();
+    let config = load(folder.path(), strategy);
+    std::thread::scope(|s| {
+        for group in Group::in_memory(2).unwrap() {
+            let config = &config;
+            s.spawn(move || train_rank(config, group, &mut |_: &Event<'_>| {}).unwrap());
+        }
+    });
+    infer(&config, &mut |_: &Event<'_>| {}).unwrap().epochs[0].auc.unwrap()
+}
+
+#[test]
+fn rare_or_sparse_exchanges_reach_the_auc_of_synchronous_ranks() {
+    let synchronous = auc("fuse_all_reduce_ops: true\n");
+    assert!(synchronous > 0.7, "{synchronous}");
+    for strategy in [
+        "dgc: true\ndgc_configs: {rampup_begin_step: 5, rampup_step: 20, sparsity: [0.75, 0.99]}\n",
+        "localsgd: true\nlocalsgd_configs: {k_steps: 4, begin_step: 5}\n",
+    ] {
+        let own = auc(strategy);
+        println!("AUC of synchronous ranks {synchronous:.4}, with {strategy:?} {own:.4}");
+        assert!(own > 0.69 && own > synchronous - 0.015, "{strategy}: {own}, not {synchronous}");
+    }
+}
