@@ -26,12 +26,13 @@
 //! ```
 //!
 //! Reading order: `model` ([`Model`]), `session` ([`Session`]), `mapped` (a table on disk), `input`
-//! (what a batch must look like).
+//! (what a batch must look like), [`files`] (the weights for other programs).
 #![warn(missing_docs)]
 #![warn(clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod error;
+pub mod files;
 mod input;
 mod mapped;
 mod model;

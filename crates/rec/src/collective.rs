@@ -20,7 +20,7 @@ use crate::metrics::{Measure, Meter};
 use crate::network::Network;
 use crate::observe::{self, Event, Observer};
 use crate::report::{CheckpointReport, EpochReport, Report, StageSeconds, peak_rss_mb};
-use crate::save::{Export, epoch_folder, load_epoch, save_epoch_with};
+use crate::save::{Export, about, epoch_folder, load_epoch, save_epoch_with};
 use crate::train::{IntervalClock, epoch_report, stages, tell};
 use crate::{Config, Error};
 
@@ -84,7 +84,7 @@ pub fn train_rank(
         let mut all = run.global(&mine)?;
         let start = Instant::now();
         let folder = epoch_folder(&config.runner.model_save_path, epoch);
-        run.save(&network, export.as_ref(), &folder)?;
+        run.save(config, &network, export.as_ref(), &folder)?;
         all.stages.save = start.elapsed().as_secs_f64();
         observer.event(&Event::Epoch(&all));
         if rank == 0 {
@@ -390,11 +390,18 @@ impl RankRun {
     }
 
     /// Rank 0 saves, with the optimizer states that other ranks keep; nobody goes on before.
-    fn save(&self, network: &Network, export: Option<&Export>, folder: &Path) -> Result<(), Error> {
+    fn save(
+        &self,
+        config: &Config,
+        network: &Network,
+        export: Option<&Export>,
+        folder: &Path,
+    ) -> Result<(), Error> {
         let states = self.trainer.collect_states(&self.scope)?;
         if self.trainer.rank() == 0 {
             let lookup = |name: &str| states.get(name).or_else(|| self.scope.get(name));
-            save_epoch_with(network, lookup, export, folder)?;
+            let about = about(config, self.state.steps);
+            save_epoch_with(network, lookup, export, about, folder)?;
         }
         Ok(self.trainer.barrier("saved")?)
     }

@@ -16,7 +16,7 @@
 //! Reading order: [`config`] (what a file says), [`Hyper`] and [`zoo`] (the models), [`network`]
 //! (programs), [`data`] (where examples come from), [`train()`] (the loop and the step), [`infer()`],
 //! [`ps`] (the same against parameter servers), [`collective`] (the same by ranks without servers),
-//! [`metrics`], `save` (epochs on disk), `checkpoint` (going on after a
+//! [`metrics`], `save` (epochs on disk), `export` (models that predict), `checkpoint` (going on after a
 //! crash), [`observe`] and [`report`] (what a run tells), [`events`]
 //! (curves for TensorBoard).
 
@@ -26,6 +26,7 @@ pub mod config;
 pub mod data;
 mod error;
 pub mod events;
+mod export;
 mod hyper;
 mod infer;
 pub mod metrics;
@@ -39,6 +40,7 @@ pub mod zoo;
 
 pub use config::Config;
 pub use error::Error;
+pub use export::{Trained, export};
 pub use hyper::{Hyper, HyperKey, HyperValue};
 pub use infer::infer;
 pub use report::Report;

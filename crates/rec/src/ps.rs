@@ -1,9 +1,9 @@
 //! Training against parameter servers: the same configuration, run as one of several processes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use regatta_checkpoint::Topology;
+use regatta_checkpoint::{Encoding, Topology};
 use regatta_data::{Batch, Batches, Position};
 use regatta_exec::{Options, Scope, run_startup};
 use regatta_fleet::ps::{
@@ -19,11 +19,12 @@ use crate::checkpoint::{
     Checkpoints, Family, Resumed, SavedPosition, WorkerState, divide, in_loop,
 };
 use crate::data::Data;
+use crate::export::{Trained, export_with};
 use crate::metrics::{Measure, Meter};
 use crate::network::Network;
 use crate::observe::{self, Event, Observer};
 use crate::report::{CheckpointReport, EpochReport, Report, StageSeconds, peak_rss_mb};
-use crate::save::epoch_folder;
+use crate::save::{INFERENCE_FOLDER, epoch_folder};
 use crate::train::{IntervalClock, epoch_report, tell};
 use crate::{Config, Error};
 
@@ -102,7 +103,7 @@ pub fn train_worker(
         let mine = run.epoch(config, &mut data, observer)?;
         let mut all = run.global(&mine)?;
         let start = Instant::now();
-        let folder = run.save(&config.runner.model_save_path, epoch)?;
+        let folder = run.save(config, epoch, observer)?;
         all.stages.save = start.elapsed().as_secs_f64();
         observer.event(&Event::Epoch(&all));
         if worker == 0 {
@@ -422,7 +423,13 @@ impl WorkerRun {
     }
 
     /// Lets the servers save an epoch. The folder appears when all of them have written their part.
-    fn save(&self, path: &Path, epoch: u64) -> Result<PathBuf, Error> {
+    fn save(
+        &self,
+        config: &Config,
+        epoch: u64,
+        observer: &mut dyn Observer,
+    ) -> Result<PathBuf, Error> {
+        let path = &config.runner.model_save_path;
         let folder = epoch_folder(path, epoch);
         let client = self.client();
         // Everything that was pushed is applied: a worker passes here only after its last push.
@@ -434,6 +441,12 @@ impl WorkerRun {
                 std::fs::remove_dir_all(&unfinished).map_err(fail)?;
             }
             client.save(&unfinished.to_string_lossy(), SaveMode::All).map_err(ps)?;
+            if config.runner.inference.is_some() {
+                let (saved, to) = (Trained::Epoch(unfinished.clone()), INFERENCE_FOLDER);
+                let note = &mut |text: &str| observer.event(&Event::Note(text));
+                let to = unfinished.join(to);
+                export_with(&saved, config, &to, Encoding::F32, &self.scope, note)?;
+            }
             if folder.exists() {
                 std::fs::remove_dir_all(&folder).map_err(fail)?;
             }

@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use regatta_checkpoint::{
-    Difference, Error as CheckpointError, PERSISTABLES_FILE, load_tensors, save_inference_model,
-    save_persistables,
+    Difference, Encoding, Error as CheckpointError, ModelAbout, ModelSpec, PERSISTABLES_FILE,
+    TableRows, load_tensors, save_model, save_persistables,
 };
 use regatta_exec::Scope;
 use regatta_ir::{Program, VarDef};
 use regatta_passes::prune;
 use regatta_tensor::Tensor;
 
-use crate::Error;
 use crate::config::InferenceExport;
 use crate::network::{Network, inputs};
+use crate::{Config, Error};
 
 /// Name of the exported inference model within the folder of its epoch.
 pub const INFERENCE_FOLDER: &str = "inference_model";
@@ -28,9 +28,10 @@ pub(crate) fn save_epoch(
     network: &Network,
     scope: &Scope,
     export: Option<&Export>,
+    about: ModelAbout,
     folder: &Path,
 ) -> Result<(), Error> {
-    save_epoch_with(network, |name| scope.get(name), export, folder)
+    save_epoch_with(network, |name| scope.get(name), export, about, folder)
 }
 
 /// As [`save_epoch`], with values from anywhere.
@@ -38,17 +39,35 @@ pub(crate) fn save_epoch_with<'a>(
     network: &Network,
     lookup: impl Fn(&str) -> Option<&'a Tensor> + Copy,
     export: Option<&Export>,
+    about: ModelAbout,
     folder: &Path,
 ) -> Result<(), Error> {
     save_persistables(&network.train.main, lookup, folder)?;
-    if let Some(Export { program, feeds, fetches }) = export {
+    if let Some(export) = export {
         let (feeds, fetches): (Vec<&str>, Vec<&str>) = (
-            feeds.iter().map(String::as_str).collect(),
-            fetches.iter().map(String::as_str).collect(),
+            export.feeds.iter().map(String::as_str).collect(),
+            export.fetches.iter().map(String::as_str).collect(),
         );
-        save_inference_model(folder.join(INFERENCE_FOLDER), program, &feeds, &fetches, lookup)?;
+        let spec = ModelSpec {
+            program: &export.program,
+            feeds: &feeds,
+            fetches: &fetches,
+            about,
+            encoding: Encoding::F32,
+        };
+        let whole = |name: &str| match lookup(name) {
+            Some(tensor) => Ok(TableRows::Whole(tensor)),
+            None => Err(CheckpointError::Model { reason: format!("'{name}' has no value") }),
+        };
+        save_model(folder.join(INFERENCE_FOLDER), &spec, lookup, whole)?;
     }
     Ok(())
+}
+
+/// What an exported model says about itself after so many steps.
+pub(crate) fn about(config: &Config, step: u64) -> ModelAbout {
+    let (name, config) = (config.model.name.to_string(), config.to_json());
+    ModelAbout { name, serial: None, step: Some(step), config }
 }
 
 /// An inference model that is exported again and again.
@@ -59,6 +78,18 @@ pub(crate) struct Export {
 }
 
 impl Export {
+    pub(crate) fn program(&self) -> &Program {
+        &self.program
+    }
+
+    pub(crate) fn feeds(&self) -> &[String] {
+        &self.feeds
+    }
+
+    pub(crate) fn fetches(&self) -> &[String] {
+        &self.fetches
+    }
+
     /// Prunes the model to the outputs that the configuration names, or to its predictions. PaddleRec
     /// files name outputs by Paddle's own numbering (`sigmoid_0.tmp_0`), which is not ours: such a
     /// name stands for the predictions, and a note says so.
@@ -159,7 +190,7 @@ pub(crate) fn load_epoch(
 }
 
 /// Whether servers have saved a model here.
-fn has_server_parts(folder: &Path) -> bool {
+pub(crate) fn has_server_parts(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.into_iter().any(|e| e.file_name().to_string_lossy().starts_with("server-"))
 }

@@ -18,7 +18,7 @@ use crate::metrics::{Measure, Meter};
 use crate::network::{Network, feeds, inputs};
 use crate::observe::{self, Event, Interval, Observer};
 use crate::report::{CheckpointReport, EpochReport, Report, StageSeconds, peak_rss_mb};
-use crate::save::{Export, epoch_folder, load_epoch, save_epoch};
+use crate::save::{Export, about, epoch_folder, load_epoch, save_epoch};
 use crate::zoo::Metric;
 use crate::{Config, Error};
 
@@ -51,7 +51,8 @@ pub fn train(config: &Config, observer: &mut dyn Observer) -> Result<Report, Err
         let mut report = run_epoch(config, &mut trainer, &mut data, &mut run, observer)?;
         let folder = epoch_folder(&config.runner.model_save_path, epoch);
         let start = Instant::now();
-        save_epoch(&network, &trainer.scope, export.as_ref(), &folder)?;
+        let about = about(config, run.state.steps);
+        save_epoch(&network, &trainer.scope, export.as_ref(), about, &folder)?;
         report.stages.save = start.elapsed().as_secs_f64();
         observer.event(&Event::Epoch(&report));
         observer.event(&Event::Saved(&folder));

@@ -165,6 +165,23 @@ impl Config {
         resolve::resolve(path, written)
     }
 
+    /// The configuration that [`Config::to_json`] gave, with overrides on top. Paths in it are
+    /// absolute; those of overrides start from the folder of `place`.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn from_json(
+        tree: &serde_json::Value,
+        place: &Path,
+        overrides: &[String],
+    ) -> Result<Config, Error> {
+        if !tree.is_object() {
+            let reason = "it does not say what configuration it was trained with";
+            return Err(Error::Config(vec![format!("{}: {reason}", place.display())]));
+        }
+        resolve::resolve(place, written::Written::from_json(tree, overrides)?)
+    }
+
     /// The value of a key, if it has one.
     pub fn get(&self, key: &str) -> Option<&HyperValue> {
         self.settings.iter().find(|s| s.key == key).map(|s| &s.value)

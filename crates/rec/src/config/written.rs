@@ -83,6 +83,35 @@ impl Written {
         Ok(written)
     }
 
+    /// Takes what a resolved configuration was kept as, and puts overrides on top.
+    pub(crate) fn from_json(
+        tree: &serde_json::Value,
+        overrides: &[String],
+    ) -> Result<Written, Error> {
+        let mut written = Written::default();
+        written.flatten_json("", tree);
+        overrides.iter().try_for_each(|text| written.put_override(text))?;
+        Ok(written)
+    }
+
+    fn flatten_json(&mut self, prefix: &str, tree: &serde_json::Value) {
+        let text = match tree {
+            serde_json::Value::Object(entries) => {
+                for (name, tree) in entries {
+                    let key =
+                        if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+                    self.flatten_json(&key, tree);
+                }
+                return;
+            }
+            serde_json::Value::Null => return,
+            serde_json::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let source = Source::Derived("what the model was trained with");
+        self.entries.push(Entry { key: prefix.to_string(), value: Text::Raw(text), source });
+    }
+
     fn flatten(&mut self, prefix: &str, node: &Node, path: &Path) {
         match &node.kind {
             Kind::Map(entries) => {

@@ -6,12 +6,14 @@
 mod checkpoint;
 mod collective;
 mod data;
+mod export;
 mod fit_a_line;
 mod infer;
 mod launch;
 mod mlp;
 mod models;
 mod plan;
+mod predict;
 mod programs;
 mod progress;
 mod ps;
@@ -42,6 +44,8 @@ enum Command {
     Data(data::Args),
     Checkpoint(checkpoint::Args),
     Plan(plan::Args),
+    Export(export::Args),
+    Predict(predict::Args),
 }
 
 /// How a command that found no mistake ended.
@@ -66,6 +70,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Data(args) => data::run(&args),
         Command::Checkpoint(args) => checkpoint::run(&args),
         Command::Plan(args) => plan::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Predict(args) => predict::run(&args),
     };
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,

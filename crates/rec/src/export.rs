@@ -1,0 +1,261 @@
+//! Trained models become models that predict: a checkpoint or a saved epoch, of one process or of
+//! any number of servers, becomes one directory with everything.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use regatta_checkpoint::{
+    Checkpoint, CheckpointDir, EachRow, Encoding, Error as CheckpointError, MANIFEST_FILE,
+    ModelAbout, ModelManifest, ModelSpec, PERSISTABLES_FILE, RowBody, SavedTable, TableRows,
+    load_tensors, lookup_tables, save_model,
+};
+use regatta_exec::Scope;
+use regatta_ir::Program;
+use regatta_table::row_order;
+use regatta_tensor::Tensor;
+
+use crate::config::InferenceExport;
+use crate::network::Network;
+use crate::save::{Export, has_server_parts};
+use crate::{Config, Error};
+
+/// A trained model on disk.
+pub enum Trained {
+    /// A checkpoint, with its configuration.
+    Checkpoint(Box<Checkpoint>),
+    /// The folder of a saved epoch, which says nothing about its configuration.
+    Epoch(PathBuf),
+}
+
+impl Trained {
+    /// What a path means: a checkpoint, a directory of checkpoints (the newest of them), or the folder
+    /// of a saved epoch.
+    ///
+    /// # Errors
+    /// If it is none of these.
+    pub fn open(path: &Path) -> Result<Trained, Error> {
+        if path.join(MANIFEST_FILE).exists() {
+            return Ok(Trained::Checkpoint(Box::new(Checkpoint::open(path)?)));
+        }
+        if path.join(PERSISTABLES_FILE).exists() || has_server_parts(path) {
+            return Ok(Trained::Epoch(path.to_path_buf()));
+        }
+        if path.is_dir()
+            && let Some(newest) = CheckpointDir::open(path).newest_complete()?
+        {
+            return Ok(Trained::Checkpoint(Box::new(Checkpoint::open(newest.path)?)));
+        }
+        let reason = "there is no checkpoint, no saved epoch and no model";
+        Err(Error::Resume(format!("{}: {reason}", path.display())))
+    }
+
+    /// The configuration that it was trained with, if it says so; `overrides` go on top.
+    ///
+    /// # Errors
+    /// If that configuration means nothing to this version.
+    pub fn config(&self, overrides: &[String]) -> Result<Option<Config>, Error> {
+        match self {
+            Trained::Checkpoint(c) => {
+                Config::from_json(&c.manifest().config, c.path(), overrides).map(Some)
+            }
+            Trained::Epoch(_) => Ok(None),
+        }
+    }
+
+    fn about(&self, config: &Config) -> ModelAbout {
+        let progress = match self {
+            Trained::Checkpoint(c) => {
+                Some((c.manifest().serial, c.manifest().progress.global_step))
+            }
+            Trained::Epoch(_) => None,
+        };
+        ModelAbout {
+            name: config.model.name.to_string(),
+            serial: progress.map(|(serial, _)| serial),
+            step: progress.map(|(_, step)| step),
+            config: config.to_json(),
+        }
+    }
+
+    /// The values of a program's persistables that are not tables of servers.
+    fn dense(&self, program: &Program) -> Result<BTreeMap<String, Tensor>, Error> {
+        match self {
+            Trained::Checkpoint(c) => checkpoint_dense(c, program),
+            Trained::Epoch(folder) if folder.join(PERSISTABLES_FILE).exists() => {
+                Ok(load_tensors(folder.join(PERSISTABLES_FILE))?.tensors)
+            }
+            Trained::Epoch(folder) => epoch_dense(folder, program),
+        }
+    }
+
+    /// The rows of a table that servers have saved.
+    fn rows<'a>(&self, name: &str, dim: usize) -> Result<EachRow<'a>, Error> {
+        match self {
+            Trained::Checkpoint(c) => {
+                let table = c.table(name)?;
+                check_weights(c, &table, dim)?;
+                Ok(Box::new(move |put| {
+                    table.for_each(|row| match row.body {
+                        RowBody::Base(words) | RowBody::Extended(words) => {
+                            put(row.key, &words[..dim])
+                        }
+                        // It waits for admission: it has no row yet.
+                        RowBody::Candidate { .. } => Ok(()),
+                    })
+                }))
+            }
+            Trained::Epoch(folder) => {
+                let mut rows: Vec<(u64, Vec<f32>)> = Vec::new();
+                let dir = folder.to_string_lossy();
+                let collect = |key: u64, row: &[f32]| rows.push((key, row.to_vec()));
+                regatta_ps::storage::load_rows(&dir, name, dim, collect).map_err(servers)?;
+                rows.sort_by_key(|(key, _)| row_order(*key));
+                Ok(Box::new(move |put| rows.iter().try_for_each(|(key, row)| put(*key, row))))
+            }
+        }
+    }
+}
+
+fn servers(e: regatta_ps::Error) -> Error {
+    Error::from(regatta_fleet::Error::from(e))
+}
+
+/// Rows of a table begin with the weights that the program looks up.
+fn check_weights(c: &Checkpoint, table: &SavedTable, dim: usize) -> Result<(), Error> {
+    match table.parts().first() {
+        Some((part, n)) if part == "weight" && *n == dim => Ok(()),
+        first => {
+            let (path, name) = (c.path().display(), table.name());
+            let first = first.map_or("nothing".into(), |(part, n)| format!("{part} {n}"));
+            Err(Error::Resume(format!(
+                "{path}: rows of table '{name}' begin with {first}, not with weight {dim}"
+            )))
+        }
+    }
+}
+
+/// Puts together what servers hold pieces of, and adds what the first worker keeps for itself.
+fn checkpoint_dense(c: &Checkpoint, program: &Program) -> Result<BTreeMap<String, Tensor>, Error> {
+    let mut all = BTreeMap::new();
+    let mut pieces: BTreeMap<String, Vec<(usize, Vec<f32>)>> = BTreeMap::new();
+    for part in c.tensor_parts() {
+        let other_worker = part.name.starts_with("worker-") && !part.name.starts_with("worker-0-");
+        if other_worker {
+            continue;
+        }
+        for (name, tensor) in c.tensors(&part.name)?.tensors {
+            match piece_of(&name) {
+                Some((param, offset, "weights")) => {
+                    let piece = (offset, tensor.f32().to_vec());
+                    pieces.entry(param.to_string()).or_default().push(piece);
+                }
+                Some(_) => {}
+                None => drop(all.insert(name, tensor)),
+            }
+        }
+    }
+    for (name, mut pieces) in pieces {
+        let Some(var) = program.block().vars.get(&name) else { continue };
+        let shape: Vec<usize> = var.ty.shape.iter().map(|&d| d.max(0) as usize).collect();
+        pieces.sort_by_key(|(offset, _)| *offset);
+        let mut values: Vec<f32> = Vec::with_capacity(shape.iter().product());
+        let whole = pieces.iter().all(|(offset, piece)| {
+            let follows = *offset == values.len();
+            values.extend_from_slice(piece);
+            follows
+        });
+        let n = values.len();
+        let tensor = Tensor::from_f32(&shape, values).ok().filter(|_| whole);
+        let tensor = tensor.ok_or_else(|| {
+            let path = c.path().display();
+            Error::Resume(format!("{path}: pieces of '{name}' ({}) with {n} floats", var.ty))
+        })?;
+        all.insert(name, tensor);
+    }
+    Ok(all)
+}
+
+/// Parameter, position and content of a piece of a dense parameter: `dense/<name>/<offset>/<what>`.
+fn piece_of(name: &str) -> Option<(&str, usize, &str)> {
+    let (rest, what) = name.strip_prefix("dense/")?.rsplit_once('/')?;
+    let (param, at) = rest.rsplit_once('/')?;
+    Some((param, at.parse().ok()?, what))
+}
+
+fn epoch_dense(folder: &Path, program: &Program) -> Result<BTreeMap<String, Tensor>, Error> {
+    let tables = lookup_tables(program);
+    let mut all = BTreeMap::new();
+    for var in program.block().params().filter(|var| !tables.contains(&var.name)) {
+        let shape: Vec<usize> = var.ty.shape.iter().map(|&d| d.max(0) as usize).collect();
+        let len = shape.iter().product();
+        let dir = folder.to_string_lossy();
+        let values = regatta_ps::storage::load_dense(&dir, &var.name, len).map_err(servers)?;
+        if let Ok(tensor) = Tensor::from_f32(&shape, values) {
+            all.insert(var.name.clone(), tensor);
+        }
+    }
+    Ok(all)
+}
+
+/// Exports a trained model as the directory `to`, pruned to the outputs that the configuration
+/// names, or to its predictions. `note` hears what the user should know.
+///
+/// # Errors
+/// If something of the model is missing (all of it is named), or it cannot be written.
+pub fn export(
+    trained: &Trained,
+    config: &Config,
+    to: &Path,
+    encoding: Encoding,
+    note: &mut dyn FnMut(&str),
+) -> Result<ModelManifest, Error> {
+    export_with(trained, config, to, encoding, &Scope::new(), note)
+}
+
+/// As [`export`]; what servers do not hold, such as statistics of normalisation, is taken from the
+/// scope of a worker.
+pub(crate) fn export_with(
+    trained: &Trained,
+    config: &Config,
+    to: &Path,
+    encoding: Encoding,
+    own: &Scope,
+    note: &mut dyn FnMut(&str),
+) -> Result<ModelManifest, Error> {
+    let network = Network::build(config)?;
+    let wanted = InferenceExport { feeds: None, fetches: None };
+    let export = Export::new(&network, config.runner.inference.as_ref().unwrap_or(&wanted), note)?;
+    let program = export.program();
+    let dense = trained.dense(program)?;
+    let feeds: Vec<&str> = export.feeds().iter().map(String::as_str).collect();
+    let fetches: Vec<&str> = export.fetches().iter().map(String::as_str).collect();
+    let about = trained.about(config);
+    let spec = ModelSpec { program, feeds: &feeds, fetches: &fetches, about, encoding };
+    // Whatever is missing is found before anything is written.
+    let mut tables = BTreeMap::new();
+    for name in lookup_tables(program) {
+        let shape = &program.block().vars[&name].ty.shape;
+        let (expected, dim) = (&shape[..], shape[1] as usize);
+        let rows = match dense.get(&name) {
+            Some(tensor)
+                if tensor.shape().iter().map(|&d| d as i64).eq(expected.iter().copied()) =>
+            {
+                TableRows::Whole(tensor)
+            }
+            Some(tensor) => {
+                let reason = format!(
+                    "table '{name}' is {:?}, but the configuration says {expected:?}",
+                    tensor.shape()
+                );
+                return Err(Error::Resume(reason));
+            }
+            None => TableRows::ById(trained.rows(&name, dim)?),
+        };
+        tables.insert(name, rows);
+    }
+    let rows = |name: &str| {
+        let rows = tables.remove(name);
+        rows.ok_or_else(|| CheckpointError::Model { reason: format!("no table '{name}'") })
+    };
+    Ok(save_model(to, &spec, |name| dense.get(name).or_else(|| own.get(name)), rows)?)
+}

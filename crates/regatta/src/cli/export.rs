@@ -1,0 +1,160 @@
+//! `regatta export`: a checkpoint or a saved epoch becomes files that anyone can use.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use regatta_checkpoint::{Encoding, ModelManifest, ModelTable};
+use regatta_predict::files::{self, Format};
+use regatta_rec::{Config, Trained};
+
+use super::Outcome;
+
+/// Exports a trained model, merging the shards of all servers.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A checkpoint, a directory of checkpoints (the newest is taken), or the folder of an epoch.
+    from: PathBuf,
+    /// The directory to make; a model that is there is replaced.
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// What to write: a model for predict and serve, or plain files of weights.
+    #[arg(long, value_enum, default_value_t = Written::Regatta)]
+    format: Written,
+    /// Write rows of tables in fewer bits.
+    #[arg(long, value_enum)]
+    quantize: Option<Quantize>,
+    /// The YAML file of the training. Checkpoints know theirs; the folder of an epoch does not.
+    #[arg(short = 'm', long = "config", value_name = "CONFIG")]
+    config: Option<PathBuf>,
+    /// Values that override the file.
+    #[arg(short = 'o', long = "opt", value_name = "section.key=value", num_args = 1..)]
+    overrides: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Written {
+    /// A model for `regatta predict` and `regatta serve`.
+    Regatta,
+    /// One file of named tensors; tables as ids and rows.
+    Safetensors,
+    /// One .npy file for each tensor; tables as ids and rows.
+    Npy,
+    /// Paddle's `part-` files: a folder for each parameter, a line for each row.
+    Text,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Quantize {
+    /// 16 bits.
+    Bf16,
+    /// 8 bits and a factor for each row.
+    Int8,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let format = match args.format {
+        Written::Regatta => None,
+        Written::Safetensors => Some(Format::Safetensors),
+        Written::Npy => Some(Format::Npy),
+        Written::Text => Some(Format::Text),
+    };
+    if format.is_some() && args.quantize.is_some() {
+        anyhow::bail!("--quantize is for models that predict: other formats hold all bits");
+    }
+    let encoding = match args.quantize {
+        None => Encoding::F32,
+        Some(Quantize::Bf16) => Encoding::Bf16,
+        Some(Quantize::Int8) => Encoding::Int8,
+    };
+    let trained = Trained::open(&args.from)?;
+    let config = config_of(&trained, &args.from, args.config.as_deref(), &args.overrides)?;
+    let Some(format) = format else {
+        let manifest = export(&trained, &config, &args.to, encoding)?;
+        report(&args.to, &manifest)?;
+        return Ok(Outcome::Done);
+    };
+    let scratch = Scratch::beside(&args.to)?;
+    export(&trained, &config, scratch.path(), encoding)?;
+    let written = files::convert(scratch.path(), &args.to, format)?;
+    let mut out = io::stdout().lock();
+    for (name, what) in written {
+        writeln!(out, "{name}: {what}")?;
+    }
+    writeln!(out, "written to {}", args.to.display())?;
+    Ok(Outcome::Done)
+}
+
+/// The configuration of a trained model: the file that the user names, or what it says itself.
+pub(super) fn config_of(
+    trained: &Trained,
+    from: &Path,
+    file: Option<&Path>,
+    overrides: &[String],
+) -> anyhow::Result<Config> {
+    if let Some(file) = file {
+        return Ok(Config::load(file, overrides)?);
+    }
+    trained.config(overrides)?.with_context(|| {
+        let from = from.display();
+        format!("{from} does not say what model it is: name its YAML file with --config")
+    })
+}
+
+/// Exports a model that predicts; notes go to standard error.
+pub(super) fn export(
+    trained: &Trained,
+    config: &Config,
+    to: &Path,
+    encoding: Encoding,
+) -> anyhow::Result<ModelManifest> {
+    Ok(regatta_rec::export(trained, config, to, encoding, &mut |note| eprintln!("note: {note}"))?)
+}
+
+fn report(to: &Path, manifest: &ModelManifest) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    for table in &manifest.tables {
+        writeln!(out, "{}", describe(table))?;
+    }
+    let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
+    let name = &manifest.about.name;
+    writeln!(out, "model {name}, {:.1} MB, written to {}", bytes as f64 / 1e6, to.display())?;
+    Ok(())
+}
+
+fn describe(table: &ModelTable) -> String {
+    let (name, rows, dim) = (&table.name, table.rows, table.dim);
+    match table.encoding {
+        Encoding::F32 => format!("table {name}: {rows} rows of {dim} floats"),
+        encoding => format!(
+            "table {name}: {rows} rows of {dim} floats as {}, off by {:e} at most",
+            if encoding == Encoding::Bf16 { "bf16" } else { "int8" },
+            table.max_error
+        ),
+    }
+}
+
+/// A directory for a while, beside what is made of it.
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(super) fn beside(path: &Path) -> anyhow::Result<Scratch> {
+        let name = path.file_name().with_context(|| format!("'{}' has no name", path.display()))?;
+        let name = format!(".{}.{}.model", name.to_string_lossy(), std::process::id());
+        let scratch = path.with_file_name(name);
+        if scratch.exists() {
+            std::fs::remove_dir_all(&scratch)?;
+        }
+        Ok(Scratch(scratch))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
