@@ -17,6 +17,7 @@ mod predict;
 mod programs;
 mod progress;
 mod ps;
+mod serve;
 mod train;
 
 use std::io;
@@ -43,6 +44,7 @@ enum Command {
     Models(models::Args),
     Data(data::Args),
     Checkpoint(checkpoint::Args),
+    Serve(serve::Args),
     Plan(plan::Args),
     Export(export::Args),
     Predict(predict::Args),
@@ -69,6 +71,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Models(args) => models::run(&args),
         Command::Data(args) => data::run(&args),
         Command::Checkpoint(args) => checkpoint::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Predict(args) => predict::run(&args),

@@ -1,0 +1,185 @@
+//! `regatta serve`: an exported model answers over HTTP.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use regatta_checkpoint::{MANIFEST_FILE, PROGRAM_FILE};
+use regatta_predict::{InputKind, Model, Session};
+use regatta_serve::{About, Config, Feature, Kind, ScoreError, Scorer, Server, Source};
+use regatta_tensor::{Tensor, Value};
+
+use super::{Outcome, positive, threads};
+
+/// Answers requests with an exported model: JSON over HTTP.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A model that `regatta export` wrote.
+    #[arg(short = 'm', long = "model", value_name = "MODEL")]
+    model: PathBuf,
+    /// Where to listen; port 0 for any that is free.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    listen: String,
+    /// Threads that answer; as many as there are cores unless said otherwise.
+    #[arg(long, value_name = "N", value_parser = threads)]
+    threads: Option<usize>,
+    /// A file with the token that clients must send as 'Authorization: Bearer TOKEN'.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The largest body of a request.
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = bytes)]
+    max_body: usize,
+    /// How long a request may take, and a client to send its head or to take its answer.
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    timeout: f64,
+    /// How often to look for a new export in the place of the model; 0 for never.
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds_or_never)]
+    watch: f64,
+    /// Connections that may be open.
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = super::count)]
+    max_connections: usize,
+    /// How long requests may take to finish after SIGTERM or Ctrl-C.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    stop_limit: f64,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let source = Arc::new(Exported(args.model.clone()));
+    let server = Server::start(config(args)?, source)?;
+    let about = server.about();
+    let (address, model) = (server.address(), args.model.display());
+    eprintln!("serving {} ({model}) on http://{address}", about.name);
+    let signal = server.wait_for_signal()?;
+    eprintln!("{signal}: stopping");
+    match server.stop().cut_off {
+        0 => eprintln!("stopped"),
+        n => eprintln!("stopped; {n} connections did not end in time and were cut off"),
+    }
+    Ok(Outcome::Done)
+}
+
+fn config(args: &Args) -> anyhow::Result<Config> {
+    let token = args.token_file.as_deref().map(token).transpose()?;
+    let cores = || thread::available_parallelism().map_or(1, usize::from);
+    Ok(Config {
+        listen: args.listen.clone(),
+        threads: args.threads.unwrap_or_else(cores),
+        token,
+        max_body_bytes: args.max_body,
+        timeout: Duration::from_secs_f64(args.timeout),
+        watch_every: (args.watch > 0.0).then(|| Duration::from_secs_f64(args.watch)),
+        max_connections: args.max_connections,
+        stop_limit: Duration::from_secs_f64(args.stop_limit),
+        log: Arc::new(|line| eprintln!("{line}")),
+    })
+}
+
+/// The token in a file: one line of characters that a header can carry.
+fn token(file: &Path) -> anyhow::Result<String> {
+    let text = fs::read_to_string(file)
+        .with_context(|| format!("cannot read the token in {}", file.display()))?;
+    let token = text.trim();
+    let usable = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+    let what = "must hold one token of visible ASCII characters";
+    anyhow::ensure!(usable, "{} {what}", file.display());
+    Ok(token.to_string())
+}
+
+/// A directory with an export, which may be replaced.
+struct Exported(PathBuf);
+
+impl Source for Exported {
+    fn open(&self) -> Result<Arc<dyn regatta_serve::Model>, String> {
+        let path = self.0.display();
+        if self.0.join(MANIFEST_FILE).exists() && !self.0.join(PROGRAM_FILE).exists() {
+            let what = "is no exported model: make one of a checkpoint with";
+            return Err(format!("{path} {what} 'regatta export {path} --to DIR'"));
+        }
+        let model = Model::open(&self.0).map_err(|e| format!("cannot serve {path}: {e}"))?;
+        let about = Arc::new(about(&model));
+        Ok(Arc::new(Opened { model, about }))
+    }
+
+    /// The manifest is written last and has the checksums of everything else.
+    fn stamp(&self) -> Option<Vec<u8>> {
+        fs::read(self.0.join(MANIFEST_FILE)).ok()
+    }
+}
+
+fn about(model: &Model) -> About {
+    let kind = |kind| match kind {
+        InputKind::Ids(n) => Kind::Ids(n),
+        InputKind::RaggedIds => Kind::RaggedIds,
+        InputKind::Floats(n) => Kind::Floats(n),
+        InputKind::Ints(n) => Kind::Ints(n),
+    };
+    let feature = |input: &regatta_predict::Input| Feature {
+        name: input.name.clone(),
+        kind: kind(input.kind),
+    };
+    let info = model.info();
+    About {
+        name: info.name,
+        path: model.path().to_path_buf(),
+        serial: info.serial,
+        step: info.step,
+        features: model.inputs().iter().map(feature).collect(),
+        outputs: model.outputs().to_vec(),
+    }
+}
+
+/// An open export.
+struct Opened {
+    model: Model,
+    about: Arc<About>,
+}
+
+impl regatta_serve::Model for Opened {
+    fn about(&self) -> Arc<About> {
+        self.about.clone()
+    }
+
+    fn scorer(&self) -> Result<Box<dyn Scorer>, String> {
+        let session = self.model.session().map_err(|e| e.to_string())?;
+        Ok(Box::new(Scoring(session)))
+    }
+}
+
+/// One thread's use of it.
+struct Scoring(Session);
+
+impl Scorer for Scoring {
+    fn score(&mut self, batch: &[(&str, &Value)]) -> Result<&[Tensor], ScoreError> {
+        self.0.score(batch).map_err(|error| match error.is_input() {
+            true => ScoreError::Input(error.to_string()),
+            false => ScoreError::Internal(error.to_string()),
+        })
+    }
+
+    fn missing_ids(&self) -> u64 {
+        self.0.missing_ids()
+    }
+}
+
+/// A size that a request may have.
+fn bytes(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(n) if (1..=1 << 30).contains(&n) => Ok(n),
+        _ => Err(format!("it must be a whole number from 1 to {}", 1 << 30)),
+    }
+}
+
+/// A time of up to a day.
+fn seconds(text: &str) -> Result<f64, String> {
+    match positive(text)? {
+        x if (0.001..=86_400.0).contains(&x) => Ok(x),
+        _ => Err("it must be a number of seconds from 0.001 to 86400".into()),
+    }
+}
+
+fn seconds_or_never(text: &str) -> Result<f64, String> {
+    if text == "0" { Ok(0.0) } else { seconds(text) }
+}
