@@ -8,6 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
+use regatta::prelude::*;
+
 /// How long a job may take before it counts as stuck.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -187,6 +189,71 @@ fn the_guides_classifier_learns_with_parameter_servers() {
     let server = text(&outputs["server 1"]);
     let listening = format!("Server listening on 127.0.0.1:{}", ports[1]);
     assert!(server.contains(&listening) && server.ends_with("pserver ended\n"), "{server}");
+}
+
+/// Costs of the guide's classifier in one process, on the examples of both workers of a step.
+fn costs_of_merged_batches(steps: u64) -> Vec<f32> {
+    let mut b = builder(42);
+    let x = b.data("x", DType::F32, &[-1, 32]).unwrap();
+    let y = b.data("y", DType::I64, &[-1, 1]).unwrap();
+    let hidden = b.fc(&x, 128, Act::Tanh).unwrap();
+    let hidden = b.fc(&hidden, 128, Act::Tanh).unwrap();
+    let prediction = b.fc(&hidden, 2, Act::Softmax).unwrap();
+    let cost = b.cross_entropy(&prediction, &y, false).unwrap();
+    let cost = b.mean(&cost).unwrap();
+    let optimizer = Optimizer::new(Rule::Sgd(Sgd {}), 0.01);
+    let programs =
+        minimize(&b.finish(), cost.name(), &optimizer, &Backward::default()).unwrap().programs;
+    let mut scope = Scope::new();
+    run_startup(&programs.startup, &mut scope).unwrap();
+    let mut executor = Executor::new(programs.main, Options::default()).unwrap();
+    let step = |step: u64| {
+        let part = |batch: u64| {
+            let rng = regatta::tensor::Rng::new(7, batch);
+            (0..128 * 32).map(move |i| rng.unit_f32(i))
+        };
+        let x: Vec<f32> = part(2 * step).chain(part(2 * step + 1)).collect();
+        let class = |row: &[f32]| row[..16].iter().sum::<f32>() > row[16..].iter().sum::<f32>();
+        let y = x.chunks(32).map(|row| i64::from(class(row))).collect();
+        let x: Value = Tensor::from_f32(&[256, 32], x).unwrap().into();
+        let y: Value = Tensor::from_i64(&[256, 1], y).unwrap().into();
+        executor.run(&mut scope, &[("x", &x), ("y", &y)], &[cost.name()]).unwrap()[0].f32()[0]
+    };
+    (0..steps).map(step).collect()
+}
+
+/// Nobody calls `init_worker` or `stop_worker`. That workers have the same parameters shows in their
+/// costs: the mean of both is that of one process on the examples of both.
+#[test]
+fn the_guides_classifier_learns_with_workers_that_add_up_gradients() {
+    let ends: Vec<String> = free_ports(2).iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let mut job = Job::new();
+    for (worker, end) in ends.iter().enumerate() {
+        let mut command = Command::new(example("fleet_mlp_collective"));
+        command
+            .env_clear()
+            .env("PADDLE_TRAINER_ID", worker.to_string())
+            .env("PADDLE_TRAINERS_NUM", "2")
+            .env("PADDLE_TRAINER_ENDPOINTS", ends.join(","))
+            .env("PADDLE_CURRENT_ENDPOINT", end);
+        job.start(&format!("worker {worker}"), &mut command);
+    }
+    let outputs = job.wait();
+    let of = |worker: usize| {
+        let who = format!("worker {worker}");
+        assert_success(&who, &outputs[&who]);
+        let lines = text(&outputs[&who]);
+        assert!(lines.starts_with(&format!("worker_index: {worker}, step0 cost = ")), "{lines}");
+        let costs = costs(&lines);
+        assert_learned(&who, &costs);
+        costs
+    };
+    let (first, second) = (of(0), of(1));
+    assert_ne!(first, second, "they train on different examples");
+    for (step, cost) in costs_of_merged_batches(200).into_iter().enumerate() {
+        let mean = (first[step] + second[step]) / 2.0;
+        assert!((mean - cost).abs() < 1e-4, "step {step}: {mean}, one process {cost}");
+    }
 }
 
 /// Starts the book's program by the variables of the cluster guide.
