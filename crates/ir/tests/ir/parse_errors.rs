@@ -14,7 +14,7 @@ const BAD: &[(&str, &str)] = &[
     ("program p\nblock 0\nblock 2", "line 3: expected 'block 1'"),
     ("program p\n  var x: f32[1]", "line 2: expected 'block 0'"),
     ("..var x f32[1]", "line 3: expected ':', found 'f32'"),
-    ("..var x: f33[1]", "line 3: unknown dtype 'f33' (f32, i64 or u64)"),
+    ("..var x: f33[1]", "line 3: unknown dtype 'f33' (f32, f16, bf16, i64 or u64)"),
     ("..var x: rows [1]", "line 3: expected an element type, found '['"),
     ("..var x: f32", "line 3: expected '[', found the end of the line"),
     ("..var x: f32[1", "line 3: expected an attribute value"),
