@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Reading order: [`simd!`] (the run-time choice), [`vector`], [`unary`] and [`backward`], [`rows`],
-//! [`gemm`](mod@gemm), [`half`] (16-bit floats), [`peak`] (the yardstick of the benchmarks).
+//! [`gemm`](mod@gemm), [`half`] (16-bit floats), [`prefetch`](fn@prefetch), [`peak`] (the yardstick of the benchmarks).
 #![allow(
     unsafe_code,
     reason = "vector intrinsics and raw panels; every block states why it is sound"
@@ -28,9 +28,11 @@ pub mod gemm;
 pub mod half;
 mod math;
 pub mod peak;
+mod prefetch;
 pub mod rows;
 mod simd;
 pub mod unary;
 pub mod vector;
 
+pub use prefetch::prefetch;
 pub use simd::has_avx2_fma;

@@ -125,6 +125,7 @@ impl Default for StateMut<'_> {
 /// # Panics
 /// If there are more than [`MAX_STATES`] slices.
 impl<'a> FromIterator<&'a mut [f32]> for StateMut<'a> {
+    #[inline(always)]
     fn from_iter<I: IntoIterator<Item = &'a mut [f32]>>(states: I) -> Self {
         let mut view = StateMut::default();
         for state in states {

@@ -7,8 +7,10 @@
 //!
 //! There is no removal of single entries; [`Index::retain`] rebuilds, as shrinking a table does.
 
+use regatta_kernels::prefetch;
+
 use crate::Error;
-use crate::memory::{Region, prefetch};
+use crate::memory::Region;
 
 /// How many entries share a cache line.
 const PER_LINE: usize = 4;

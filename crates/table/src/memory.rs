@@ -1,8 +1,8 @@
-//! Zeroed memory straight from the system, and prefetching: a length goes in, a slice comes out.
+//! Zeroed memory straight from the system: a length goes in, a slice comes out.
 //!
 //! All `unsafe` code of the crate is here. A region is mapped as a whole and becomes resident page
 //! by page as it is touched, so a slab can reserve room generously without paying for it.
-#![allow(unsafe_code, reason = "memory mappings and prefetch; every block states why it is sound")]
+#![allow(unsafe_code, reason = "memory mappings; every block states why it is sound")]
 
 use std::ops::{Deref, DerefMut};
 
@@ -58,21 +58,6 @@ impl<T: Pod> DerefMut for Region<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         self.inner.as_mut_slice()
     }
-}
-
-/// Asks for the cache line that holds `slice[idx]`. Costs a slot in a queue and never waits; an
-/// index out of range is harmless.
-#[inline(always)]
-pub(crate) fn prefetch<T>(slice: &[T], idx: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let at = slice.as_ptr().wrapping_add(idx);
-        // SAFETY: prefetching reads nothing and faults for no address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (slice, idx);
 }
 
 #[cfg(target_os = "linux")]
@@ -197,7 +182,6 @@ mod tests {
             let mut region = Region::<f32>::new(3 << 20, huge, HUGE_PAGE).unwrap();
             assert!(region.iter().step_by(4096).all(|x| *x == 0.0));
             region[(3 << 20) - 1] = 5.0;
-            prefetch(&region, usize::MAX);
             assert_eq!(region.iter().rev().step_by(1 << 19).next(), Some(&5.0));
         }
         assert!(Region::<[u64; 8]>::new(0, true, 0).unwrap().is_empty());

@@ -3,9 +3,11 @@
 //! Rows stand in large chunks that never move. A chunk is reserved whole and becomes resident as its
 //! rows are first written, so reserving costs address space only.
 
+use regatta_kernels::prefetch;
+
 use crate::Error;
 use crate::index::Place;
-use crate::memory::{HUGE_PAGE, Region, prefetch};
+use crate::memory::{HUGE_PAGE, Region};
 
 /// Address space reserved at once.
 const CHUNK_BYTES: usize = 64 << 20;

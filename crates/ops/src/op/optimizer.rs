@@ -6,6 +6,7 @@
 
 use regatta_ir::schema::{AttrDef, AttrKind, any, one};
 use regatta_ir::{Attr, Error, Layout, Op, Schema, VarType};
+use regatta_kernels::prefetch;
 use regatta_optim::{
     Adadelta, Adagrad, Adam, AdamW, Ftrl, Kernel as UpdateKernel, Lamb, LarsMomentum, Momentum,
     Per, RmsProp, RowLoop, RowRule, RowUpdater, Rule, Schedule, Sgd, StateMut,
@@ -201,7 +202,16 @@ impl RowLoop for LazyRows<'_> {
     fn run<K: UpdateKernel>(self, update: RowUpdater<'_, K>) {
         let width = self.grad.width;
         let mut slices = self.states.into_slices();
-        for (row, g) in self.grad.iter() {
+        for (i, (row, g)) in self.grad.iter().enumerate() {
+            if let Some(&ahead) = self.grad.rows.get(i + ROWS_AHEAD) {
+                prefetch_row(self.w, ahead as usize * width, width);
+                for (state, per) in slices.iter().zip(self.per) {
+                    match per {
+                        Per::Element => prefetch_row(state, ahead as usize * width, width),
+                        Per::Scalar => prefetch(state, ahead as usize),
+                    }
+                }
+            }
             let row = row as usize;
             let at = row * width;
             let states = slices.iter_mut().zip(self.per).map(|(state, per)| match per {
@@ -211,6 +221,18 @@ impl RowLoop for LazyRows<'_> {
             update.with_states(&mut self.w[at..at + width], g, states.collect());
         }
     }
+}
+
+/// Rows of a large table are not in the cache: so many updates ahead they are asked for.
+const ROWS_AHEAD: usize = 16;
+
+/// Asks for the cache lines of `values[at..at + width]`, at most four.
+#[inline(always)]
+fn prefetch_row(values: &[f32], at: usize, width: usize) {
+    const LINE: usize = 16;
+    (0..width.min(4 * LINE)).step_by(LINE).for_each(|i| prefetch(values, at + i));
+    // A row seldom begins with a line.
+    prefetch(values, at + width.clamp(1, 4 * LINE) - 1);
 }
 
 const LR_SCHEDULE: OpDef = OpDef {
