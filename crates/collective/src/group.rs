@@ -16,7 +16,7 @@ use crate::error::{Error, Result, internal};
 use crate::header::{Dtype, Header, Kind};
 use crate::links::{Links, Sockets};
 use crate::memory::{self, Memory};
-use crate::node::{Node, random_name};
+use crate::node::{Node, meet, random_name};
 use crate::reduce::{Element, Halves, Plain, ReduceOp, Wire, part};
 
 /// Up to this many bytes in all, everybody sends everything to everybody.
@@ -80,6 +80,17 @@ impl Group {
         let transport = group.transport();
         group.node.shared().observe(&Event::Connected { rank, size, transport });
         Ok(group)
+    }
+
+    /// Joins all `size` ranks of a job whose addresses nobody knows beforehand: rank 0 listens at
+    /// `master` (`host:port`), the others find it there, and it tells everybody where all are. Ports
+    /// of other ranks are free ones. `config.endpoints` is not used.
+    ///
+    /// # Errors
+    /// As [`connect`](Group::connect); missing ranks are named by rank 0, and to all who have come.
+    pub fn meet(mut config: GroupConfig, master: &str, size: usize) -> Result<Group> {
+        meet(&mut config, master, size)?;
+        Group::connect(config)
     }
 
     /// `size` ranks inside this process, for threads and tests.
@@ -339,24 +350,47 @@ impl Group {
     /// # Errors
     /// See [`Error`].
     pub fn all_gather_bytes(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let header = Header::new(Kind::AllGatherBytes, Dtype::Bytes, name, bytes.len());
-        self.gather_any(header, bytes)
+        let mut parts = vec![Vec::new(); self.size()];
+        parts[self.rank] = bytes.to_vec();
+        self.all_gather_parts(name, &mut parts)?;
+        Ok(parts)
     }
 
-    fn gather_any(&mut self, header: Header, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let mut all = vec![Vec::new(); self.size()];
-        self.call(header, |call, _| {
+    /// [`all_gather_bytes`](Group::all_gather_bytes) in place: `parts` has a buffer for every rank.
+    /// This rank's holds what it gives, those of others are filled anew, in the memory they have.
+    ///
+    /// # Errors
+    /// See [`Error`]; [`Error::Config`] when there are not as many buffers as ranks.
+    pub fn all_gather_parts(&mut self, name: &str, parts: &mut [Vec<u8>]) -> Result<()> {
+        if parts.len() != self.size() {
+            let (n, size) = (parts.len(), self.size());
+            let error = Error::Config(format!("gather `{name}`: {n} buffers for {size} ranks"));
+            self.node.shared().fail(&error);
+            return Err(error);
+        }
+        let len = parts[self.rank].len();
+        let header = Header::new(Kind::AllGatherBytes, Dtype::Bytes, name, len);
+        self.gather_any(header, parts)
+    }
+
+    fn gather_any(&mut self, header: Header, parts: &mut [Vec<u8>]) -> Result<()> {
+        let own = std::mem::take(&mut parts[self.rank]);
+        let outcome = self.call(header, |call, _| {
+            if let Some(mut memory) = call.memory() {
+                return memory.all_gather_any(&own, parts);
+            }
+            let bytes = own.as_slice();
             let outgoing: Vec<_> = call.others().map(|to| Outgoing { to, bytes }).collect();
-            let mut incoming: Vec<_> = all
+            let mut incoming: Vec<_> = parts
                 .iter_mut()
                 .enumerate()
                 .filter(|(from, _)| *from != call.rank)
                 .map(|(from, vec)| Incoming { from, into: Into::Vec(vec) })
                 .collect();
             exchange(call, Announce::Header, &outgoing, &mut incoming)
-        })?;
-        all[self.rank] = bytes.to_vec();
-        Ok(all)
+        });
+        parts[self.rank] = own;
+        outcome
     }
 
     /// Gives each rank its part of `data` of `root`: `into.len()` elements for every rank, in the
@@ -459,7 +493,9 @@ impl Group {
         let mine = [color.to_le_bytes(), key.to_le_bytes()].concat();
         let header = Header::new(Kind::Split, Dtype::Bytes, "split", mine.len());
         let seq = self.seq;
-        let all = self.gather_any(header, &mine)?;
+        let mut all = vec![Vec::new(); self.size()];
+        all[self.rank] = mine;
+        self.gather_any(header, &mut all)?;
         let mut chosen = Vec::new();
         for (rank, bytes) in all.iter().enumerate() {
             let (Some(theirs), Some(key)) = (bytes.first_chunk(), bytes.last_chunk()) else {

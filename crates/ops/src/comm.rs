@@ -34,6 +34,12 @@ pub trait Comm: Send + Sync {
 
     /// Gives a buffer back for the next exchange of that name.
     fn give_buffer(&self, name: &Arc<str>, buffer: Vec<f32>);
+
+    /// What the last exchange of that name gathered, for its memory; empty if nothing was given back.
+    fn take_parts(&self, name: &str) -> Vec<Vec<u8>>;
+
+    /// Gives gathered bytes back for the next exchange of that name.
+    fn give_parts(&self, name: &Arc<str>, parts: Vec<Vec<u8>>);
 }
 
 /// How floats travel.
@@ -91,7 +97,16 @@ pub enum Exchange {
     AllGather {
         /// What this rank gives; lengths may differ.
         bytes: Vec<u8>,
+        /// Buffers for what the others give; may be empty.
+        spare: Vec<Vec<u8>>,
     },
+}
+
+impl Exchange {
+    /// Gathers the bytes of all ranks into new buffers, for exchanges that are small or rare.
+    pub fn gather(bytes: Vec<u8>) -> Exchange {
+        Exchange::AllGather { bytes, spare: Vec::new() }
+    }
 }
 
 /// What comes back.

@@ -139,6 +139,41 @@ impl Use<'_, '_> {
         })
     }
 
+    /// Copies what every other rank has to its buffer in `parts`. Lengths may differ: each rank's
+    /// header says how much it has.
+    pub(crate) fn all_gather_any(&mut self, mine: &[u8], parts: &mut [Vec<u8>]) -> Result<()> {
+        let at_a_time = self.memory.round_bytes();
+        let piece = |len: usize, start: usize| start.min(len)..(start + at_a_time).min(len);
+        let (rank, size) = (self.memory.rank, self.memory.size);
+        let mut longest = mine.len();
+        let mut start = 0;
+        parts.iter_mut().for_each(Vec::clear);
+        loop {
+            let (memory, round) = (&*self.memory, self.memory.round);
+            let now = &mine[piece(mine.len(), start)];
+            // SAFETY: this rank's own input, free in this round (see the module).
+            vector::copy(now, unsafe { memory.region.input_mut(rank, round, 0, now.len()) });
+            self.arrive();
+            self.await_all()?;
+            for other in (0..size).filter(|other| *other != rank) {
+                // SAFETY: all have arrived: headers and inputs stay until they see this rank in the
+                // next round.
+                let header = unsafe { self.memory.region.header(other, round) };
+                let len = Header::decode(header).map_or(0, |header| header.len as usize);
+                longest = longest.max(len);
+                let now = piece(len, start).len();
+                // SAFETY: as above.
+                let input = unsafe { self.memory.region.input(other, round, 0, now) };
+                parts[other].extend_from_slice(input);
+            }
+            self.memory.round = round.wrapping_add(1);
+            start += at_a_time;
+            if start >= longest {
+                return Ok(());
+            }
+        }
+    }
+
     /// Copies `data` of `root` to all.
     pub(crate) fn broadcast(&mut self, data: &mut [u8], root: usize) -> Result<()> {
         self.in_pieces(data.len(), |memory, round, first, piece| {

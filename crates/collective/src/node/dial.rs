@@ -17,7 +17,7 @@ use super::greet::{self, Failure, Hello, Purpose};
 use super::{HANDSHAKE, Shared};
 
 /// Between two attempts to reach a rank.
-const RETRY: Duration = Duration::from_millis(50);
+pub(super) const RETRY: Duration = Duration::from_millis(50);
 /// Where an endpoint names a Unix socket without a file.
 const UNIX: &str = "unix:@";
 
@@ -65,7 +65,7 @@ impl Listeners {
     }
 }
 
-fn bind_hint(error: &io::Error) -> &'static str {
+pub(super) fn bind_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             "; another process has it: stop it (an earlier run?) or choose another port"
@@ -157,7 +157,7 @@ pub(crate) fn dial_data(
 }
 
 /// One attempt to connect.
-fn open(endpoint: &str, limit: Instant) -> io::Result<Socket> {
+pub(super) fn open(endpoint: &str, limit: Instant) -> io::Result<Socket> {
     if let Some(name) = endpoint.strip_prefix(UNIX) {
         let address = UnixAddress::from_abstract_name(name)?;
         return Ok(Socket::Unix(UnixStream::connect_addr(&address)?));

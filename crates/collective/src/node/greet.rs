@@ -9,6 +9,8 @@
 //!   ABOUT    size, job, transport, machine    <->   (connections for control only)
 //! ```
 //!
+//! Connections of a meeting go on with CARD and ROSTER; see `meet`.
+//!
 //! The token itself is never sent. The dialler proves first, so that strangers get nothing to guess
 //! tokens against. All messages together have one deadline.
 
@@ -21,7 +23,7 @@ use crate::config::Transport;
 use crate::socket::Socket;
 
 const MAGIC: [u8; 8] = *b"rgtcoll1";
-/// Largest message of a handshake: a job description may be a page of text.
+/// Largest message: a job description may be a page of text, a list of endpoints some more.
 const MAX_MESSAGE: usize = 64 << 10;
 const DIALLER: &str = "collective dialler";
 const ACCEPTOR: &str = "collective acceptor";
@@ -32,6 +34,8 @@ const REFUSED: u8 = 3;
 const PROOF: u8 = 4;
 const WELCOME: u8 = 5;
 const ABOUT: u8 = 6;
+const CARD: u8 = 7;
+const ROSTER: u8 = 8;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,6 +44,8 @@ pub(crate) enum Purpose {
     Control,
     /// The operations of one group.
     Data(u64),
+    /// Finding out where all ranks listen; see `meet`.
+    Meeting,
 }
 
 /// What a dialler says first.
@@ -90,6 +96,7 @@ impl Hello {
         let (purpose, group) = match self.purpose {
             Purpose::Control => (0u8, 0),
             Purpose::Data(group) => (1, group),
+            Purpose::Meeting => (2, 0),
         };
         out.push(purpose);
         out.extend_from_slice(&group.to_le_bytes());
@@ -107,7 +114,12 @@ impl Hello {
         let [purpose] = from.take::<1>()?;
         let group = u64::from_le_bytes(from.take()?);
         Some(Hello {
-            purpose: if purpose == 0 { Purpose::Control } else { Purpose::Data(group) },
+            purpose: match purpose {
+                0 => Purpose::Control,
+                1 => Purpose::Data(group),
+                2 => Purpose::Meeting,
+                _ => return None,
+            },
             from: from.number()?,
             to: from.number()?,
         })
@@ -222,6 +234,44 @@ pub(crate) fn introduce(
 ) -> Result<About, Failure> {
     send(socket, ABOUT, &about.encode(), deadline)?;
     About::decode(&expect(socket, ABOUT, deadline)?).ok_or_else(not_ours)
+}
+
+/// Tells how many ranks there are, as this one was told, and where it listens.
+pub(crate) fn give_card(
+    socket: &Socket,
+    size: usize,
+    endpoint: &str,
+    deadline: Instant,
+) -> io::Result<()> {
+    let card = [&(size as u32).to_le_bytes()[..], endpoint.as_bytes()].concat();
+    send(socket, CARD, &card, deadline)
+}
+
+pub(crate) fn take_card(socket: &Socket, deadline: Instant) -> Result<(usize, String), Failure> {
+    let card = expect(socket, CARD, deadline)?;
+    let mut from = Fields(&card);
+    let size = from.number().ok_or_else(not_ours)?;
+    let endpoint = str::from_utf8(from.0).map_err(|_| not_ours())?;
+    Ok((size, endpoint.to_owned()))
+}
+
+/// Tells where all ranks listen.
+pub(crate) fn give_roster(
+    socket: &Socket,
+    endpoints: &[String],
+    deadline: Instant,
+) -> io::Result<()> {
+    send(socket, ROSTER, endpoints.join("\n").as_bytes(), deadline)
+}
+
+pub(crate) fn take_roster(socket: &Socket, deadline: Instant) -> Result<Vec<String>, Failure> {
+    let roster = String::from_utf8(expect(socket, ROSTER, deadline)?).map_err(|_| not_ours())?;
+    Ok(roster.lines().map(str::to_owned).collect())
+}
+
+/// Tells that it cannot be, and why.
+pub(crate) fn refuse(socket: &Socket, problem: &str, deadline: Instant) -> io::Result<()> {
+    send(socket, REFUSED, problem.as_bytes(), deadline)
 }
 
 fn not_ours() -> Failure {

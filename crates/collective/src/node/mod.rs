@@ -8,6 +8,7 @@
 
 mod dial;
 mod greet;
+mod meet;
 mod watch;
 
 use std::collections::HashMap;
@@ -28,6 +29,7 @@ use crate::socket::Socket;
 pub(crate) use dial::random_name;
 use dial::{Listeners, dial_control, dial_data};
 use greet::About;
+pub(crate) use meet::meet;
 use watch::frame;
 
 /// How long one handshake may take.

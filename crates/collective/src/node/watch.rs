@@ -259,6 +259,8 @@ fn admit(shared: &Shared, socket: Socket) {
             shared.arrived.notify_all();
             Ok(())
         }
+        // `may_enter` lets nobody in for that.
+        Purpose::Meeting => Ok(()),
     });
     if let Err(Failure::Later(problem) | Failure::Never(problem)) = outcome {
         shared.observe(&Event::TurnedAway { address, problem });
@@ -287,6 +289,7 @@ fn may_enter(shared: &Shared, hello: &Hello) -> Result<(), String> {
         Purpose::Data(_) if lock(&shared.lobby).data.len() >= MAX_WAITING => {
             Err("too many connections wait".to_owned())
         }
+        Purpose::Meeting => Err(format!("the ranks have met already, with a rank {}", hello.from)),
         _ => Ok(()),
     }
 }

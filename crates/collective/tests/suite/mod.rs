@@ -176,10 +176,16 @@ fn all_gather(group: &mut Group) {
 }
 
 fn all_gather_bytes(group: &mut Group) {
-    for scale in [0, 1, 50_000] {
+    // The same buffers for longer and shorter contents.
+    let mut parts = vec![vec![9; 3]; group.size()];
+    for scale in [0, 1, 50_000, 700_000, 2] {
         let of = |rank: usize| vec![rank as u8 + 1; rank * scale];
+        let expected: Vec<_> = (0..group.size()).map(of).collect();
         let all = group.all_gather_bytes("x", &of(group.rank())).unwrap();
-        assert!(all == (0..group.size()).map(of).collect::<Vec<_>>());
+        assert!(all == expected);
+        parts[group.rank()] = of(group.rank());
+        group.all_gather_parts("x", &mut parts).unwrap();
+        assert!(parts == expected);
     }
 }
 

@@ -24,7 +24,7 @@ pub struct GroupComm {
     jobs: Option<SyncSender<Job>>,
     done: Arc<Done>,
     /// Buffers that came back, by exchange.
-    spare: Mutex<HashMap<Arc<str>, Vec<f32>>>,
+    spare: Mutex<HashMap<Arc<str>, Reply>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -93,6 +93,10 @@ impl GroupComm {
         }
     }
 
+    fn spare(&self) -> MutexGuard<'_, HashMap<Arc<str>, Reply>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn send(&self, job: Job) -> Result<(), KernelError> {
         let jobs = self.jobs.as_ref().ok_or_else(gone)?;
         jobs.send(job).map_err(|_| gone())
@@ -142,13 +146,25 @@ impl Comm for GroupComm {
     }
 
     fn take_buffer(&self, name: &str) -> Vec<f32> {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        spare.get_mut(name).map(std::mem::take).unwrap_or_default()
+        match self.spare().get_mut(name) {
+            Some(Reply::Floats(buffer)) => std::mem::take(buffer),
+            _ => Vec::new(),
+        }
     }
 
     fn give_buffer(&self, name: &Arc<str>, buffer: Vec<f32>) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        spare.insert(Arc::clone(name), buffer);
+        self.spare().insert(Arc::clone(name), Reply::Floats(buffer));
+    }
+
+    fn take_parts(&self, name: &str) -> Vec<Vec<u8>> {
+        match self.spare().get_mut(name) {
+            Some(Reply::Gathered(parts)) => std::mem::take(parts),
+            _ => Vec::new(),
+        }
+    }
+
+    fn give_parts(&self, name: &Arc<str>, parts: Vec<Vec<u8>>) {
+        self.spare().insert(Arc::clone(name), Reply::Gathered(parts));
     }
 }
 
@@ -209,8 +225,11 @@ impl Groups {
                 self.world.broadcast(name, &mut values, root)?;
                 Ok(Reply::Floats(values))
             }
-            Exchange::AllGather { bytes } => {
-                Ok(Reply::Gathered(self.world.all_gather_bytes(name, &bytes)?))
+            Exchange::AllGather { bytes, mut spare } => {
+                spare.resize_with(self.world.size(), Vec::new);
+                spare[self.world.rank()] = bytes;
+                self.world.all_gather_parts(name, &mut spare)?;
+                Ok(Reply::Gathered(spare))
             }
         }
     }

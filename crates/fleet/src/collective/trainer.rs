@@ -308,6 +308,12 @@ impl CollectiveTrainer {
         Ok(fetched)
     }
 
+    /// Whether ranks are together: their last step was followed by everything that is due, and all
+    /// have the same parameters.
+    pub fn is_settled(&self) -> bool {
+        self.since == 0 || self.plan.when == When::Never
+    }
+
     /// Brings ranks together if their last steps have not: merges what is left, or averages
     /// parameters. All ranks call it.
     ///
@@ -330,7 +336,7 @@ impl CollectiveTrainer {
     }
 
     fn announce_examples(&self, n: u64) -> Result<(), Error> {
-        let exchange = Exchange::AllGather { bytes: n.to_le_bytes().to_vec() };
+        let exchange = Exchange::gather(n.to_le_bytes().to_vec());
         self.comm.start(&Arc::from(EXAMPLES), exchange).map_err(comm_error)
     }
 

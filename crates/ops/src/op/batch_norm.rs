@@ -87,7 +87,7 @@ fn exchange(s: &Spec<'_>) -> Result<Option<Arc<str>>, Error> {
 fn gather(peers: &Peers, name: &Arc<str>, own: &[f64]) -> Result<Vec<Vec<f64>>, KernelError> {
     let comm = peers.comm()?;
     let bytes = own.iter().flat_map(|x| x.to_le_bytes()).collect();
-    comm.start(name, Exchange::AllGather { bytes })?;
+    comm.start(name, Exchange::gather(bytes))?;
     let Reply::Gathered(parts) = comm.wait(name)? else {
         return Err(KernelError("an exchange brought floats, not sums".into()));
     };

@@ -90,8 +90,12 @@ pub(crate) static DEFS: &[OpDef] = &[
                 let rows = io.rows(0);
                 // Rows of a batch that does not count must not be touched by updates.
                 let count = if ctx.peers.share == 0.0 { 0 } else { rows.rows.len() };
-                let bytes = encode_rows(rows, count);
-                ctx.peers.comm()?.start(&name, Exchange::AllGather { bytes })?;
+                let comm = ctx.peers.comm()?;
+                let mut spare = comm.take_parts(&name);
+                let own = spare.get_mut(comm.rank()).map(std::mem::take);
+                let mut bytes = own.unwrap_or_default();
+                encode_rows(rows, count, &mut bytes);
+                comm.start(&name, Exchange::AllGather { bytes, spare })?;
                 io.out_f32(0)[0] = 0.0;
                 Ok(())
             });
@@ -109,13 +113,16 @@ pub(crate) static DEFS: &[OpDef] = &[
             let (height, width) = (s.outs[0].shape[0], s.outs[0].shape[1] as usize);
             let mut index = RowIndex::default();
             let kernel: Kernel = Box::new(move |io, ctx| {
-                let Reply::Gathered(parts) = ctx.peers.comm()?.wait(&name)? else {
+                let comm = ctx.peers.comm()?;
+                let Reply::Gathered(parts) = comm.wait(&name)? else {
                     return Err(KernelError("an exchange brought floats, not rows".into()));
                 };
                 let out = io.out_rows(0);
                 out.width = width;
                 out.height = height.max(0) as usize;
-                merge_rows(&parts, out, &mut index)
+                merge_rows(&parts, out, &mut index)?;
+                comm.give_parts(&name, parts);
+                Ok(())
             });
             Ok(kernel)
         },
@@ -206,14 +213,17 @@ fn scatter(io: &mut Io<'_>, n: usize, values: &[f32]) -> Result<(), KernelError>
     Ok(())
 }
 
-/// Row numbers and values of the first `count` rows as bytes.
-pub(crate) fn encode_rows(rows: &RowSparse, count: usize) -> Vec<u8> {
+/// Writes row numbers and values of the first `count` rows over `bytes`.
+pub(crate) fn encode_rows(rows: &RowSparse, count: usize, bytes: &mut Vec<u8>) {
     let values = &rows.values[..count * rows.width];
-    let mut bytes = Vec::with_capacity(8 + 8 * count + 4 * values.len());
-    bytes.extend((count as u64).to_le_bytes());
-    rows.rows[..count].iter().for_each(|row| bytes.extend(row.to_le_bytes()));
-    values.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
-    bytes
+    bytes.resize(8 + 8 * count + 4 * values.len(), 0);
+    let (head, rest) = bytes.split_at_mut(8);
+    head.copy_from_slice(&(count as u64).to_le_bytes());
+    let (row_bytes, value_bytes) = rest.split_at_mut(8 * count);
+    let row_bytes = row_bytes.as_chunks_mut().0;
+    row_bytes.iter_mut().zip(&rows.rows).for_each(|(to, row)| *to = row.to_le_bytes());
+    let value_bytes = value_bytes.as_chunks_mut().0;
+    value_bytes.iter_mut().zip(values).for_each(|(to, value)| *to = value.to_le_bytes());
 }
 
 /// Adds up the rows of all ranks in the order of ranks. `out` knows its width and height.
@@ -223,36 +233,69 @@ pub(crate) fn merge_rows(
     index: &mut RowIndex,
 ) -> Result<(), KernelError> {
     out.clear();
-    let decoded: Vec<RowSparse> = parts
-        .iter()
-        .enumerate()
-        .map(|(rank, bytes)| {
-            decode_rows(bytes, out.width, out.height)
-                .ok_or_else(|| KernelError(format!("rank {rank} sent rows that do not fit")))
-        })
-        .collect::<Result<_, _>>()?;
-    index.clear(decoded.iter().map(|rows| rows.rows.len()).sum());
-    decoded.iter().for_each(|rows| out.add_rows(rows, index));
+    let mut total = 0;
+    for (rank, bytes) in parts.iter().enumerate() {
+        let rows = EncodedRows::read(bytes, out.width, out.height)
+            .ok_or_else(|| KernelError(format!("rank {rank} sent rows that do not fit")))?;
+        total += rows.rows.len();
+    }
+    index.clear(total);
+    for bytes in parts {
+        let Some(rows) = EncodedRows::read(bytes, out.width, out.height) else { continue };
+        rows.add_to(out, index);
+    }
     Ok(())
 }
 
-fn decode_rows(bytes: &[u8], width: usize, height: usize) -> Option<RowSparse> {
-    let (count, rest) = bytes.split_first_chunk::<8>()?;
-    let count = usize::try_from(u64::from_le_bytes(*count)).ok()?;
-    let n_values = count.checked_mul(width)?;
-    if rest.len() != count.checked_mul(8)?.checked_add(n_values.checked_mul(4)?)? {
-        return None;
+/// What [`encode_rows`] has written.
+struct EncodedRows<'a> {
+    rows: &'a [[u8; 8]],
+    values: &'a [[u8; 4]],
+}
+
+impl EncodedRows<'_> {
+    /// `None` if the bytes are no rows of such a matrix.
+    fn read(bytes: &[u8], width: usize, height: usize) -> Option<EncodedRows<'_>> {
+        let (count, rest) = bytes.split_first_chunk::<8>()?;
+        let count = usize::try_from(u64::from_le_bytes(*count)).ok()?;
+        let n_values = count.checked_mul(width)?;
+        if rest.len() != count.checked_mul(8)?.checked_add(n_values.checked_mul(4)?)? {
+            return None;
+        }
+        let (rows, values) = rest.split_at(8 * count);
+        let (rows, values) = (rows.as_chunks().0, values.as_chunks().0);
+        let fits = |row: &[u8; 8]| height == 0 || u64::from_le_bytes(*row) < height as u64;
+        rows.iter().all(fits).then_some(EncodedRows { rows, values })
     }
-    let (rows, values) = rest.split_at(8 * count);
-    let rows: Vec<u64> = rows.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b)).collect();
-    let values = values.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
-    let fits = rows.iter().all(|&row| height == 0 || row < height as u64);
-    fits.then_some(RowSparse { rows, values, width, height })
+
+    /// As [`RowSparse::add_rows`].
+    fn add_to(&self, out: &mut RowSparse, index: &mut RowIndex) {
+        let width = out.width;
+        for (row, values) in self.rows.iter().zip(self.values.chunks_exact(width.max(1))) {
+            let row = u64::from_le_bytes(*row);
+            let values = values.iter().map(|value| f32::from_le_bytes(*value));
+            let (at, new) = index.insert(row);
+            if new {
+                out.rows.push(row);
+                out.values.extend(values);
+            } else {
+                let sums = &mut out.values[at * width..(at + 1) * width];
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn encoded(rows: &RowSparse) -> Vec<u8> {
+        // As if it had held more rows before.
+        let mut bytes = vec![7; 999];
+        encode_rows(rows, rows.rows.len(), &mut bytes);
+        bytes
+    }
 
     #[test]
     fn rows_of_ranks_are_added_up_in_their_order() {
@@ -264,7 +307,7 @@ mod tests {
         };
         let parts =
             [rows(&[7, 2], &[1., 2., 3., 4.]), rows(&[], &[]), rows(&[3, 7], &[5., 6., 10., 20.])];
-        let bytes: Vec<Vec<u8>> = parts.iter().map(|p| encode_rows(p, p.rows.len())).collect();
+        let bytes: Vec<Vec<u8>> = parts.iter().map(encoded).collect();
         let mut out = RowSparse { width: 2, height: 9, ..RowSparse::default() };
         merge_rows(&bytes, &mut out, &mut RowIndex::default()).unwrap();
         assert_eq!(out, rows(&[7, 2, 3], &[11., 22., 3., 4., 5., 6.]));
@@ -272,9 +315,8 @@ mod tests {
 
     #[test]
     fn malformed_rows_name_the_rank() {
-        let good = encode_rows(&RowSparse { width: 1, height: 4, ..RowSparse::default() }, 0);
-        let beyond =
-            encode_rows(&RowSparse { rows: vec![4], values: vec![1.0], width: 1, height: 4 }, 1);
+        let good = encoded(&RowSparse { width: 1, height: 4, ..RowSparse::default() });
+        let beyond = encoded(&RowSparse { rows: vec![4], values: vec![1.0], width: 1, height: 4 });
         for bad in [vec![], vec![1, 0, 0, 0, 0, 0, 0, 0], vec![255; 20], beyond] {
             let mut out = RowSparse { width: 1, height: 4, ..RowSparse::default() };
             let parts = [good.clone(), bad];

@@ -125,7 +125,7 @@ fn start(s: &Spec<'_>) -> Result<Kernel, Error> {
         let count = sent(grad.len(), kept);
         largest(v, count, &mut order);
         let bytes = take_entries(&order, u, v);
-        comm.start(&name, Exchange::AllGather { bytes })
+        comm.start(&name, Exchange::gather(bytes))
     }))
 }
 
