@@ -19,6 +19,12 @@ impl Env {
         Env(std::env::vars_os().filter_map(text).collect())
     }
 
+    /// The same with another value of a variable, as flags of a program may say it.
+    pub fn with(mut self, name: &str, value: impl ToString) -> Env {
+        self.0.insert(name.to_string(), value.to_string());
+        self
+    }
+
     /// The value of a variable without blanks around it.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())

@@ -45,7 +45,10 @@ pub struct PsPlace {
 pub struct CollectivePlace {
     /// Which one, from 0.
     pub rank: usize,
-    /// Addresses of all ranks, in order.
+    /// How many there are.
+    pub size: usize,
+    /// Addresses of all ranks, in order. Unknown (empty) when ranks find each other at
+    /// [`master`](CollectivePlace::master).
     pub endpoints: Vec<String>,
     /// Which one of those on this machine.
     pub local_rank: usize,
@@ -53,7 +56,7 @@ pub struct CollectivePlace {
     pub local_size: usize,
     /// Number of machines.
     pub nodes: usize,
-    /// Where machines meet, if that was said.
+    /// Where machines meet, if that was said; where ranks meet, if their addresses are unknown.
     pub master: Option<String>,
     /// Devices that this rank may use.
     pub devices: Vec<String>,
@@ -140,7 +143,20 @@ impl PsPlace {
 impl CollectivePlace {
     /// Number of ranks.
     pub fn world_size(&self) -> usize {
-        self.endpoints.len()
+        self.size
+    }
+
+    /// The secret to authenticate with; see [`JobIdentity::secret`].
+    ///
+    /// # Errors
+    /// If there is no token and other machines could reach the job.
+    pub fn secret(&self) -> Result<String, Error> {
+        match &self.master {
+            Some(master) if self.endpoints.is_empty() => {
+                self.job.secret(std::slice::from_ref(master))
+            }
+            _ => self.job.secret(&self.endpoints),
+        }
     }
 }
 

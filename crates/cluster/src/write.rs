@@ -64,7 +64,9 @@ impl CollectivePlace {
         put(&mut pairs, GLOBAL_RANK, self.rank);
         put(&mut pairs, TRAINERS_NUM, self.world_size());
         put(&mut pairs, GLOBAL_SIZE, self.world_size());
-        put(&mut pairs, TRAINER_ENDPOINTS, self.endpoints.join(","));
+        if !self.endpoints.is_empty() {
+            put(&mut pairs, TRAINER_ENDPOINTS, self.endpoints.join(","));
+        }
         if let Some(own) = self.endpoints.get(self.rank) {
             put(&mut pairs, CURRENT_ENDPOINT, own);
         }

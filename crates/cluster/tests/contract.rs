@@ -240,3 +240,21 @@ fn a_job_that_others_can_reach_needs_a_token() {
     job.token = Some("x".into());
     assert_eq!(job.secret(&["10.0.0.1:1".into()]), Ok("x".into()));
 }
+
+#[test]
+fn ranks_may_know_the_master_alone() {
+    let base = "PADDLE_MASTER=10.0.0.1:6768|PADDLE_TRAINERS_NUM=4|REGATTA_JOB_TOKEN=s3";
+    let place = collective(&format!("{base}|PADDLE_TRAINER_ID=2"));
+    assert_eq!((place.rank, place.world_size()), (2, 4));
+    assert_eq!(place.master.as_deref(), Some("10.0.0.1:6768"));
+    assert!(place.endpoints.is_empty());
+    assert_eq!(place.secret(), Ok("s3".into()));
+    assert!(error(&format!("{base}|PADDLE_TRAINER_ID=4")).contains("there are 4 ranks"));
+    assert!(error(base).contains("PADDLE_TRAINER_ID"));
+    let alone = "PADDLE_MASTER=10.0.0.1:6768|PADDLE_TRAINER_ID=0";
+    assert!(error(alone).contains("PADDLE_TRAINERS_NUM"));
+    assert!(error(&format!("{alone}|PADDLE_TRAINERS_NUM=2,3")).contains("whole number"));
+    // Somebody must know a secret when others can reach the master.
+    let open = collective(&format!("{alone}|PADDLE_TRAINERS_NUM=2"));
+    assert!(open.secret().unwrap_err().to_string().contains("REGATTA_JOB_TOKEN"));
+}

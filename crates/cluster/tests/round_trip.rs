@@ -52,23 +52,29 @@ fn collective() -> impl Strategy<Value = Place> {
                 0..local_size,
                 master,
                 devices,
-                job(),
+                (any::<bool>(), job()),
             )
         })
-        .prop_map(|((endpoints, rank, nodes, local_size), local_rank, master, devices, job)| {
-            let world_devices = endpoints.iter().flat_map(|_| devices.clone()).collect();
-            Place::Collective(CollectivePlace {
-                rank,
-                endpoints,
-                local_rank,
-                local_size,
-                nodes,
-                master,
-                devices,
-                world_devices,
-                job,
-            })
-        })
+        .prop_map(
+            |((endpoints, rank, nodes, local_size), local_rank, master, devices, (known, job))| {
+                let world_devices = endpoints.iter().flat_map(|_| devices.clone()).collect();
+                // Without addresses they meet at the master.
+                let size = endpoints.len();
+                let endpoints = if known || master.is_none() { endpoints } else { Vec::new() };
+                Place::Collective(CollectivePlace {
+                    rank,
+                    size,
+                    endpoints,
+                    local_rank,
+                    local_size,
+                    nodes,
+                    master,
+                    devices,
+                    world_devices,
+                    job,
+                })
+            },
+        )
 }
 
 proptest! {

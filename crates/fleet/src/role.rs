@@ -133,6 +133,7 @@ impl UserDefinedRoleMaker {
             rank: current_id,
             local_rank: current_id,
             local_size: endpoints.len(),
+            size: endpoints.len(),
             endpoints,
             nodes: 1,
             master: None,

@@ -9,7 +9,8 @@
 //! 1. [`run`]: the whole of it, in order; [`flags`]: what the user asks for
 //! 2. [`plan`]: who takes part becomes the places of the processes on this machine; [`ports`]: which
 //!    addresses are here, which ports are free
-//! 3. [`program`]: what the user typed becomes something that can be started; `process`: [`Spec`], one process to start
+//! 3. [`program`]: what the user typed becomes something that can be started; `process`: [`Spec`], one process to start;
+//!    [`cores`]: where it may run
 //! 4. `supervisor`: [`Supervisor`] starts them, shows their lines, ends them; `guard` sees to it that
 //!    nothing is left, `output` handles lines, [`status`] what processes say beside them
 //! 5. [`meeting`]: launchers on several machines find each other and hear of each other's failures
@@ -19,6 +20,7 @@
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 
+pub mod cores;
 mod error;
 pub mod flags;
 mod guard;

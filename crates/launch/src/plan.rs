@@ -212,6 +212,7 @@ pub fn collective(
         for local_rank in 0..node.endpoints.len() {
             places.push(Place::Collective(CollectivePlace {
                 rank: places.len(),
+                size: all.len(),
                 endpoints: all.clone(),
                 local_rank,
                 local_size: node.endpoints.len(),

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use regatta_cluster::{Place, PsRole, names};
 
-use crate::guard;
 use crate::program::Program;
+use crate::{cores, guard};
 
 /// What a process is to the others of its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub struct Spec {
     pub args: Vec<String>,
     /// Variables that say its place.
     pub env: Vec<(String, String)>,
+    /// Processor cores that it may use; those of this process if there are none.
+    pub cores: Vec<usize>,
     /// File for its lines.
     pub log: Option<PathBuf>,
     /// How often it is started again when it fails.
@@ -62,6 +64,7 @@ impl Spec {
             program,
             args: Vec::new(),
             env: place.to_env(),
+            cores: Vec::new(),
             log: None,
             restarts: 0,
             is_dispensable: false,
@@ -88,6 +91,8 @@ impl Spec {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0);
         guard::die_with_parent(&mut command);
+        // A new process may use the cores of the thread that starts it.
+        let _only = if self.cores.is_empty() { None } else { Some(cores::only(&self.cores)?) };
         command.spawn()
     }
 }
@@ -126,3 +131,19 @@ impl Exit {
 
 /// How long a process may take to end after it was asked to.
 pub(crate) const STOP_LIMIT: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_runs_on_the_cores_it_was_given() {
+        let mut spec = Spec::new(&Place::Local, Program::binary("/bin/sh"));
+        spec.args = vec!["-c".into(), "grep Cpus_allowed_list /proc/self/status".into()];
+        let last = cores::shares(1, 1).unwrap()[0].pop().unwrap();
+        spec.cores = vec![last];
+        let output = spec.start("").unwrap().wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(said.split_whitespace().last(), Some(last.to_string().as_str()), "{said}");
+    }
+}

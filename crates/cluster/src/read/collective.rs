@@ -11,6 +11,9 @@ pub(super) fn read(env: &Env, because: &str) -> Result<CollectivePlace, Error> {
     {
         return Err(Error::invalid(TRAINING_ROLE, role, "it must be TRAINER or PSERVER"));
     }
+    if let (None, Some(master)) = (env.get(TRAINER_ENDPOINTS), env.get(MASTER)) {
+        return meeting(env, master, &why);
+    }
     let list = env.required(TRAINER_ENDPOINTS, &why)?;
     let endpoints = endpoints::parse(TRAINER_ENDPOINTS, list)?;
     let rank = rank(env, &endpoints)?;
@@ -24,22 +27,60 @@ pub(super) fn read(env: &Env, because: &str) -> Result<CollectivePlace, Error> {
     }
     let (local_rank, local_size) = within_node(env, &endpoints, rank)?;
     let nodes = env.count(NNODES)?.unwrap_or_else(|| distinct_hosts(&endpoints));
-    let devices = |names: &[&str]| {
-        let found = env.first_set(names).and_then(|name| env.get(name)).unwrap_or_default();
-        let list = found.split(',').map(str::trim).filter(|d| !d.is_empty());
-        list.map(str::to_string).collect::<Vec<_>>()
-    };
     Ok(CollectivePlace {
         rank,
+        size: endpoints.len(),
         local_rank,
         local_size,
         nodes,
         master: env.get(MASTER).map(str::to_string),
-        devices: devices(&[LOCAL_DEVICES, SELECTED_GPUS, SELECTED_ACCELERATORS]),
-        world_devices: devices(&[WORLD_DEVICES]),
+        devices: devices(env, OWN_DEVICES),
+        world_devices: devices(env, &[WORLD_DEVICES]),
         endpoints,
         job: job(env)?,
     })
+}
+
+/// A rank that knows where to meet the others, and not where they are.
+fn meeting(env: &Env, master: &str, why: &str) -> Result<CollectivePlace, Error> {
+    let master = endpoints::parse(MASTER, master)?;
+    let [master] = <[String; 1]>::try_from(master).map_err(|all| {
+        Error::invalid(MASTER, &all.join(","), "it must be one address: host:port")
+    })?;
+    let count = env.first_set(&[TRAINERS_NUM, GLOBAL_SIZE]).unwrap_or(TRAINERS_NUM);
+    let size = env.count(count)?.ok_or_else(|| {
+        Error::missing(count, format!("{why}; without {TRAINER_ENDPOINTS} it must say how many"))
+    })?;
+    let (rank, name) = match scheduler::index(env, Some(TRAINER_ID))? {
+        Some(said) => said,
+        None => match env.index(GLOBAL_RANK)? {
+            Some(rank) => (rank, GLOBAL_RANK),
+            None => return Err(Error::missing(TRAINER_ID, "a process needs its rank")),
+        },
+    };
+    if rank >= size {
+        let reason = format!("{count} says that there are {size} ranks, from 0");
+        return Err(Error::invalid(name, &rank.to_string(), reason));
+    }
+    Ok(CollectivePlace {
+        rank,
+        size,
+        endpoints: Vec::new(),
+        local_rank: env.index(LOCAL_RANK)?.or(env.index(RANK_IN_NODE)?).unwrap_or(0),
+        local_size: env.count(LOCAL_SIZE)?.unwrap_or(1),
+        nodes: env.count(NNODES)?.unwrap_or(1),
+        master: Some(master),
+        devices: devices(env, OWN_DEVICES),
+        world_devices: devices(env, &[WORLD_DEVICES]),
+        job: job(env)?,
+    })
+}
+
+const OWN_DEVICES: &[&str] = &[LOCAL_DEVICES, SELECTED_GPUS, SELECTED_ACCELERATORS];
+
+fn devices(env: &Env, names: &[&str]) -> Vec<String> {
+    let found = env.first_set(names).and_then(|name| env.get(name)).unwrap_or_default();
+    found.split(',').map(str::trim).filter(|d| !d.is_empty()).map(str::to_string).collect()
 }
 
 /// The rank as it is said, or as this process's own address implies.

@@ -15,7 +15,7 @@ impl Place {
     ///
     /// - [`PADDLE_PSERVERS_IP_PORT_LIST`](crate::names::SERVERS): a parameter-server job;
     /// - `PADDLE_TRAINING_ROLE` or `PADDLE_PSERVER_IPS`: the same in the older names;
-    /// - ranks and endpoints without servers: a collective job;
+    /// - ranks and endpoints, or ranks and a master, without servers: a collective job;
     /// - nothing but the ranks of `mpirun` or `srun`: a job of their processes;
     /// - nothing at all: a local run.
     ///
@@ -34,7 +34,7 @@ impl Place {
             return fluid::read(env, name).map(Place::ParameterServer);
         }
         if let Some(role @ ("PSERVER" | "TRAINER")) = env.get(TRAINING_ROLE)
-            && env.first_set(&[TRAINER_ENDPOINTS, CURRENT_ENDPOINT]).is_none()
+            && env.first_set(&[TRAINER_ENDPOINTS, CURRENT_ENDPOINT, MASTER]).is_none()
         {
             let why = format!("{TRAINING_ROLE} is {role}, so this is a parameter-server job");
             return Err(Error::missing(SERVERS, why));

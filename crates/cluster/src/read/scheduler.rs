@@ -51,6 +51,7 @@ pub(super) fn read(env: &Env) -> Result<Place, Error> {
     }
     Ok(Place::Collective(CollectivePlace {
         rank: scheduled.rank,
+        size: endpoints.len(),
         local_rank: scheduled.local_rank,
         local_size: scheduled.local_size,
         nodes: scheduled.machines.len(),

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use regatta_cluster::{CollectivePlace, Place, PsPlace};
-use regatta_collective::{Group, GroupConfig};
+use regatta_collective::Group;
 use regatta_exec::Options;
 use regatta_ir::{Program, Programs};
 use regatta_passes::{Backward, Minimized, Optimizer, Split, minimize, split_trainer};
@@ -12,7 +12,7 @@ use regatta_ps::{JobToken, Mode};
 
 use super::Fleet;
 use crate::Error;
-use crate::collective::{CollectivePlan, optimizer_for};
+use crate::collective::{CollectivePlan, join, optimizer_for};
 use crate::ps::Job;
 use crate::strategy::DistributedStrategy;
 
@@ -147,15 +147,7 @@ impl CollectiveJob {
     /// Joins the other ranks.
     pub(super) fn connect(&self) -> Result<Group, Error> {
         let Some(place) = &self.place else { return Ok(Group::in_memory(1)?.remove(0)) };
-        let token = JobToken::new(place.job.secret(&place.endpoints)?);
-        let mut config = GroupConfig::new(place.rank, place.endpoints.clone(), token);
-        config.job.clone_from(&place.job.id);
-        config.start_timeout = place.job.start_timeout;
-        config.observer = Arc::new(|event| {
-            // Training goes on when nobody reads its lines any more.
-            let _ = writeln!(std::io::stderr(), "{event}");
-        });
-        Ok(Group::connect(config)?)
+        join(place)
     }
 }
 

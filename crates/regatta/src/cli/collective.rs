@@ -1,23 +1,20 @@
 //! `regatta train --ranks N`: the processes of a collective job; and each of them, whose place the
 //! environment says.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use regatta_cluster::{CollectivePlace, Env, JobIdentity, Place};
-use regatta_collective::{Group, GroupConfig};
+use regatta_cluster::{CollectivePlace, Env, JobIdentity, Place, names};
+use regatta_collective::Group;
 use regatta_launch::status::{Reporter, Status};
-use regatta_launch::{Options, Program, Spec, Supervisor, plan};
-use regatta_ps::JobToken;
+use regatta_launch::{Options, Outcome as Ended, Program, Report, Spec, Supervisor, cores, plan};
 use regatta_rec::observe::{Event, Observer};
 use regatta_rec::{Config, Error, collective};
 use serde_json::json;
 
 use super::Outcome;
-use super::ps::{TempDir, failed};
+use super::ps::{TempDir, restarting};
 use super::train::{Console, RunArgs};
 
 /// Flags of collective jobs.
@@ -26,6 +23,40 @@ pub(crate) struct CollectiveArgs {
     /// Train with so many ranks, each a process of its own, that add up their gradients.
     #[arg(long, value_name = "N", value_parser = ranks, conflicts_with_all = ["servers", "workers"])]
     pub(super) ranks: Option<usize>,
+    /// Let the system choose where ranks run. Without this, every rank of --ranks has its own share of
+    /// the processor cores, if there are enough.
+    #[arg(long, requires = "ranks", conflicts_with = "rank")]
+    no_bind: bool,
+    /// Be this rank of --ranks, instead of starting all of them: the others are started elsewhere and
+    /// meet this one at --master.
+    #[arg(long, value_name = "R", requires_all = ["ranks", "master"])]
+    rank: Option<usize>,
+    /// Where ranks meet: rank 0 listens there.
+    #[arg(long, value_name = "HOST:PORT", requires = "rank")]
+    master: Option<String>,
+}
+
+impl CollectiveArgs {
+    /// Whether flags ask this process to start a job, not to be a part of one.
+    pub(super) fn starts_job(&self) -> bool {
+        self.ranks.is_some() && self.rank.is_none()
+    }
+
+    /// The environment with what flags say about the place of this process.
+    pub(super) fn place(&self, env: Env) -> Result<Env> {
+        let (Some(rank), Some(ranks), Some(master)) = (self.rank, self.ranks, &self.master) else {
+            return Ok(env);
+        };
+        if env.get(names::TRAINER_ENDPOINTS).is_some() {
+            anyhow::bail!(
+                "{} is set, which already says where the ranks are; --rank and --master have no \
+                 place here",
+                names::TRAINER_ENDPOINTS
+            );
+        }
+        let env = env.with(names::TRAINER_ID, rank).with(names::TRAINERS_NUM, ranks);
+        Ok(env.with(names::MASTER, master))
+    }
 }
 
 fn ranks(text: &str) -> Result<usize, String> {
@@ -36,7 +67,12 @@ fn ranks(text: &str) -> Result<usize, String> {
 }
 
 /// Starts the ranks and waits for them.
-pub(super) fn supervise(run: &RunArgs, ranks: usize) -> Result<Outcome> {
+pub(super) fn supervise(
+    run: &RunArgs,
+    args: &CollectiveArgs,
+    ranks: usize,
+    max_restart: u32,
+) -> Result<Outcome> {
     let started = Instant::now();
     let config = run.load()?;
     // What is wrong with the strategy is said once, before anything starts.
@@ -45,6 +81,20 @@ pub(super) fn supervise(run: &RunArgs, ranks: usize) -> Result<Outcome> {
         "{ranks} ranks; {} examples in a step of all ranks",
         config.runner.train.batch_size.unwrap_or(0) * ranks
     );
+    let cores = match args.no_bind {
+        true => None,
+        false => cores::shares(ranks, config.runner.thread_num),
+    };
+    restarting(run, &config, max_restart, |run| run_job(run, ranks, cores.as_deref(), started))
+}
+
+/// Starts the ranks once and waits for them; writes the report if all is well.
+fn run_job(
+    run: &RunArgs,
+    ranks: usize,
+    cores: Option<&[Vec<usize>]>,
+    started: Instant,
+) -> Result<Report> {
     let reports = TempDir::new()?;
     let token = Some(regatta_launch::random_hex()?);
     let job = JobIdentity { token, ..JobIdentity::default() };
@@ -52,6 +102,7 @@ pub(super) fn supervise(run: &RunArgs, ranks: usize) -> Result<Outcome> {
     let this = std::env::current_exe().context("cannot find this program")?;
     let spec = |(rank, place): (usize, &Place)| {
         let mut spec = Spec::new(place, Program::binary(&this));
+        spec.cores = cores.map(|shares| shares[rank].clone()).unwrap_or_default();
         spec.args = run.child_args();
         let file = rank_report(&reports.0, rank).to_string_lossy().into_owned();
         spec.args.extend(["--part-report".into(), file]);
@@ -59,13 +110,10 @@ pub(super) fn supervise(run: &RunArgs, ranks: usize) -> Result<Outcome> {
     };
     let specs = plan.places.iter().enumerate().map(spec).collect();
     let report = Supervisor::new(specs, Options::new(started))?.run()?;
-    if let Some(outcome) = failed(&report.outcome) {
-        return Ok(outcome);
-    }
-    if let Some(path) = run.report() {
+    if let (Ended::Done, Some(path)) = (&report.outcome, run.report()) {
         write_report(&reports.0, ranks, path)?;
     }
-    Ok(Outcome::Done)
+    Ok(report)
 }
 
 /// Runs the rank of a job that this process is.
@@ -76,15 +124,8 @@ pub(super) fn run_place(
     env: &Env,
 ) -> Result<Outcome> {
     let config = run.load()?;
-    let token = JobToken::new(place.job.secret(&place.endpoints)?);
-    let mut group = GroupConfig::new(place.rank, place.endpoints.clone(), token);
-    group.job.clone_from(&place.job.id);
-    group.start_timeout = place.job.start_timeout;
-    group.observer = Arc::new(|event| {
-        let _ = writeln!(std::io::stderr(), "{event}");
-    });
     let reporter = Reporter::new(env, &format!("rank {}", place.rank));
-    let joined = Group::connect(group).map_err(|e| Error::from(regatta_fleet::Error::from(e)));
+    let joined = regatta_fleet::collective::join(place).map_err(Error::from);
     let outcome = joined.and_then(|group| train(&config, run, part_report, group, &reporter));
     finish(outcome)
 }

@@ -35,7 +35,7 @@ pub(crate) struct PsArgs {
     allow_worker_loss: bool,
     /// Start the job again, from its newest checkpoint, up to so many times when a process fails.
     #[arg(long, value_name = "N", default_value_t = 0)]
-    max_restart: u32,
+    pub(super) max_restart: u32,
     /// Where a worker or rank leaves its part of the report; set by the process that starts the others.
     #[arg(long, hide = true, value_name = "FILE")]
     pub(super) part_report: Option<PathBuf>,
@@ -66,16 +66,28 @@ pub(super) fn supervise(run: &RunArgs, args: &PsArgs) -> Result<Outcome> {
         mode.name(),
         config.runner.train.batch_size.unwrap_or(0) * workers
     );
-    if args.max_restart > 0 && config.runner.checkpoint.is_none() {
+    restarting(run, &config, args.max_restart, |run| {
+        run_job(&config, run, args, (servers, workers), started)
+    })
+}
+
+/// Runs a job, and again from its newest checkpoint when it fails, up to `max_restart` times.
+pub(super) fn restarting(
+    run: &RunArgs,
+    config: &Config,
+    max_restart: u32,
+    mut run_job: impl FnMut(&RunArgs) -> Result<Ran>,
+) -> Result<Outcome> {
+    if max_restart > 0 && config.runner.checkpoint.is_none() {
         anyhow::bail!("--max-restart needs checkpoints to go on from: set --checkpoint-dir");
     }
     let mut run = run.clone();
-    for restart in 0..=args.max_restart {
-        let report = run_job(&config, &run, args, (servers, workers), started)?;
+    for restart in 0..=max_restart {
+        let report = run_job(&run)?;
         match &report.outcome {
-            Ended::Failed(failure) if restart < args.max_restart => {
+            Ended::Failed(failure) if restart < max_restart => {
                 eprintln!("error: {}", failure.message);
-                let (n, of) = (restart + 1, args.max_restart);
+                let (n, of) = (restart + 1, max_restart);
                 eprintln!("starting the job again from its newest checkpoint ({n} of {of})");
                 // Whatever the job began with, it goes on from what it has done since.
                 run = run.with("runner.checkpoint.resume=auto");

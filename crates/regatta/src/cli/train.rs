@@ -97,15 +97,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if run.print_config {
         return run_with(&run, regatta_rec::train);
     }
-    let env = Env::process();
+    let env = args.collective.place(Env::process())?;
     match Place::from_env(&env)? {
         Place::Local if args.ps.is_wanted() => super::ps::supervise(&run, &args.ps),
         Place::Local => match args.collective.ranks {
-            Some(ranks) => collective::supervise(&run, ranks),
+            Some(ranks) => {
+                collective::supervise(&run, &args.collective, ranks, args.ps.max_restart)
+            }
             None if run.load()?.runner.distributed.use_fleet => collective::run_alone(&run),
             None => run_with(&run, regatta_rec::train),
         },
-        place if args.ps.is_wanted() || args.collective.ranks.is_some() => anyhow::bail!(
+        place if args.ps.is_wanted() || args.collective.starts_job() => anyhow::bail!(
             "the environment says that this is {place} of a job, so --servers, --workers and --ranks \
              have no place here"
         ),
