@@ -75,8 +75,17 @@ fn crossing(block: &Block, steps: &[Op], updates: &[Op]) -> Result<Vec<VarDef>, 
     Ok(crossing)
 }
 
+/// Ending of the names of sums.
+const MERGED: &str = "@MERGED";
+
 fn merged(grad: &str) -> String {
-    format!("{grad}@MERGED")
+    format!("{grad}{MERGED}")
+}
+
+/// Whether a variable is one of those in which [`gradient_merge`] keeps gradients between updates.
+/// Right after an update they are as they began.
+pub fn is_merge_state(name: &str) -> bool {
+    name == COUNT || name.ends_with(MERGED)
 }
 
 /// Lets every step add its gradients to the sums and count itself.

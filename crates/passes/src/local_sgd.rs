@@ -9,10 +9,17 @@ use crate::infer_types::push_op;
 use crate::{checked, refuse_buffers, refused};
 
 const PASS: &str = "local_sgd";
+/// Ending of the names of snapshots.
+const SNAPSHOT: &str = "@SNAPSHOT";
 
 /// Name of the value of a parameter that all ranks had when they last came together.
 pub fn snapshot_name(param: &str) -> String {
-    format!("{param}@SNAPSHOT")
+    format!("{param}{SNAPSHOT}")
+}
+
+/// Whether a variable is such a value. When ranks are together it equals the parameter.
+pub fn is_snapshot(name: &str) -> bool {
+    name.ends_with(SNAPSHOT)
 }
 
 /// Leaves the training program as it is and makes a second one that brings `ranks` ranks together:

@@ -1,6 +1,7 @@
 //! Training by ranks without servers: the same configuration, run as one of several processes.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -115,28 +116,42 @@ struct RankRun {
     pass_steps: u64,
     /// When checkpoints are due, on all ranks; rank 0 makes them.
     due: Option<CheckpointConfig>,
+    /// One is due, and waits until ranks are together.
+    is_due: bool,
     checkpoints: Option<Checkpoints>,
     made: Vec<CheckpointReport>,
     resumed_from: Option<PathBuf>,
     was_finished: bool,
 }
 
-/// Refuses what a checkpoint of rank 0 does not hold.
+/// Refuses what a checkpoint of rank 0, made when ranks are together, does not hold.
 fn check_checkpoints(
     config: &Config,
+    network: &Network,
     strategy: &DistributedStrategy,
     when: When,
 ) -> Result<(), Error> {
     let Some(wanted) = &config.runner.checkpoint else { return Ok(()) };
     let reason = if wanted.config.seconds.is_some() {
         "ranks make checkpoints by steps: use runner.checkpoint.step_interval instead of seconds"
-    } else if strategy.dgc || when != When::Never {
-        "checkpoints need the same values on all ranks after every step, which gradient merging, \
-         local SGD and DGC do not give"
+    } else if strategy.dgc {
+        "with dgc every rank keeps what it has not sent yet, which checkpoints do not hold"
+    } else if matches!(when, When::Adaptive { .. }) {
+        "adaptive_localsgd chooses its next steps from losses that checkpoints do not hold; use localsgd"
+    } else if when.is_local() && keeps_own_states(network) {
+        "with localsgd every rank keeps states of its own (momentum, loss scaling), which checkpoints do \
+         not hold; use the sgd optimizer without float16"
     } else {
         return Ok(());
     };
     Err(Error::key("runner.checkpoint.dir", reason))
+}
+
+/// Whether steps change more than parameters and what follows from their number.
+fn keeps_own_states(network: &Network) -> bool {
+    let block = network.train.main.block();
+    let mut ops = block.ops.iter();
+    ops.any(|op| op.kind == "update_loss_scaling" || !op.outs("StatesOut").is_empty())
 }
 
 impl RankRun {
@@ -177,7 +192,7 @@ impl RankRun {
                 ));
             }
         }
-        check_checkpoints(config, strategy, trainer.plan().when)?;
+        check_checkpoints(config, network, strategy, trainer.plan().when)?;
         let (rank, ranks) = (trainer.rank(), trainer.ranks());
         let topology =
             Topology { mode: "collective".into(), ranks, workers: ranks, ..Topology::default() };
@@ -193,6 +208,7 @@ impl RankRun {
             position: Position::default(),
             pass_steps: 0,
             due: config.runner.checkpoint.as_ref().map(|wanted| wanted.config.clone()),
+            is_due: false,
             checkpoints,
             made: Vec::new(),
             resumed_from: None,
@@ -232,9 +248,9 @@ impl RankRun {
                 note("the job has reached its end: there is nothing more to train");
             }
         }
-        let here = &self.trainer.plan().each.main;
+        let here: HashSet<&str> = self.trainer.plan().kept().into_iter().collect();
         for (name, tensor) in resumed.tensors()? {
-            if here.block().vars.get(&name).is_some_and(|var| var.is_persistable()) {
+            if here.contains(name.as_str()) {
                 self.scope.set(&name, tensor);
             }
         }
@@ -264,7 +280,9 @@ impl RankRun {
         let batches = RefCell::new(batches);
         let observer = RefCell::new(observer);
         let mut clock = IntervalClock::new();
-        let RankRun { trainer, scope, meters, state, position, due, checkpoints, made, .. } = self;
+        let RankRun {
+            trainer, scope, meters, state, position, due, is_due, checkpoints, made, ..
+        } = self;
         let shared = RefCell::new((meters, state, position));
         let next = || Ok(batches.borrow_mut().next()?);
         let on_step = |n: usize, fetched: &[Tensor], batch: Batch| {
@@ -301,9 +319,11 @@ impl RankRun {
                 tell(outcome, made, observer);
             }
             // By steps only, so that all ranks decide alike.
-            if !due.as_ref().is_some_and(|c| c.due(epoch, step, Duration::ZERO)) {
+            *is_due |= due.as_ref().is_some_and(|c| c.due(epoch, step, Duration::ZERO));
+            if !*is_due || !trainer.is_settled() {
                 return Ok(());
             }
+            *is_due = false;
             if let Some(checkpoints) = checkpoints.as_mut() {
                 let outcome = checkpoints.finish(None).map_err(in_loop)?;
                 tell(outcome, made, observer);
@@ -427,8 +447,8 @@ fn checkpoint(
     };
     let states =
         texts.iter().enumerate().map(read).collect::<Result<Vec<_>, regatta_fleet::Error>>()?;
-    let kept = trainer.plan().each.main.persistables().map(|var| &var.name);
-    let kept = kept.filter_map(|name| Some((name.clone(), scope.get(name)?.clone())));
+    let kept = trainer.plan().kept().into_iter();
+    let kept = kept.filter_map(|name| Some((name.to_string(), scope.get(name)?.clone())));
     let tensors = kept.filter(|(name, _)| !others.contains_key(name)).collect::<Vec<_>>();
     let tensors = tensors.into_iter().chain(others).collect();
     checkpoints.note("pass_steps", pass_steps);

@@ -1,4 +1,5 @@
-//! Strategies that exchange less than every gradient learn what synchronous ranks learn.
+//! Strategies that exchange less than every gradient, or compute on 16 bits, learn what synchronous ranks
+//! learn.
 
 use std::path::Path;
 
@@ -60,5 +61,19 @@ fn rare_or_sparse_exchanges_reach_the_auc_of_synchronous_ranks() {
         let own = auc(strategy);
         println!("AUC of synchronous ranks {synchronous:.4}, with {strategy:?} {own:.4}");
         assert!(own > 0.69 && own > synchronous - 0.015, "{strategy}: {own}, not {synchronous}");
+    }
+}
+
+#[test]
+fn mixed_precision_reaches_the_auc_of_f32_ranks() {
+    let plain = auc("fuse_all_reduce_ops: true\n");
+    for strategy in [
+        "amp: true\namp_configs: {dtype: bfloat16}\n",
+        "amp: true\namp_configs: {init_loss_scaling: 1024.0}\nfp16_allreduce: true\n",
+    ] {
+        let half = auc(strategy);
+        println!("AUC of f32 ranks {plain:.4}, with {strategy:?} {half:.4}");
+        assert!((half - plain).abs() < 0.002, "{strategy}: {half}, in f32 {plain}");
+        assert_ne!(half, plain, "{strategy}: nothing was rounded");
     }
 }

@@ -134,3 +134,73 @@ fn a_killed_rank_ends_the_job_and_is_named() {
         assert!(stat.is_empty() || stat.contains(") Z"), "{rank} is still there");
     }
 }
+
+/// An address that nobody listens on.
+fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+#[test]
+fn ranks_that_know_the_master_alone_train_together() {
+    let (dir, master) = (tempfile::tempdir().unwrap(), free_address());
+    let report = dir.path().join("report.json");
+    let rank = |rank: &str| {
+        let flags = ["--ranks", "3", "--rank", rank, "--master", &master];
+        let mut command = command(dir.path(), 1500, &[], &flags);
+        if rank == "0" {
+            command.arg("--report").arg(&report);
+        }
+        command.spawn().unwrap()
+    };
+    // The one that the others look for comes last.
+    let started = ["2", "1", "0"].map(rank);
+    for child in started {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+    }
+    assert_eq!(read(&report)["epochs"][0]["examples"], 1500);
+}
+
+#[test]
+fn a_rank_that_does_not_come_to_the_master_is_named() {
+    let (dir, master) = (tempfile::tempdir().unwrap(), free_address());
+    let rank = |rank: &str| {
+        let mut command = command(dir.path(), 1500, &[], &[]);
+        command.env("PADDLE_MASTER", &master).env("PADDLE_TRAINERS_NUM", "3");
+        command.env("PADDLE_TRAINER_ID", rank).env("REGATTA_START_TIMEOUT", "3");
+        command.spawn().unwrap()
+    };
+    for child in ["0", "2"].map(rank) {
+        let output = child.wait_with_output().unwrap();
+        assert!(!output.status.success(), "{}", text(&output));
+        assert!(text(&output).contains("for rank 1 (it has not come)"), "{}", text(&output));
+    }
+}
+
+#[test]
+fn every_rank_has_its_own_cores_unless_told_otherwise() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let allowed = |flags: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut flags = flags.to_vec();
+        flags.extend(["--ranks", "2"]);
+        let mut child = command(dir.path(), 60_000_000, &[], &flags).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.by_ref().map_while(Result::ok).any(|l| l.contains("batch_id: 0,")));
+        let of = |(_, pid): (String, u32)| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+            let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+            list.unwrap().trim().to_string()
+        };
+        let mut started = ranks(child.id());
+        started.retain(|(rank, _)| rank.starts_with("rank"));
+        let found: Vec<String> = started.into_iter().map(of).collect();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found.len(), 2);
+        found[0] != found[1]
+    };
+    assert_eq!(allowed(&[]), cores >= 2);
+    assert!(!allowed(&["--no-bind"]));
+}

@@ -410,30 +410,16 @@ fn a_job_begins_with_named_variables_of_a_saved_one() {
     assert_ne!(rows(&saved), rows(&again));
 }
 
-#[test]
-fn kills_change_no_bit_of_a_collective_job() {
+/// A collective job that is killed again and again ends with the bits of one that is not.
+fn kills_change_nothing(overrides: &[&str], kills: usize, seed: u64) {
     let (calm, stormy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let start = |dir: &Path| command(dir, &[], &["--ranks", "2"]);
+    let start = |dir: &Path| command(dir, overrides, &["--ranks", "2", "--max-restart", "100"]);
     let mut expected = Costs::exact();
     let (ok, errors) = Job::start(start(calm.path())).end(&mut expected);
     assert!(ok, "{errors}");
     let mut costs = Costs { by_batch: expected.by_batch.clone(), ..Costs::exact() };
-    let mut draw = Draw(2000);
-    for kill_number in 0..20 {
-        let mut job = Job::start(start(stormy.path()));
-        let goes_on = draw.below(2) == 0 || job.checkpoint(&mut costs);
-        let goes_on = goes_on && job.batches(1 + draw.below(6), &mut costs);
-        assert!(goes_on, "the job ended after {kill_number} kills");
-        let mut all = processes(job.child.id());
-        all.retain(|(role, _)| role != "local");
-        match all.get(draw.below(all.len() as u64 + 1) as usize) {
-            Some((_, pid)) => kill(*pid),
-            None => job.child.kill().unwrap(),
-        }
-        assert!(!job.end(&mut costs).0);
-    }
-    let (ok, errors) = Job::start(start(stormy.path())).end(&mut costs);
-    assert!(ok, "{errors}");
+    run_with_kills(|| start(stormy.path()), kills, &mut Draw(seed), &mut costs);
+    assert!(costs.notes.iter().any(|n| n.contains("going on from")), "{:?}", costs.notes);
     for epoch in ["0", "1"] {
         let of = |dir: &Path| tensors(&dir.join("model").join(epoch));
         assert!(of(calm.path()) == of(stormy.path()), "epoch {epoch} differs");
@@ -442,4 +428,27 @@ fn kills_change_no_bit_of_a_collective_job() {
     for what in ["loss", "auc", "examples"] {
         assert_eq!(calm["epochs"][1][what], stormy["epochs"][1][what], "{what}");
     }
+}
+
+#[test]
+fn kills_change_no_bit_of_a_collective_job() {
+    kills_change_nothing(&[], 20, 2000);
+}
+
+#[test]
+fn kills_change_no_bit_of_ranks_that_come_together_now_and_then() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("strategy.yaml");
+    let strategy = format!("runner.strategy={}", file.display());
+    // Checkpoints are due every three steps: they wait until ranks are together.
+    std::fs::write(&file, "gradient_merge: true\ngradient_merge_configs: {k_steps: 4}\n").unwrap();
+    kills_change_nothing(&[&strategy], 4, 3000);
+    std::fs::write(&file, "localsgd: true\nlocalsgd_configs: {k_steps: 2, begin_step: 5}\n")
+        .unwrap();
+    let sgd = "hyper_parameters.optimizer.class=sgd";
+    kills_change_nothing(&[&strategy, sgd], 4, 4000);
+    let own = "hyper_parameters.optimizer.class=momentum";
+    let (ok, errors) = Job::start(command(dir.path(), &[&strategy, own], &["--ranks", "2"]))
+        .end(&mut Costs::default());
+    assert!(!ok && errors.contains("momentum"), "{errors}");
 }

@@ -1,11 +1,14 @@
 //! A training program and a strategy become what a rank runs.
 
+use std::collections::HashSet;
+
 use regatta_ir::{Program, Programs};
 use regatta_optim::LossScaling;
 use regatta_passes::{
     AmpConfig, Dgc, FuseAllReduce, Lamb, Lars, Optimizer, Periodic, Precision, RecomputeConfig,
     Sharding, data_parallel, dgc, fp16_all_reduce, fuse_all_reduce, gradient_merge,
-    hierarchical_all_reduce, lamb, lars, local_sgd, sharding, sync_batch_norm,
+    hierarchical_all_reduce, is_merge_state, is_snapshot, lamb, lars, local_sgd, sharding,
+    sync_batch_norm,
 };
 
 use crate::Error;
@@ -100,6 +103,22 @@ impl CollectivePlan {
             return Ok(CollectivePlan { each, then, when, sharded });
         }
         Ok(CollectivePlan { each: programs, then: None, when: When::Never, sharded })
+    }
+
+    /// Names of the values that go on to the next step when ranks are together, each once: parameters
+    /// and states, without what only ranks on their way to the next exchange have (sums of merged
+    /// gradients, snapshots).
+    pub fn kept(&self) -> Vec<&str> {
+        let on_the_way = |name: &str| is_merge_state(name) || is_snapshot(name);
+        let programs = std::iter::once(&self.each.main).chain(&self.then);
+        let mut names: Vec<&str> = Vec::new();
+        let mut seen = HashSet::new();
+        for var in programs.flat_map(Program::persistables) {
+            if !on_the_way(&var.name) && seen.insert(&var.name) {
+                names.push(&var.name);
+            }
+        }
+        names
     }
 
     /// All programs as text, with their names.
