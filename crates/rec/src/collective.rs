@@ -11,6 +11,7 @@ use regatta_data::{Batch, Position};
 use regatta_exec::{Options, Scope, run_startup};
 use regatta_fleet::DistributedStrategy;
 use regatta_fleet::collective::{CollectiveTrainer, PassEnd, When, optimizer_for};
+use regatta_ir::Program;
 use regatta_tensor::Tensor;
 
 use crate::checkpoint::{
@@ -184,7 +185,11 @@ impl RankRun {
         if let Some(folder) = &config.runner.model_init_path {
             // States that this rank does not keep would only take memory.
             let names = config.runner.init_var_names.as_deref();
-            let fresh = load_epoch(&programs.main, &mut scope, folder, names)?;
+            let mut kept = Program::new("kept");
+            for var in trainer.plan().kept() {
+                kept.block_mut().declare(var.clone()).map_err(regatta_fleet::Error::from)?;
+            }
+            let fresh = load_epoch(&kept, &mut scope, folder, names)?;
             if let Some(first) = fresh.first() {
                 let (folder, n) = (folder.display(), fresh.len());
                 note(&format!(
@@ -248,7 +253,8 @@ impl RankRun {
                 note("the job has reached its end: there is nothing more to train");
             }
         }
-        let here: HashSet<&str> = self.trainer.plan().kept().into_iter().collect();
+        let kept = self.trainer.plan().kept().into_iter();
+        let here: HashSet<&str> = kept.map(|var| var.name.as_str()).collect();
         for (name, tensor) in resumed.tensors()? {
             if here.contains(name.as_str()) {
                 self.scope.set(&name, tensor);
@@ -447,8 +453,8 @@ fn checkpoint(
     };
     let states =
         texts.iter().enumerate().map(read).collect::<Result<Vec<_>, regatta_fleet::Error>>()?;
-    let kept = trainer.plan().kept().into_iter();
-    let kept = kept.filter_map(|name| Some((name.to_string(), scope.get(name)?.clone())));
+    let kept = trainer.plan().kept().into_iter().map(|var| &var.name);
+    let kept = kept.filter_map(|name| Some((name.clone(), scope.get(name)?.clone())));
     let tensors = kept.filter(|(name, _)| !others.contains_key(name)).collect::<Vec<_>>();
     let tensors = tensors.into_iter().chain(others).collect();
     checkpoints.note("pass_steps", pass_steps);

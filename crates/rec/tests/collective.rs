@@ -6,7 +6,7 @@ use std::path::Path;
 use regatta_collective::Group;
 use regatta_rec::collective::train_rank;
 use regatta_rec::observe::Event;
-use regatta_rec::{Config, infer};
+use regatta_rec::{Config, Report, infer};
 
 /// The first layer has 26 * 9 + 13 rows: with 128 columns it is large enough for DGC.
 const TEXT: &str = "
@@ -28,25 +28,33 @@ hyper_parameters:
   fc_sizes: [128, 16]
 ";
 
-fn load(folder: &Path, strategy: &str) -> Config {
+fn load(folder: &Path, strategy: &str, overrides: &[&str]) -> Config {
     let (config, file) = (folder.join("c.yaml"), folder.join("strategy.yaml"));
     std::fs::write(&config, TEXT).unwrap();
     std::fs::write(&file, strategy).unwrap();
     let save = format!("runner.model_save_path={}", folder.join("model").display());
     let read = format!("runner.infer_load_path={}", folder.join("model").display());
-    Config::load(&config, &[save, read, format!("runner.strategy={}", file.display())]).unwrap()
+    let mut all = vec![save, read, format!("runner.strategy={}", file.display())];
+    all.extend(overrides.iter().map(|o| o.to_string()));
+    Config::load(&config, &all).unwrap()
+}
+
+/// What rank 0 reports when two ranks have trained.
+fn train(config: &Config) -> Report {
+    std::thread::scope(|s| {
+        let rank = |group| {
+            s.spawn(move || train_rank(config, group, &mut |_: &Event<'_>| {}).unwrap().report)
+        };
+        let ranks: Vec<_> = Group::in_memory(2).unwrap().into_iter().map(rank).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).next().unwrap()
+    })
 }
 
 /// AUC on other examples after two ranks have trained.
 fn auc(strategy: &str) -> f64 {
     let folder = tempfile::tempdir().unwrap();
-    let config = load(folder.path(), strategy);
-    std::thread::scope(|s| {
-        for group in Group::in_memory(2).unwrap() {
-            let config = &config;
-            s.spawn(move || train_rank(config, group, &mut |_: &Event<'_>| {}).unwrap());
-        }
-    });
+    let config = load(folder.path(), strategy, &[]);
+    train(&config);
     infer(&config, &mut |_: &Event<'_>| {}).unwrap().epochs[0].auc.unwrap()
 }
 
@@ -76,4 +84,17 @@ fn mixed_precision_reaches_the_auc_of_f32_ranks() {
         assert!((half - plain).abs() < 0.002, "{strategy}: {half}, in f32 {plain}");
         assert_ne!(half, plain, "{strategy}: nothing was rounded");
     }
+}
+
+/// The momentum of a saved epoch is taken up again, although it belongs to the second program.
+#[test]
+fn merged_gradients_begin_with_all_of_a_saved_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let strategy = "gradient_merge: true\ngradient_merge_configs: {k_steps: 2}\n";
+    let whole = train(&load(folder.path(), strategy, &["runner.epochs=2"]));
+    let saved = format!("runner.model_init_path={}", folder.path().join("model/0").display());
+    let other = tempfile::tempdir().unwrap();
+    let second = train(&load(other.path(), strategy, &["runner.epochs=1", &saved]));
+    assert_eq!(whole.epochs[1].loss, second.epochs[0].loss);
+    assert_ne!(whole.epochs[0].loss, second.epochs[0].loss);
 }

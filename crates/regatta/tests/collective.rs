@@ -204,3 +204,37 @@ fn every_rank_has_its_own_cores_unless_told_otherwise() {
     assert_eq!(allowed(&[]), cores >= 2);
     assert!(!allowed(&["--no-bind"]));
 }
+
+#[test]
+fn what_carries_the_data_can_be_chosen() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |flags: &[&str], rank: Option<&str>| {
+        let mut command = command(dir.path(), 1000, &[], flags);
+        if let Some(rank) = rank {
+            command.env("OMPI_COMM_WORLD_RANK", rank).env("OMPI_COMM_WORLD_SIZE", "1");
+            command.env("OMPI_COMM_WORLD_LOCAL_RANK", "0").env("OMPI_COMM_WORLD_LOCAL_SIZE", "1");
+        }
+        let output = command.output().unwrap();
+        (output.status.success(), text(&output))
+    };
+    let (ok, printed) = run(&["--ranks", "2", "--transport", "tcp"], None);
+    assert!(ok && printed.contains("rank 0 of 2 connected over TCP"), "{printed}");
+    let (ok, printed) = run(&["--ranks", "2", "--transport", "mpi"], None);
+    assert!(!ok && printed.contains("use: mpirun -n 2 regatta train"), "{printed}");
+    if !cfg!(feature = "mpi") {
+        let (ok, printed) = run(&["--transport", "mpi"], Some("0"));
+        assert!(!ok && printed.contains("cargo build --release --features mpi"), "{printed}");
+    }
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn mpirun_trains_over_mpi() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = command(dir.path(), 2000, &[], &["--transport", "mpi"]);
+    let mut mpirun = Command::new("mpirun");
+    mpirun.args(["--allow-run-as-root", "--oversubscribe", "--timeout", "240", "-n", "2"]);
+    let output = mpirun.arg(own.get_program()).args(own.get_args()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("rank 0 of 2 connected over MPI"), "{}", text(&output));
+}

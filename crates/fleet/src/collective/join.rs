@@ -4,27 +4,63 @@ use std::io::Write;
 use std::sync::Arc;
 
 use regatta_cluster::CollectivePlace;
-use regatta_collective::{Group, GroupConfig};
+use regatta_collective::{Group, GroupConfig, Transport};
 use regatta_ps::JobToken;
 
 use crate::Error;
 
-/// Joins the other ranks: by their endpoints, or at the master if those are unknown. Who is missing
-/// is said on standard error.
+/// Joins the other ranks: by their endpoints, at the master if those are unknown, or as ranks of MPI.
+/// Who is missing is said on standard error.
 ///
 /// # Errors
-/// If ranks do not come in time or do not belong together, naming them.
-pub fn join(place: &CollectivePlace) -> Result<Group, Error> {
+/// If ranks do not come in time or do not belong together, naming them; if `transport` is MPI, and
+/// this program was built without it.
+pub fn join(place: &CollectivePlace, transport: Transport) -> Result<Group, Error> {
+    if transport == Transport::Mpi {
+        return join_over_mpi(place);
+    }
     let token = JobToken::new(place.secret()?);
-    let mut config = GroupConfig::new(place.rank, place.endpoints.clone(), token);
+    let config = GroupConfig::new(place.rank, place.endpoints.clone(), token);
+    let config = told(GroupConfig { transport, ..config }, place);
+    match &place.master {
+        Some(master) if place.endpoints.is_empty() => Ok(Group::meet(config, master, place.size)?),
+        _ => Ok(Group::connect(config)?),
+    }
+}
+
+/// With what the job says, and lines for the user.
+fn told(mut config: GroupConfig, place: &CollectivePlace) -> GroupConfig {
     config.job.clone_from(&place.job.id);
     config.start_timeout = place.job.start_timeout;
     config.observer = Arc::new(|event| {
         // Training goes on when nobody reads its lines any more.
         let _ = writeln!(std::io::stderr(), "{event}");
     });
-    match &place.master {
-        Some(master) if place.endpoints.is_empty() => Ok(Group::meet(config, master, place.size)?),
-        _ => Ok(Group::connect(config)?),
+    config
+}
+
+#[cfg(feature = "mpi")]
+fn join_over_mpi(place: &CollectivePlace) -> Result<Group, Error> {
+    // The group keeps it.
+    let mpi = regatta_collective::Mpi::start()?;
+    if (mpi.rank(), mpi.size()) != (place.rank, place.size) {
+        return Err(Error::Config(format!(
+            "MPI says that this is rank {} of {}, the environment rank {} of {}: start the ranks with \
+             mpirun",
+            mpi.rank(),
+            mpi.size(),
+            place.rank,
+            place.size
+        )));
     }
+    Ok(Group::connect(told(mpi.config(&place.job.id)?, place))?)
+}
+
+#[cfg(not(feature = "mpi"))]
+fn join_over_mpi(_: &CollectivePlace) -> Result<Group, Error> {
+    Err(Error::Config(
+        "this program was built without MPI; build it with: cargo build --release --features mpi \
+         (needs an MPI library and libclang; Debian: libopenmpi-dev openmpi-bin libclang-dev)"
+            .into(),
+    ))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use regatta_ir::{Program, Programs};
+use regatta_ir::{Program, Programs, VarDef};
 use regatta_optim::LossScaling;
 use regatta_passes::{
     AmpConfig, Dgc, FuseAllReduce, Lamb, Lars, Optimizer, Periodic, Precision, RecomputeConfig,
@@ -105,20 +105,20 @@ impl CollectivePlan {
         Ok(CollectivePlan { each: programs, then: None, when: When::Never, sharded })
     }
 
-    /// Names of the values that go on to the next step when ranks are together, each once: parameters
-    /// and states, without what only ranks on their way to the next exchange have (sums of merged
+    /// What goes on to the next step when ranks are together, each variable once: parameters and
+    /// states, without what only ranks on their way to the next exchange have (sums of merged
     /// gradients, snapshots).
-    pub fn kept(&self) -> Vec<&str> {
+    pub fn kept(&self) -> Vec<&VarDef> {
         let on_the_way = |name: &str| is_merge_state(name) || is_snapshot(name);
         let programs = std::iter::once(&self.each.main).chain(&self.then);
-        let mut names: Vec<&str> = Vec::new();
+        let mut kept: Vec<&VarDef> = Vec::new();
         let mut seen = HashSet::new();
         for var in programs.flat_map(Program::persistables) {
             if !on_the_way(&var.name) && seen.insert(&var.name) {
-                names.push(&var.name);
+                kept.push(var);
             }
         }
-        names
+        kept
     }
 
     /// All programs as text, with their names.

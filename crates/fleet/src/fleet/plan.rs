@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use regatta_cluster::{CollectivePlace, Place, PsPlace};
-use regatta_collective::Group;
+use regatta_collective::{Group, Transport};
 use regatta_exec::Options;
 use regatta_ir::{Program, Programs};
 use regatta_passes::{Backward, Minimized, Optimizer, Split, minimize, split_trainer};
@@ -147,7 +147,7 @@ impl CollectiveJob {
     /// Joins the other ranks.
     pub(super) fn connect(&self) -> Result<Group, Error> {
         let Some(place) = &self.place else { return Ok(Group::in_memory(1)?.remove(0)) };
-        join(place)
+        join(place, Transport::Auto)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use regatta_cluster::{CollectivePlace, Env, JobIdentity, Place, names};
-use regatta_collective::Group;
+use regatta_collective::{Group, Transport};
 use regatta_launch::status::{Reporter, Status};
 use regatta_launch::{Options, Outcome as Ended, Program, Report, Spec, Supervisor, cores, plan};
 use regatta_rec::observe::{Event, Observer};
@@ -31,9 +31,40 @@ pub(crate) struct CollectiveArgs {
     /// meet this one at --master.
     #[arg(long, value_name = "R", requires_all = ["ranks", "master"])]
     rank: Option<usize>,
+    /// What carries gradients between ranks. MPI needs ranks that mpirun has started.
+    #[arg(long, value_enum, default_value_t)]
+    transport: Carrier,
     /// Where ranks meet: rank 0 listens there.
     #[arg(long, value_name = "HOST:PORT", requires = "rank")]
     master: Option<String>,
+}
+
+/// As [`Transport`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Carrier {
+    /// Shared memory on one machine, else the fastest sockets.
+    #[default]
+    Auto,
+    Memory,
+    Unix,
+    Tcp,
+    Mpi,
+}
+
+impl Carrier {
+    fn transport(self) -> Transport {
+        match self {
+            Carrier::Auto => Transport::Auto,
+            Carrier::Memory => Transport::SharedMemory,
+            Carrier::Unix => Transport::Unix,
+            Carrier::Tcp => Transport::Tcp,
+            Carrier::Mpi => Transport::Mpi,
+        }
+    }
+
+    fn name(self) -> String {
+        clap::ValueEnum::to_possible_value(&self).map_or_else(String::new, |v| v.get_name().into())
+    }
 }
 
 impl CollectiveArgs {
@@ -85,12 +116,21 @@ pub(super) fn supervise(
         true => None,
         false => cores::shares(ranks, config.runner.thread_num),
     };
-    restarting(run, &config, max_restart, |run| run_job(run, ranks, cores.as_deref(), started))
+    if args.transport == Carrier::Mpi {
+        anyhow::bail!(
+            "--transport mpi needs ranks that mpirun has started; use: mpirun -n {ranks} regatta train \
+             --transport mpi ..., without --ranks"
+        );
+    }
+    restarting(run, &config, max_restart, |run| {
+        run_job(run, args.transport, ranks, cores.as_deref(), started)
+    })
 }
 
 /// Starts the ranks once and waits for them; writes the report if all is well.
 fn run_job(
     run: &RunArgs,
+    transport: Carrier,
     ranks: usize,
     cores: Option<&[Vec<usize>]>,
     started: Instant,
@@ -106,6 +146,7 @@ fn run_job(
         spec.args = run.child_args();
         let file = rank_report(&reports.0, rank).to_string_lossy().into_owned();
         spec.args.extend(["--part-report".into(), file]);
+        spec.args.extend(["--transport".into(), transport.name()]);
         spec
     };
     let specs = plan.places.iter().enumerate().map(spec).collect();
@@ -119,13 +160,15 @@ fn run_job(
 /// Runs the rank of a job that this process is.
 pub(super) fn run_place(
     run: &RunArgs,
+    args: &CollectiveArgs,
     part_report: Option<&Path>,
     place: &CollectivePlace,
     env: &Env,
 ) -> Result<Outcome> {
     let config = run.load()?;
     let reporter = Reporter::new(env, &format!("rank {}", place.rank));
-    let joined = regatta_fleet::collective::join(place).map_err(Error::from);
+    let joined =
+        regatta_fleet::collective::join(place, args.transport.transport()).map_err(Error::from);
     let outcome = joined.and_then(|group| train(&config, run, part_report, group, &reporter));
     finish(outcome)
 }

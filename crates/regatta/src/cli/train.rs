@@ -113,7 +113,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         ),
         Place::ParameterServer(place) => super::ps::run_place(&run, &args.ps, &place, &env),
         Place::Collective(place) => {
-            collective::run_place(&run, args.ps.part_report.as_deref(), &place, &env)
+            let part_report = args.ps.part_report.as_deref();
+            collective::run_place(&run, &args.collective, part_report, &place, &env)
         }
     }
 }
