@@ -49,6 +49,7 @@ mod checksum;
 mod config;
 mod diff;
 mod dir;
+mod epoch;
 mod error;
 mod format;
 mod history;
@@ -71,6 +72,9 @@ pub use checksum::Checksum;
 pub use config::CheckpointConfig;
 pub use diff::{Change, RowChanges, VariableDiff, diff};
 pub use dir::{CheckpointDir, Draft, Entry, State};
+pub use epoch::{
+    ABOUT_FILE, STATISTICS_FILE, load_about, load_statistics, save_about, save_statistics,
+};
 pub use error::{Difference, Error};
 pub use format::{FORMAT_VERSION, program_hash};
 pub use history::{Event, Moment, history};

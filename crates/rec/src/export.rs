@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use regatta_checkpoint::{
     Checkpoint, CheckpointDir, EachRow, Encoding, Error as CheckpointError, MANIFEST_FILE,
     ModelAbout, ModelManifest, ModelSpec, PERSISTABLES_FILE, RowBody, SavedTable, TableRows,
-    load_tensors, lookup_tables, save_model,
+    load_about, load_statistics, load_tensors, lookup_tables, save_model,
 };
-use regatta_exec::Scope;
 use regatta_ir::Program;
 use regatta_table::row_order;
 use regatta_tensor::Tensor;
@@ -23,8 +22,8 @@ use crate::{Config, Error};
 pub enum Trained {
     /// A checkpoint, with its configuration.
     Checkpoint(Box<Checkpoint>),
-    /// The folder of a saved epoch, which says nothing about its configuration.
-    Epoch(PathBuf),
+    /// The folder of a saved epoch, and what it says about itself.
+    Epoch(PathBuf, Option<Box<ModelAbout>>),
 }
 
 impl Trained {
@@ -38,7 +37,8 @@ impl Trained {
             return Ok(Trained::Checkpoint(Box::new(Checkpoint::open(path)?)));
         }
         if path.join(PERSISTABLES_FILE).exists() || has_server_parts(path) {
-            return Ok(Trained::Epoch(path.to_path_buf()));
+            let about = load_about(path)?.map(Box::new);
+            return Ok(Trained::Epoch(path.to_path_buf(), about));
         }
         if path.is_dir()
             && let Some(newest) = CheckpointDir::open(path).newest_complete()?
@@ -58,33 +58,32 @@ impl Trained {
             Trained::Checkpoint(c) => {
                 Config::from_json(&c.manifest().config, c.path(), overrides).map(Some)
             }
-            Trained::Epoch(_) => Ok(None),
+            Trained::Epoch(path, about) => about
+                .as_ref()
+                .map(|about| Config::from_json(&about.config, path, overrides))
+                .transpose(),
         }
     }
 
     fn about(&self, config: &Config) -> ModelAbout {
         let progress = match self {
             Trained::Checkpoint(c) => {
-                Some((c.manifest().serial, c.manifest().progress.global_step))
+                (Some(c.manifest().serial), Some(c.manifest().progress.global_step))
             }
-            Trained::Epoch(_) => None,
+            Trained::Epoch(_, about) => (None, about.as_ref().and_then(|about| about.step)),
         };
-        ModelAbout {
-            name: config.model.name.to_string(),
-            serial: progress.map(|(serial, _)| serial),
-            step: progress.map(|(_, step)| step),
-            config: config.to_json(),
-        }
+        let (serial, step) = progress;
+        ModelAbout { name: config.model.name.to_string(), serial, step, config: config.to_json() }
     }
 
     /// The values of a program's persistables that are not tables of servers.
     fn dense(&self, program: &Program) -> Result<BTreeMap<String, Tensor>, Error> {
         match self {
             Trained::Checkpoint(c) => checkpoint_dense(c, program),
-            Trained::Epoch(folder) if folder.join(PERSISTABLES_FILE).exists() => {
+            Trained::Epoch(folder, _) if folder.join(PERSISTABLES_FILE).exists() => {
                 Ok(load_tensors(folder.join(PERSISTABLES_FILE))?.tensors)
             }
-            Trained::Epoch(folder) => epoch_dense(folder, program),
+            Trained::Epoch(folder, _) => epoch_dense(folder, program),
         }
     }
 
@@ -104,7 +103,7 @@ impl Trained {
                     })
                 }))
             }
-            Trained::Epoch(folder) => {
+            Trained::Epoch(folder, _) => {
                 let mut rows: Vec<(u64, Vec<f32>)> = Vec::new();
                 let dir = folder.to_string_lossy();
                 let collect = |key: u64, row: &[f32]| rows.push((key, row.to_vec()));
@@ -194,6 +193,7 @@ fn epoch_dense(folder: &Path, program: &Program) -> Result<BTreeMap<String, Tens
             all.insert(var.name.clone(), tensor);
         }
     }
+    all.extend(load_statistics(program, folder)?);
     Ok(all)
 }
 
@@ -207,19 +207,6 @@ pub fn export(
     config: &Config,
     to: &Path,
     encoding: Encoding,
-    note: &mut dyn FnMut(&str),
-) -> Result<ModelManifest, Error> {
-    export_with(trained, config, to, encoding, &Scope::new(), note)
-}
-
-/// As [`export`]; what servers do not hold, such as statistics of normalisation, is taken from the
-/// scope of a worker.
-pub(crate) fn export_with(
-    trained: &Trained,
-    config: &Config,
-    to: &Path,
-    encoding: Encoding,
-    own: &Scope,
     note: &mut dyn FnMut(&str),
 ) -> Result<ModelManifest, Error> {
     let network = Network::build(config)?;
@@ -257,5 +244,5 @@ pub(crate) fn export_with(
         let rows = tables.remove(name);
         rows.ok_or_else(|| CheckpointError::Model { reason: format!("no table '{name}'") })
     };
-    Ok(save_model(to, &spec, |name| dense.get(name).or_else(|| own.get(name)), rows)?)
+    Ok(save_model(to, &spec, |name| dense.get(name), rows)?)
 }

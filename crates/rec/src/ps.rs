@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use regatta_checkpoint::{Encoding, Topology};
+use regatta_checkpoint::{Encoding, Topology, load_statistics, save_about, save_statistics};
 use regatta_data::{Batch, Batches, Position};
 use regatta_exec::{Options, Scope, run_startup};
 use regatta_fleet::ps::{
@@ -19,12 +19,12 @@ use crate::checkpoint::{
     Checkpoints, Family, Resumed, SavedPosition, WorkerState, divide, in_loop,
 };
 use crate::data::Data;
-use crate::export::{Trained, export_with};
+use crate::export::{Trained, export};
 use crate::metrics::{Measure, Meter};
 use crate::network::Network;
 use crate::observe::{self, Event, Observer};
 use crate::report::{CheckpointReport, EpochReport, Report, StageSeconds, peak_rss_mb};
-use crate::save::{INFERENCE_FOLDER, epoch_folder};
+use crate::save::{INFERENCE_FOLDER, about, epoch_folder, has_server_parts};
 use crate::train::{IntervalClock, epoch_report, tell};
 use crate::{Config, Error};
 
@@ -103,7 +103,7 @@ pub fn train_worker(
         let mine = run.epoch(config, &mut data, observer)?;
         let mut all = run.global(&mine)?;
         let start = Instant::now();
-        let folder = run.save(config, epoch, observer)?;
+        let folder = run.save(config, &network, epoch, observer)?;
         all.stages.save = start.elapsed().as_secs_f64();
         observer.event(&Event::Epoch(&all));
         if worker == 0 {
@@ -216,7 +216,7 @@ impl WorkerRun {
         };
         let begun = match resumed {
             Some(resumed) => run.restore(config, resumed, &mut note),
-            None => run.start(config),
+            None => run.start(config, network),
         };
         match begun {
             Ok(()) => Ok(run),
@@ -225,12 +225,22 @@ impl WorkerRun {
     }
 
     /// Begins with first values, or with a saved model.
-    fn start(&mut self, config: &Config) -> Result<(), Error> {
+    fn start(&mut self, config: &Config, network: &Network) -> Result<(), Error> {
         let d = &config.runner.distributed;
         let init = d.warmup_model_path.as_ref().or(config.runner.model_init_path.as_ref());
         if let Some(dir) = init.filter(|_| self.client().worker() == 0) {
             let names = config.runner.init_var_names.as_deref().unwrap_or_default();
             self.client().load(&dir.to_string_lossy(), names).map_err(ps)?;
+        }
+        // Statistics are not on servers: every worker begins with those that were saved.
+        if let Some(dir) = init.filter(|dir| has_server_parts(dir)) {
+            let names = config.runner.init_var_names.as_deref();
+            let wanted = |name: &String| names.is_none_or(|names| names.contains(name));
+            for (name, tensor) in load_statistics(&network.forward.main, dir)? {
+                if wanted(&name) {
+                    self.scope.set(&name, tensor);
+                }
+            }
         }
         // What is not named begins with first values; servers keep what they have loaded.
         let whole = init.is_some() && config.runner.init_var_names.is_none();
@@ -426,6 +436,7 @@ impl WorkerRun {
     fn save(
         &self,
         config: &Config,
+        network: &Network,
         epoch: u64,
         observer: &mut dyn Observer,
     ) -> Result<PathBuf, Error> {
@@ -441,11 +452,12 @@ impl WorkerRun {
                 std::fs::remove_dir_all(&unfinished).map_err(fail)?;
             }
             client.save(&unfinished.to_string_lossy(), SaveMode::All).map_err(ps)?;
+            save_about(&unfinished, &about(config, self.state.steps))?;
+            save_statistics(&network.forward.main, |name| self.scope.get(name), &unfinished)?;
             if config.runner.inference.is_some() {
-                let (saved, to) = (Trained::Epoch(unfinished.clone()), INFERENCE_FOLDER);
                 let note = &mut |text: &str| observer.event(&Event::Note(text));
-                let to = unfinished.join(to);
-                export_with(&saved, config, &to, Encoding::F32, &self.scope, note)?;
+                let to = unfinished.join(INFERENCE_FOLDER);
+                export(&Trained::open(&unfinished)?, config, &to, Encoding::F32, note)?;
             }
             if folder.exists() {
                 std::fs::remove_dir_all(&folder).map_err(fail)?;

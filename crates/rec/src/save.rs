@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use regatta_checkpoint::{
     Difference, Encoding, Error as CheckpointError, ModelAbout, ModelSpec, PERSISTABLES_FILE,
-    TableRows, load_tensors, save_model, save_persistables,
+    TableRows, load_statistics, load_tensors, save_about, save_model, save_persistables,
 };
 use regatta_exec::Scope;
 use regatta_ir::{Program, VarDef};
@@ -43,6 +43,7 @@ pub(crate) fn save_epoch_with<'a>(
     folder: &Path,
 ) -> Result<(), Error> {
     save_persistables(&network.train.main, lookup, folder)?;
+    save_about(folder, &about)?;
     if let Some(export) = export {
         let (feeds, fetches): (Vec<&str>, Vec<&str>) = (
             export.feeds.iter().map(String::as_str).collect(),
@@ -98,7 +99,7 @@ impl Export {
         wanted: &InferenceExport,
         note: &mut dyn FnMut(&str),
     ) -> Result<Export, Error> {
-        let predictions = || network.heads.iter().map(|h| h.predict.clone()).collect::<Vec<_>>();
+        let predictions = || network.outputs.clone();
         let vars = &network.forward.main.block().vars;
         let mut fetches = wanted.fetches.clone().unwrap_or_else(predictions);
         let key = "runner.save_inference_fetch_varnames";
@@ -116,7 +117,7 @@ impl Export {
             fetches = instead;
         }
         if fetches.is_empty() {
-            return Err(Error::key("runner.use_inference", "the model makes no predictions"));
+            return Err(Error::key(key, "names nothing"));
         }
         let targets: Vec<&str> = fetches.iter().map(String::as_str).collect();
         let program = prune(&network.forward.main, &targets)?;
@@ -195,8 +196,8 @@ pub(crate) fn has_server_parts(folder: &Path) -> bool {
     entries.into_iter().any(|e| e.file_name().to_string_lossy().starts_with("server-"))
 }
 
-/// Loads the parameters that servers have saved: dense ones whole, and the rows of tables that were
-/// trained; other rows keep their first values.
+/// Loads what servers have saved: dense parameters whole, and the rows of tables that were trained
+/// (other rows keep their first values); and the statistics that a worker has saved beside them.
 fn load_servers(
     program: &Program,
     scope: &mut Scope,
@@ -224,6 +225,8 @@ fn load_servers(
             }
         }
     }
+    let statistics = load_statistics(program, folder)?.into_iter();
+    statistics.filter(|(name, _)| wanted(name)).for_each(|(name, tensor)| scope.set(&name, tensor));
     Ok(vec![])
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use regatta_exec::Scope;
+use regatta_ir::Program;
 use regatta_ps::Client;
 use regatta_table::SaveMode;
 use regatta_tensor::Tensor;
@@ -31,10 +32,11 @@ impl Fleet {
             return Ok(());
         }
         let dir = dir.as_ref();
+        let program = self.main_program();
         let states = self.with_engine("save_persistables", scope, |engine, scope| {
             engine.pull_parameters(scope)?;
             match engine.client() {
-                Some(client) => save_parts(client, dir).map(|()| None),
+                Some(client) => save_parts(client, dir, &program, scope).map(|()| None),
                 None => engine.collect_states(scope).map(Some),
             }
         })?;
@@ -84,6 +86,7 @@ impl Fleet {
     /// If the directory is not complete or does not fit the program.
     pub fn load_model(&self, scope: &mut Scope, dir: impl AsRef<Path>) -> Result<(), Error> {
         let (dir, first) = (dir.as_ref(), self.is_first_worker());
+        let program = self.main_program();
         let alone = self.with_engine("load_model", scope, |engine, scope| {
             engine.pull_parameters(scope)?;
             let Some(client) = engine.client() else { return Ok(true) };
@@ -91,6 +94,8 @@ impl Fleet {
                 client.load(&dir.to_string_lossy(), &[])?;
             }
             engine.pull_parameters(scope)?;
+            let statistics = regatta_checkpoint::load_statistics(&program, dir)?;
+            statistics.into_iter().for_each(|(name, tensor)| scope.set(&name, tensor));
             Ok(false)
         })?;
         let state = self.worker_state("load_model")?;
@@ -140,6 +145,13 @@ impl Fleet {
         })
     }
 
+    /// The training program, as far as there is one.
+    fn main_program(&self) -> Program {
+        let state = self.lock();
+        let main = state.plan.as_ref().map(|plan| plan.programs.main.clone());
+        main.unwrap_or_else(|| Program::new("main"))
+    }
+
     /// Whether ranks keep different optimizer states.
     fn is_sharded(&self) -> bool {
         let state = self.lock();
@@ -162,8 +174,9 @@ impl Fleet {
     }
 }
 
-/// Lets every server write its part beside the directory, which they then take the place of.
-fn save_parts(client: &Client, dir: &Path) -> Result<(), Error> {
+/// Lets every server write its part beside the directory, which they then take the place of. Running
+/// statistics are this worker's.
+fn save_parts(client: &Client, dir: &Path, program: &Program, scope: &Scope) -> Result<(), Error> {
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| {
         Error::Config(format!("'{}' does not name a directory to save to", dir.display()))
@@ -176,6 +189,7 @@ fn save_parts(client: &Client, dir: &Path) -> Result<(), Error> {
         std::fs::remove_dir_all(&unfinished).map_err(|e| fail("remove", &unfinished, e))?;
     }
     client.save(&unfinished.to_string_lossy(), SaveMode::All)?;
+    regatta_checkpoint::save_statistics(program, |name| scope.get(name), &unfinished)?;
     let target = dir.to_path_buf();
     if target.exists() {
         std::fs::remove_dir_all(&target).map_err(|e| fail("replace", &target, e))?;
