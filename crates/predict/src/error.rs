@@ -34,6 +34,14 @@ pub enum Error {
     /// The batch is not what the model takes: the caller's mistake.
     #[error("{0}")]
     Input(String),
+    /// A model that ONNX cannot express, or whose tables are too large for one file.
+    #[error("model '{model}' cannot be written as ONNX: {reason}")]
+    Onnx {
+        /// The model.
+        model: String,
+        /// The reason.
+        reason: String,
+    },
     /// An id that has no row, where that is an error.
     #[error("input '{input}': id {id} has no row in table '{table}'")]
     MissingId {

@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Reading order: `model` ([`Model`]), `session` ([`Session`]), `mapped` (a table on disk), `input`
-//! (what a batch must look like), [`files`] (the weights for other programs).
+//! (what a batch must look like), [`files`] (the model for other programs), `onnx` (as an ONNX file).
 #![warn(missing_docs)]
 #![warn(clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -36,6 +36,7 @@ pub mod files;
 mod input;
 mod mapped;
 mod model;
+mod onnx;
 mod session;
 
 pub use error::Error;

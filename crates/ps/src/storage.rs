@@ -149,6 +149,10 @@ const KIND_CANDIDATE: u64 = 2;
 const WEIGHTS: &str = "weights";
 /// Where a file says which save it belongs to.
 const SAVE_ID: &str = "save";
+/// Where a file says what it holds, if it holds less than a server does.
+const CONTENT: &str = "content";
+/// Weights that come from elsewhere, without optimizer state.
+const WEIGHTS_ALONE: &str = "weights";
 
 fn file_error(e: regatta_checkpoint::Error) -> Error {
     Error::Job(e.to_string())
@@ -182,6 +186,52 @@ pub(crate) fn save_part<'a>(
         table.saved(receipt).map_err(|e| Error::Job(format!("table '{name}': {e}")))
     };
     stored.iter().try_for_each(saved)
+}
+
+/// Rows of a table that come from elsewhere: weights without optimizer state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableWeights {
+    /// The table.
+    pub name: String,
+    /// Floats per row.
+    pub dim: usize,
+    /// The ids of the rows.
+    pub ids: Vec<u64>,
+    /// The rows, one after the other.
+    pub values: Vec<f32>,
+}
+
+/// Writes weights that come from elsewhere into a directory, as if one server had saved them.
+/// Servers that load them begin with a fresh optimizer state.
+///
+/// # Errors
+/// If the numbers of a table do not fit together, or the file cannot be written.
+pub fn save_weights(
+    dir: &Path,
+    tables: Vec<TableWeights>,
+    dense: &[(String, Vec<f32>)],
+) -> Result<(), Error> {
+    let pieces = dense.iter().map(|(name, weights)| {
+        let (name, weights) = (name.clone(), weights.clone());
+        DensePiece { name, offset: 0, weights, states: vec![] }
+    });
+    let mut out = piece_tensors(&pieces.collect::<Vec<_>>())?;
+    for TableWeights { name, dim, ids, values } in tables {
+        let n = ids.len();
+        let about = vec![KIND_BASE; n];
+        out.push((format!("table/{name}/keys"), Tensor::from_u64(&[n], ids).map_err(bad)?));
+        out.push((format!("table/{name}/about"), Tensor::from_u64(&[n], about).map_err(bad)?));
+        let rows = Tensor::from_f32(&[n, dim], values).map_err(bad)?;
+        out.push((format!("table/{name}/rows"), rows));
+    }
+    let metadata = Metadata::from([
+        ("servers".to_string(), "1".to_string()),
+        ("mode".to_string(), SaveMode::All.to_string()),
+        (CONTENT.to_string(), WEIGHTS_ALONE.to_string()),
+    ]);
+    let tensors = out.iter().map(|(name, tensor)| (name.as_str(), tensor));
+    let path = dir.join("server-0-of-1.safetensors");
+    save_tensors(&path, tensors, &metadata).map_err(file_error)
 }
 
 /// Pieces of dense parameters as tensors, with their positions in their names.
@@ -369,6 +419,10 @@ pub(crate) fn load_table(
 ) -> Result<Vec<u64>, Error> {
     let saved = SavedRows::find(file, path, name)?;
     let width: usize = table.row_parts().iter().map(|(_, n)| n).sum();
+    let weights = table.row_parts().first().map_or(0, |(_, n)| *n);
+    if is_weights_alone(file) && saved.width == weights {
+        return load_weights(&saved, path, name, table, |key| server_of(key, servers) == server);
+    }
     if saved.width != width {
         let parts: Vec<String> =
             table.row_parts().iter().map(|(part, n)| format!("{part} {n}")).collect();
@@ -393,6 +447,26 @@ pub(crate) fn load_table(
     });
     table.import(rows).map_err(fail)?;
     Ok(keys)
+}
+
+/// Whether a file holds weights from elsewhere, without optimizer state.
+pub(crate) fn is_weights_alone(file: &TensorFile) -> bool {
+    file.metadata.get(CONTENT).is_some_and(|content| content == WEIGHTS_ALONE)
+}
+
+/// Takes rows of weights; their states are those of new rows.
+fn load_weights(
+    saved: &SavedRows<'_>,
+    path: &Path,
+    name: &str,
+    table: &SparseTable,
+    is_own: impl Fn(u64) -> bool,
+) -> Result<Vec<u64>, Error> {
+    let fail = |e| Error::Job(format!("{}, table '{name}': {e}", path.display()));
+    let own = || saved.iter().filter(|(key, _, _)| is_own(*key));
+    table.reserve(own().count()).map_err(fail)?;
+    table.import_weights(own().map(|(key, _, words)| (key, words))).map_err(fail)?;
+    Ok(own().map(|(key, _, _)| key).collect())
 }
 
 fn row(key: u64, about: u64, words: &[f32], base: usize) -> Row<'_> {

@@ -16,9 +16,9 @@
 //! Reading order: [`config`] (what a file says), [`Hyper`] and [`zoo`] (the models), [`network`]
 //! (programs), [`data`] (where examples come from), [`train()`] (the loop and the step), [`infer()`],
 //! [`ps`] (the same against parameter servers), [`collective`] (the same by ranks without servers),
-//! [`metrics`], `save` (epochs on disk), `export` (models that predict), `checkpoint` (going on after a
-//! crash), [`observe`] and [`report`] (what a run tells), [`events`]
-//! (curves for TensorBoard).
+//! [`metrics`], `save` (epochs on disk), `export` (models that predict), `import` (weights from
+//! elsewhere), `checkpoint` (going on after a crash), [`observe`] and [`report`] (what a run tells),
+//! [`events`] (curves for TensorBoard).
 
 mod checkpoint;
 pub mod collective;
@@ -28,6 +28,7 @@ mod error;
 pub mod events;
 mod export;
 mod hyper;
+mod import;
 mod infer;
 pub mod metrics;
 pub mod network;
@@ -42,6 +43,7 @@ pub use config::Config;
 pub use error::Error;
 pub use export::{Trained, export};
 pub use hyper::{Hyper, HyperKey, HyperValue};
+pub use import::{Needed, import, needed};
 pub use infer::infer;
 pub use report::Report;
 pub use save::{INFERENCE_FOLDER, epoch_folder};

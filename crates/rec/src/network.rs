@@ -20,6 +20,8 @@ pub struct Network {
     pub loss: String,
     /// The predictions.
     pub heads: Vec<Prediction>,
+    /// What an exported model gives: the predictions, or what there is instead of them.
+    pub outputs: Vec<String>,
     /// What an example looks like.
     pub schema: Schema,
 }
@@ -64,6 +66,8 @@ impl Network {
         }
         let loss = net.loss.name().to_string();
         let train = minimize(&forward, &loss, &optimizer, &Backward::default())?.programs;
+        let predictions = net.heads.iter().map(|head| &head.predict);
+        let outputs = predictions.chain(&net.vectors).map(|var| var.name().to_string()).collect();
         let heads = net
             .heads
             .iter()
@@ -74,7 +78,7 @@ impl Network {
                 label: head.label.name().to_string(),
             })
             .collect();
-        Ok(Network { forward, train, loss, heads, schema })
+        Ok(Network { forward, train, loss, heads, outputs, schema })
     }
 
     /// Numbers that are learned.

@@ -1,11 +1,12 @@
 //! From training to predictions with real processes: what is exported scores as the training side's
 //! own evaluation does, whoever trained it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use regatta_predict::files::read_text;
+use regatta_predict::files::{Wanted, read_weights};
 
 const DATA: &str = "synthetic://ctr?slots=26&vocab=300&dense=13&seed=1&examples=3000";
 
@@ -122,15 +123,10 @@ fn a_model_of_two_servers_predicts_on_one_machine() {
     assert!(said.contains("rows of 1 floats"), "{said}");
     let (scores, predicted) = job.predicted(&export, &["--missing-ids", "error", "--verify"]);
     assert_eq!((scores.len(), predicted), (3000, auc));
-    // The folder of the epoch, what training exported there, and the checkpoint as it is.
+    // The folder of the epoch, what training exported there, and the checkpoint as it is: all say
+    // themselves what they are.
     let epoch = job.path("epochs/0");
-    let settings: Vec<&str> = job.settings.iter().map(String::as_str).collect();
-    let mut flags = vec!["--config", &job.config, "-o"];
-    flags.extend(&settings);
-    let (same, predicted) = job.predicted(&epoch, &flags);
-    assert_eq!(predicted, auc);
-    near(&same, &scores, 1e-6);
-    for model in [&job.path("epochs/0/inference_model"), &checkpoints] {
+    for model in [&epoch, &job.path("epochs/0/inference_model"), &checkpoints] {
         let (same, predicted) = job.predicted(model, &["--threads", "2"]);
         assert_eq!(predicted, auc);
         near(&same, &scores, 1e-6);
@@ -155,10 +151,11 @@ fn a_model_of_two_servers_predicts_on_one_machine() {
         done(&["export", &checkpoints, "--to", &to, "--format", format]);
         PathBuf::from(to)
     });
-    let rows = read_text(&text.join("000"), 0, 1).unwrap();
     let loaded = regatta_checkpoint::load_tensors(safetensors.join("weights.safetensors")).unwrap();
     let names = fs::read_to_string(text.join("names.txt")).unwrap();
     let name = names.split_whitespace().nth(1).unwrap().to_string();
+    let wanted = Wanted { name: name.clone(), shape: vec![20001, 1], is_table: true };
+    let rows = read_weights(&text, &[wanted], None).unwrap().tables.remove(&name).unwrap();
     assert_eq!(rows.ids, loaded.tensors[&format!("{name}.ids")].u64());
     assert_eq!(rows.values, loaded.tensors[&format!("{name}.rows")].f32());
     let npy = fs::read(npy.join(format!("{name}.rows.npy"))).unwrap();
@@ -166,10 +163,115 @@ fn a_model_of_two_servers_predicts_on_one_machine() {
 
     // A shard that is gone is named.
     fs::remove_file(job.dir.path().join("epochs/0/server-1-of-2.safetensors")).unwrap();
-    let mut args = vec!["export", &epoch, "--to", "/nowhere/x", "-m", &job.config, "-o"];
-    args.extend(&settings);
-    let error = refused(&args);
+    let error = refused(&["export", &epoch, "--to", "/nowhere/x"]);
     assert!(error.contains("server-1-of-2.safetensors missing"), "{error}");
+    // So is a part of a checkpoint that is damaged or gone.
+    let parts = contents(Path::new(&checkpoints));
+    let part = parts.keys().rfind(|path| path.extension().is_some_and(|e| e == "rows")).unwrap();
+    let (checkpoint, file) = (part.parent().unwrap(), part.file_name().unwrap().to_string_lossy());
+    let (checkpoint, path) = (dir_of(&checkpoints, checkpoint), Path::new(&checkpoints).join(part));
+    fs::write(&path, &parts[part][..parts[part].len() / 2]).unwrap();
+    for _ in 0..2 {
+        let error = refused(&["export", &checkpoint, "--to", &job.path("never")]);
+        assert!(error.contains(&*file), "{error}");
+        let _ = fs::remove_file(&path);
+    }
+    assert!(!Path::new(&job.path("never")).exists());
+}
+
+fn dir_of(root: &str, below: &Path) -> String {
+    Path::new(root).join(below).to_string_lossy().into_owned()
+}
+
+/// Names and contents of all files below a directory.
+fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let mut folders = vec![dir.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                all.insert(path.strip_prefix(dir).unwrap().to_path_buf(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn text_becomes_the_same_model_again() {
+    // Normalised over the batch: there are statistics that servers do not hold.
+    let mut job = Job::new("rank/dcn");
+    job.settings.push("hyper_parameters.fc_sizes=[16,8]".into());
+    job.settings.push("hyper_parameters.dnn_use_bn=True".into());
+    let servers = ["runner.sync_mode=sync", "--servers", "2", "--workers", "1"];
+    job.run("train", &servers);
+    let auc = job.evaluated();
+    let epoch = job.path("epochs/0");
+    let (scores, predicted) = job.predicted(&epoch, &[]);
+    assert_eq!(predicted, auc);
+    assert_eq!(job.predicted(&job.path("epochs/0/inference_model"), &[]).1, auc);
+
+    let settings: Vec<&str> = job.settings.iter().map(String::as_str).collect();
+    for format in ["text", "block"] {
+        let [text, back, again] =
+            ["", "-imported", "-again"].map(|end| job.path(&format!("{format}{end}")));
+        done(&["export", &epoch, "--to", &text, "--format", format]);
+        let mut args = vec!["import", &text, "--to", &back, "-m", &job.config, "-o"];
+        args.extend(&settings);
+        let said = done(&args);
+        assert!(said.contains("table SparseFeatFactors: "), "{said}");
+        assert_eq!(job.predicted(&back, &[]).0, scores);
+        done(&["export", &back, "--to", &again, "--format", format]);
+        let (before, after) = (contents(Path::new(&text)), contents(Path::new(&again)));
+        assert!(before == after, "{:?}", before.keys().collect::<Vec<_>>());
+        assert!(before.len() > 10);
+        // It is not written over.
+        let error = refused(&args);
+        assert!(error.contains("it is there already"), "{error}");
+    }
+
+    // Servers begin with it, with a fresh state of the optimizer. At this rate nothing moves.
+    let init = format!("runner.model_init_path={}", job.path("text-imported"));
+    let save = format!("runner.model_save_path={}", job.path("more"));
+    let still = "hyper_parameters.optimizer.learning_rate=1e-30";
+    let mut flags = vec![init.as_str(), save.as_str(), still];
+    flags.extend(servers);
+    job.run("train", &flags);
+    let more = job.path("more-text");
+    done(&["export", &job.path("more/0"), "--to", &more, "--format", "text"]);
+    let (before, after) = (contents(Path::new(&job.path("text"))), contents(Path::new(&more)));
+    let names = String::from_utf8(before[Path::new("names.txt")].clone()).unwrap();
+    for line in names.lines().filter(|line| !line.contains("mean") && !line.contains("variance")) {
+        let folder = Path::new(line.split_once(' ').unwrap().0);
+        let same = |(path, bytes): &(&PathBuf, &Vec<u8>)| after.get(*path) == Some(*bytes);
+        assert!(
+            before.iter().filter(|(path, _)| path.starts_with(folder)).all(|e| same(&e)),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn onnx_and_its_limit() {
+    let job = Job::new("rank/logistic_regression");
+    job.run("train", &[]);
+    let (epoch, to) = (job.path("epochs/0"), job.path("onnx"));
+    let said = done(&["export", &epoch, "--to", &to, "--format", "onnx"]);
+    assert!(said.contains("input 1: int64[batch, 1], ids"), "{said}");
+    assert!(said.contains("input dense_input: float[batch, 13], numbers"), "{said}");
+    assert!(fs::metadata(Path::new(&to).join("model.onnx")).unwrap().len() > 4 * 20_001);
+    let never = job.path("never");
+    let small = ["export", &epoch, "--to", &never, "--format", "onnx", "--table-limit", "0"];
+    let error = refused(&small);
+    assert!(error.contains("20001 rows of 1 floats"), "{error}");
+    assert!(error.contains("--table-limit"), "{error}");
+    assert!(!Path::new(&never).exists());
+    let fewer = ["export", &epoch, "--to", &never, "--format", "onnx", "--quantize", "int8"];
+    let error = refused(&fewer);
+    assert!(error.contains("--quantize is for models that predict"), "{error}");
 }
 
 #[test]

@@ -218,7 +218,7 @@ impl DenseTable {
 
     /// Takes over what exported pieces say about the values this table holds, however parameters
     /// were cut when they were exported. Gives how many values that were; with all of them, the
-    /// table counts as set.
+    /// table counts as set. A piece without states leaves those of the table as they are.
     ///
     /// # Errors
     /// [`Error::Config`] if a piece comes from another rule, [`Error::Poisoned`].
@@ -285,7 +285,8 @@ impl DensePiece {
         let names = |piece: &DensePiece| -> Vec<String> {
             piece.states.iter().map(|(name, _)| name.clone()).collect()
         };
-        if names(self) != names(other) {
+        // Weights from elsewhere come alone: the states stay as they are.
+        if !other.states.is_empty() && names(self) != names(other) {
             let (own, given) = (names(self), names(other));
             return Err(format!("`{}` has states {own:?}, imported {given:?}", self.name));
         }

@@ -412,6 +412,32 @@ impl SparseTable {
         Ok(n)
     }
 
+    /// Puts rows of weights into the table, over rows that are there; the rest of each is that of a
+    /// new row. Gives how many were taken; the padding id is left out.
+    ///
+    /// # Errors
+    /// As [`SparseTable::import`]; [`Error::Length`] also for a table whose rows do not begin with
+    /// their weights.
+    pub fn import_weights<'a>(
+        &self,
+        rows: impl IntoIterator<Item = (u64, &'a [f32])>,
+    ) -> Result<usize, Error> {
+        let weights = match self.row_parts().first() {
+            Some((part, n)) if part == "weight" => *n,
+            _ => 0,
+        };
+        let mut words = vec![0.0; self.kind.base_len()];
+        let mut n = 0;
+        for (key, row) in rows {
+            check_len(self.config.table, "an imported row of weights", row.len(), weights)?;
+            self.kind.init_base(key, &mut words);
+            words[..weights].copy_from_slice(row);
+            let body = RowBody::Base(&words);
+            n += self.import([Row { key, unseen_days: 0, changed: true, body }])?;
+        }
+        Ok(n)
+    }
+
     fn restore(&self, shard: &mut Shard, hash: u64, row: &Row<'_>) -> Result<(), Error> {
         let day = self.day().wrapping_sub(row.unseen_days) & DAY_MASK;
         let flags = if row.changed { Place::CHANGED } else { 0 };

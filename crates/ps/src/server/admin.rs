@@ -83,10 +83,11 @@ impl Core {
         let tables = || self.tables.iter().enumerate().filter(|(_, t)| wanted(&t.setup.name));
         let (index, servers) = self.place();
         let geo = matches!(self.config.mode, Mode::Geo { .. });
-        let (mut pieces, mut ids) = (Vec::new(), storage::Ids::default());
+        let (mut pieces, mut ids, mut alone) = (Vec::new(), storage::Ids::default(), true);
         for (number, path) in files.iter().enumerate() {
             let file = storage::read(path)?;
             ids.check(path, &file)?;
+            alone &= storage::is_weights_alone(&file);
             for (_, table) in tables().filter(|_| number == 0 && !over) {
                 table.rows.clear().map_err(|e| table.error(&e))?;
             }
@@ -99,7 +100,7 @@ impl Core {
             }
             pieces.extend(storage::dense_pieces(&file));
         }
-        self.dense.import(&pieces, wanted).map_err(|e| Error::Job(format!("{dir}: {e}")))
+        self.dense.import(&pieces, alone, wanted).map_err(|e| Error::Job(format!("{dir}: {e}")))
     }
 
     /// This server's number and how many there are.
@@ -136,7 +137,7 @@ impl Core {
         }
         let (pieces, steps) = storage::restore_pieces(checkpoint)?;
         let fail = |e| Error::Job(format!("{}: {e}", checkpoint.path().display()));
-        self.dense.import(&pieces, wanted).map_err(fail)?;
+        self.dense.import(&pieces, false, wanted).map_err(fail)?;
         Ok(steps)
     }
 }

@@ -139,15 +139,18 @@ impl Dense {
     }
 
     /// Takes what belongs here of the pieces of any number of servers; `wanted` chooses parameters.
+    /// Pieces that hold weights `alone` leave the states as they are.
     pub(super) fn import(
         &self,
         saved: &[DensePiece],
+        alone: bool,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<(), Error> {
         for piece in self.pieces.iter().filter(|p| wanted(&p.param)) {
             let names: Vec<&str> = piece.rule.states().iter().map(|s| s.name).collect();
             let same = saved.iter().filter(|s| s.name == piece.param);
-            let ordered = same.map(|s| in_order(s, &names)).collect::<Result<Vec<_>, _>>()?;
+            let ordered = |s: &DensePiece| if alone { Ok(s.clone()) } else { in_order(s, &names) };
+            let ordered = same.map(ordered).collect::<Result<Vec<_>, _>>()?;
             let n = piece.table.import(&ordered).map_err(|e| named(&piece.param, &e))?;
             if n != piece.at.len() {
                 let (len, param) = (piece.at.len(), &piece.param);

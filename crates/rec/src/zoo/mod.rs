@@ -71,13 +71,15 @@ pub struct Net {
     pub loss: Var,
     /// Predictions with the labels they are judged by.
     pub heads: Vec<Head>,
+    /// What a model that predicts nothing is exported for, such as vectors of words.
+    pub vectors: Vec<Var>,
     /// Largest Euclidean norm of the gradient of any one parameter, if the model sets one.
     pub clip_norm: Option<f64>,
 }
 
 impl Net {
     fn new(loss: Var, heads: Vec<Head>) -> Net {
-        Net { loss, heads, clip_norm: None }
+        Net { loss, heads, vectors: vec![], clip_norm: None }
     }
 }
 

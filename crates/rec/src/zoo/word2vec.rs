@@ -71,7 +71,7 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let cost = b.sigmoid_cross_entropy(&logits, &target)?;
     let cost = b.reduce_sum(&cost, &[1], true)?;
     let loss = b.mean(&cost)?;
-    Ok(Net::new(loss, vec![]))
+    Ok(Net { vectors: vec![word], ..Net::new(loss, vec![]) })
 }
 
 /// Floats of the shape of some ids, all the same.

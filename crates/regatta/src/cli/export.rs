@@ -24,7 +24,10 @@ pub(crate) struct Args {
     /// Write rows of tables in fewer bits.
     #[arg(long, value_enum)]
     quantize: Option<Quantize>,
-    /// The YAML file of the training. Checkpoints know theirs; the folder of an epoch does not.
+    /// Largest size of all tables together within an ONNX file, in MB.
+    #[arg(long, value_name = "MB", default_value_t = 512)]
+    table_limit: u64,
+    /// The YAML file of the training, if another than what the checkpoint or epoch says itself.
     #[arg(short = 'm', long = "config", value_name = "CONFIG")]
     config: Option<PathBuf>,
     /// Values that override the file.
@@ -42,6 +45,12 @@ enum Written {
     Npy,
     /// Paddle's `part-` files: a folder for each parameter, a line for each row.
     Text,
+    /// Paddle's older files: `<table>.shard/<table>.block0.txt`, dense parameters in binary.
+    Block,
+    /// One Parquet file for each parameter: columns `id` and `values`.
+    Parquet,
+    /// The whole model, tables included, as one model.onnx for onnxruntime and others.
+    Onnx,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -58,6 +67,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Written::Safetensors => Some(Format::Safetensors),
         Written::Npy => Some(Format::Npy),
         Written::Text => Some(Format::Text),
+        Written::Block => Some(Format::Block),
+        Written::Parquet => Some(Format::Parquet),
+        Written::Onnx => {
+            Some(Format::Onnx { table_limit: args.table_limit.saturating_mul(1_000_000) })
+        }
     };
     if format.is_some() && args.quantize.is_some() {
         anyhow::bail!("--quantize is for models that predict: other formats hold all bits");

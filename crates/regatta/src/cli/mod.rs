@@ -8,6 +8,7 @@ mod collective;
 mod data;
 mod export;
 mod fit_a_line;
+mod import;
 mod infer;
 mod launch;
 mod mlp;
@@ -47,6 +48,7 @@ enum Command {
     Serve(serve::Args),
     Plan(plan::Args),
     Export(export::Args),
+    Import(import::Args),
     Predict(predict::Args),
 }
 
@@ -74,6 +76,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Predict(args) => predict::run(&args),
     };
     match result {

@@ -1,15 +1,25 @@
-//! The weights of a model as plain files for other programs, and back from text.
+//! A model as files for other programs, and weights back from such files.
 //!
-//! [`convert`] writes safetensors, npy or Paddle's text; [`read_text`] reads such text again.
+//! [`convert`] writes safetensors, npy, Parquet, ONNX or one of Paddle's two text layouts; [`read_weights`] reads
+//! both of those.
+//!
+//! Reading order: this file, `part` and `block` (Paddle's layouts), `lines` (what both share).
 
+mod block;
+mod lines;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod part;
+
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
 
 use regatta_checkpoint::{Metadata, ModelTable, OpenModel, open_model, save_tensors};
 use regatta_tensor::{Data, Tensor};
 
-use crate::Error;
+use crate::{Error, onnx};
 
 /// A format of plain files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +32,16 @@ pub enum Format {
     /// (`id v v ...`), `part-<server>` with a line for each element of a dense parameter, and
     /// `names.txt` with the names of the numbers. All digits that tell a float from others are there.
     Text,
+    /// Paddle's older layout: `<table>.shard/<table>.block<server>.txt` with a line for each row and a
+    /// `.meta` file beside it; every dense parameter as a file of its name in Paddle's binary format.
+    Block,
+    /// `<parameter>.parquet` for each parameter, with the columns `id` and `values`.
+    Parquet,
+    /// `model.onnx`: the whole model, tables included.
+    Onnx {
+        /// Most bytes that its tables may take.
+        table_limit: u64,
+    },
 }
 
 /// The rows of a table with their ids, in memory.
@@ -31,6 +51,75 @@ pub struct Rows {
     pub ids: Vec<u64>,
     /// As many floats for each.
     pub values: Vec<f32>,
+}
+
+/// A parameter that is to be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its name.
+    pub name: String,
+    /// Its shape; that of a table begins with the rows that are declared.
+    pub shape: Vec<usize>,
+    /// Whether it is a table, with rows by id.
+    pub is_table: bool,
+}
+
+/// Weights that were read, by name.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Weights {
+    /// Tables.
+    pub tables: BTreeMap<String, Rows>,
+    /// All other parameters.
+    pub dense: BTreeMap<String, Vec<f32>>,
+}
+
+/// Reads parameters from a directory in one of Paddle's layouts, ours or Paddle's own. `columns` says
+/// which numbers of a row are its weights, where there are others too; they are counted from 0, after
+/// the id.
+///
+/// # Errors
+/// If it is no such directory, a parameter is missing (all of them are named), or a line holds
+/// something else than it should (named with its place).
+pub fn read_weights(
+    dir: &Path,
+    wanted: &[Wanted],
+    columns: Option<&[usize]>,
+) -> Result<Weights, Error> {
+    if let (true, Some(_)) = (block::is_here(dir), columns) {
+        let reason = "this layout says itself which numbers are weights: name no columns";
+        return Err(Error::Input(format!("{}: {reason}", dir.display())));
+    }
+    let mut weights = Weights::default();
+    let mut missing = Vec::new();
+    let source: Box<dyn Source> = match block::is_here(dir) {
+        true => Box::new(block::Reader::new(dir)),
+        false => Box::new(part::Reader::open(dir, columns)?),
+    };
+    for parameter in wanted {
+        let Wanted { name, shape, is_table } = parameter;
+        if *is_table {
+            match source.rows(name, shape[1])? {
+                Some(rows) => drop(weights.tables.insert(name.clone(), rows)),
+                None => missing.push(name.as_str()),
+            }
+        } else {
+            match source.values(name, shape)? {
+                Some(values) => drop(weights.dense.insert(name.clone(), values)),
+                None => missing.push(name.as_str()),
+            }
+        }
+    }
+    if missing.is_empty() {
+        return Ok(weights);
+    }
+    let reason = format!("it lacks {}", missing.join(", "));
+    Err(Error::Input(format!("{}: {reason}", dir.display())))
+}
+
+/// One of the layouts on disk; nothing for a parameter that is not there.
+trait Source {
+    fn rows(&self, name: &str, dim: usize) -> Result<Option<Rows>, Error>;
+    fn values(&self, name: &str, shape: &[usize]) -> Result<Option<Vec<f32>>, Error>;
 }
 
 /// Writes the weights of the model in `model` into the new directory `to`. Gives what was written:
@@ -47,7 +136,12 @@ pub fn convert(model: &Path, to: &Path, format: Format) -> Result<Vec<(String, S
     let done = match format {
         Format::Safetensors => safetensors(model, &opened, to),
         Format::Npy => npy(model, &opened, to),
-        Format::Text => text(model, &opened, to),
+        Format::Text => part::write(model, &opened, to),
+        Format::Block => block::write(model, &opened, to),
+        Format::Parquet => parquet_files(model, &opened, to),
+        Format::Onnx { table_limit } => {
+            onnx::write(model, &opened, table_limit, &to.join(onnx::ONNX_FILE))
+        }
     };
     done.inspect_err(|_| {
         // Half of a model must not look like one.
@@ -55,12 +149,26 @@ pub fn convert(model: &Path, to: &Path, format: Format) -> Result<Vec<(String, S
     })
 }
 
+#[cfg(feature = "parquet")]
+fn parquet_files(
+    model: &Path,
+    opened: &OpenModel,
+    to: &Path,
+) -> Result<Vec<(String, String)>, Error> {
+    parquet::write(model, opened, to)
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet_files(_: &Path, _: &OpenModel, _: &Path) -> Result<Vec<(String, String)>, Error> {
+    Err(Error::Input("this program was built without the feature 'parquet'".into()))
+}
+
 fn write_error(path: &Path) -> impl Fn(io::Error) -> Error + use<> {
     let path = path.to_path_buf();
     move |source| Error::Write { path: path.clone(), source }
 }
 
-fn read_rows(model: &Path, table: &ModelTable) -> Result<Rows, Error> {
+pub(crate) fn read_rows(model: &Path, table: &ModelTable) -> Result<Rows, Error> {
     let read = |name: &str| {
         let path = model.join(name);
         fs::read(&path).map_err(|source| Error::Map { path, source })
@@ -147,105 +255,4 @@ fn write_npy(path: &Path, tensor: &Tensor) -> io::Result<()> {
     file.write_all(header.as_bytes())?;
     file.write_all(bytes)?;
     file.into_inner().map_err(|e| e.into_error())?.sync_all()
-}
-
-/// Where the names of the numbers of parameters stand.
-const NAMES_FILE: &str = "names.txt";
-
-fn text(model: &Path, opened: &OpenModel, to: &Path) -> Result<Vec<(String, String)>, Error> {
-    let (mut written, mut names) = (Vec::new(), String::new());
-    let tables = opened.manifest.tables.iter();
-    for (number, table) in tables.enumerate() {
-        let rows = read_rows(model, table)?;
-        let path = folder(to, number)?.join("part-000-00000");
-        let lines = rows.ids.iter().zip(rows.values.chunks_exact(table.dim));
-        write_lines(
-            &path,
-            lines.map(|(id, row)| {
-                row.iter().fold(id.to_string(), |line, x| line + &format!(" {x}"))
-            }),
-        )?;
-        names.push_str(&format!("{number:03} {} {}\n", table.name, table.dim));
-        let what = format!("{} rows of {} floats", rows.ids.len(), table.dim);
-        written.push((format!("{number:03} {}", table.name), what));
-    }
-    let first = opened.manifest.tables.len();
-    for (number, (name, tensor)) in opened.params.iter().enumerate() {
-        let number = first + number;
-        let Data::F32(values) = tensor.data() else {
-            let reason = format!("'{name}' is {}, but text holds f32 only", tensor.dtype());
-            return Err(Error::Input(reason));
-        };
-        let path = folder(to, number)?.join("part-000");
-        write_lines(&path, values.iter().map(ToString::to_string))?;
-        let dims: Vec<String> = tensor.shape().iter().map(ToString::to_string).collect();
-        names.push_str(&format!("{number:03} {name} {}\n", dims.join("x")));
-        written.push((format!("{number:03} {name}"), shape_text(tensor)));
-    }
-    let path = to.join(NAMES_FILE);
-    fs::write(&path, names).map_err(write_error(&path))?;
-    Ok(written)
-}
-
-fn folder(to: &Path, number: usize) -> Result<PathBuf, Error> {
-    let folder = to.join(format!("{number:03}"));
-    fs::create_dir(&folder).map_err(write_error(&folder))?;
-    Ok(folder)
-}
-
-fn write_lines(path: &Path, lines: impl Iterator<Item = String>) -> Result<(), Error> {
-    let write = || {
-        let mut file = BufWriter::new(File::create_new(path)?);
-        for line in lines {
-            writeln!(file, "{line}")?;
-        }
-        file.into_inner().map_err(|e| e.into_error())?.sync_all()
-    };
-    write().map_err(write_error(path))
-}
-
-/// Reads the rows of a table from the folder of its `part-` files, ours or Paddle's: the first `dim`
-/// numbers after `skip` others of each line.
-///
-/// # Errors
-/// If there are no such files, or a line holds something else (named with its place).
-pub fn read_text(folder: &Path, skip: usize, dim: usize) -> Result<Rows, Error> {
-    let read_error = |path: &Path| {
-        let path = path.to_path_buf();
-        move |source| Error::Map { path, source }
-    };
-    let entries = fs::read_dir(folder).map_err(read_error(folder))?;
-    let paths = entries.map(|entry| entry.map(|e| e.path()));
-    let mut parts: Vec<PathBuf> = paths.collect::<Result<_, _>>().map_err(read_error(folder))?;
-    parts.retain(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("part-")));
-    parts.sort();
-    if parts.is_empty() {
-        return Err(Error::Input(format!("{} holds no part- files", folder.display())));
-    }
-    let mut rows = Rows::default();
-    for path in parts {
-        let file = BufReader::new(File::open(&path).map_err(read_error(&path))?);
-        for (i, line) in file.lines().enumerate() {
-            let line = line.map_err(read_error(&path))?;
-            let row = parse_row(&line, skip, dim);
-            let (id, values) = row.map_err(|reason| {
-                Error::Input(format!("{}:{}: {reason}", path.display(), i + 1))
-            })?;
-            rows.ids.push(id);
-            rows.values.extend(values);
-        }
-    }
-    Ok(rows)
-}
-
-fn parse_row(line: &str, skip: usize, dim: usize) -> Result<(u64, Vec<f32>), String> {
-    let mut words = line.split_ascii_whitespace();
-    let id = words.next().unwrap_or_default();
-    let id = id.parse().map_err(|_| format!("'{id}' is no id"))?;
-    let number = |word: &str| word.parse::<f32>().map_err(|_| format!("'{word}' is no number"));
-    let values: Vec<f32> = words.skip(skip).take(dim).map(number).collect::<Result<_, _>>()?;
-    match values.len() == dim {
-        true => Ok((id, values)),
-        false => Err(format!("{} of {dim} numbers after the id and {skip} others", values.len())),
-    }
 }

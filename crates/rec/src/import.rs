@@ -1,0 +1,102 @@
+//! Weights from elsewhere become a saved epoch, which training, evaluation and export begin with.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use regatta_checkpoint::{ModelAbout, lookup_tables, save_about, save_statistics};
+use regatta_ir::{Origin, Program};
+use regatta_ps::storage::{TableWeights, save_weights};
+use regatta_tensor::Tensor;
+
+use crate::config::InferenceExport;
+use crate::network::Network;
+use crate::save::Export;
+use crate::{Config, Error};
+
+/// A parameter, or a statistic that predictions need.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Needed {
+    /// Its name.
+    pub name: String,
+    /// Its shape; that of a table begins with the rows that are declared.
+    pub shape: Vec<usize>,
+    /// Whether it is a table, with rows by id.
+    pub is_table: bool,
+}
+
+/// What an import must bring for the model of a configuration.
+///
+/// # Errors
+/// If the hyper-parameters do not fit together.
+pub fn needed(config: &Config) -> Result<Vec<Needed>, Error> {
+    let program = predictions(config)?;
+    let tables = lookup_tables(&program);
+    let all = program.persistables().map(|var| Needed {
+        name: var.name.clone(),
+        shape: var.ty.shape.iter().map(|&d| d.max(0) as usize).collect(),
+        is_table: tables.contains(&var.name),
+    });
+    Ok(all.collect())
+}
+
+fn predictions(config: &Config) -> Result<Program, Error> {
+    let network = Network::build(config)?;
+    let all = InferenceExport { feeds: None, fetches: None };
+    Ok(Export::new(&network, &all, &mut |_| {})?.program().clone())
+}
+
+/// Writes tables and all other values that are [`needed`] as the folder of an epoch, which must not
+/// be there yet. It appears when it is complete.
+///
+/// # Errors
+/// If something is missing or of another size, or the folder cannot be written.
+pub fn import(
+    config: &Config,
+    tables: Vec<TableWeights>,
+    values: &BTreeMap<String, Vec<f32>>,
+    to: &Path,
+) -> Result<(), Error> {
+    let program = predictions(config)?;
+    let (mut dense, mut statistics) = (Vec::new(), BTreeMap::new());
+    let known = lookup_tables(&program);
+    for var in program.persistables().filter(|var| !known.contains(&var.name)) {
+        let name = &var.name;
+        let shape: Vec<usize> = var.ty.shape.iter().map(|&d| d.max(0) as usize).collect();
+        let given = values.get(name).cloned().unwrap_or_default();
+        let tensor = Tensor::from_f32(&shape, given);
+        let tensor = tensor.map_err(|e| Error::Resume(format!("'{name}': {e}")))?;
+        match var.origin {
+            Origin::Param => dense.push((name.clone(), tensor.f32().to_vec())),
+            _ => drop(statistics.insert(name.clone(), tensor)),
+        }
+    }
+    let (step, serial) = (None, None);
+    let (name, config) = (config.model.name.to_string(), config.to_json());
+    let about = ModelAbout { name, serial, step, config };
+    publish(to, |dir| {
+        save_weights(dir, tables, &dense)
+            .map_err(|e| Error::from(regatta_fleet::Error::from(e)))?;
+        save_statistics(&program, |name| statistics.get(name), dir)?;
+        Ok(save_about(dir, &about)?)
+    })
+}
+
+/// Writes beside the folder, which then appears whole.
+fn publish(to: &Path, write: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
+    let fail = |source| Error::Write { path: to.to_path_buf(), source };
+    if to.exists() {
+        return Err(fail(std::io::Error::other("it is there already")));
+    }
+    let name = to.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = name.ok_or_else(|| fail(std::io::Error::other("it has no name")))?;
+    let unfinished = to.with_file_name(format!(".{name}.importing"));
+    if unfinished.exists() {
+        fs::remove_dir_all(&unfinished).map_err(fail)?;
+    }
+    fs::create_dir_all(&unfinished).map_err(fail)?;
+    let done = write(&unfinished).and_then(|()| fs::rename(&unfinished, to).map_err(fail));
+    done.inspect_err(|_| {
+        let _ = fs::remove_dir_all(&unfinished);
+    })
+}
