@@ -57,7 +57,12 @@ pub enum Error {
 impl Error {
     /// Whether another batch might be scored: the mistake is in this one.
     pub fn is_input(&self) -> bool {
-        matches!(self, Error::Input(_) | Error::MissingId { .. } | Error::Exec(_))
+        match self {
+            Error::Input(_) | Error::MissingId { .. } => true,
+            // Names, types and widths were compared before, so only values are left to be wrong.
+            Error::Exec(error) => matches!(**error, regatta_exec::Error::Kernel { .. }),
+            _ => false,
+        }
     }
 }
 
@@ -70,5 +75,28 @@ impl From<regatta_ir::Error> for Error {
 impl From<regatta_exec::Error> for Error {
     fn from(error: regatta_exec::Error) -> Error {
         Error::Exec(Box::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_values_of_a_batch_are_the_callers_mistake() {
+        use regatta_exec::Error as Exec;
+        let (op, output, reason) = ("embedding".into(), "e".into(), "id 9 of 5".into());
+        let value = Exec::Kernel { step: 1, op, output, reason };
+        assert!(Error::from(value).is_input());
+        assert!(Error::Input("no such input".into()).is_input());
+        for ours in [
+            Exec::NotInitialised { what: "parameter", name: "w".into() },
+            Exec::Fetch { name: "y".into(), reason: "nothing makes it".into() },
+            Exec::Options("0 threads".into()),
+        ] {
+            assert!(!Error::from(ours).is_input());
+        }
+        let source = std::io::Error::other("gone");
+        assert!(!Error::Map { path: "rows".into(), source }.is_input());
     }
 }
