@@ -44,7 +44,7 @@ pub use error::Error;
 pub use export::{Trained, export};
 pub use hyper::{Hyper, HyperKey, HyperValue};
 pub use import::{Needed, import, needed};
-pub use infer::infer;
+pub use infer::{infer, infer_worker};
 pub use report::Report;
 pub use save::{INFERENCE_FOLDER, epoch_folder};
 pub use train::{Trainer, train};

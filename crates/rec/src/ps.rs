@@ -471,7 +471,7 @@ impl WorkerRun {
 
 /// Says what went wrong while the connections are still there: when they are closed, the servers end
 /// too, and the one that ends first is believed to be the cause.
-fn told(e: Error, note: &mut dyn FnMut(&str)) -> Error {
+pub(crate) fn told(e: Error, note: &mut dyn FnMut(&str)) -> Error {
     note(&format!("this worker ends: {e}"));
     e
 }

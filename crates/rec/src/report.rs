@@ -63,9 +63,17 @@ pub struct EpochReport {
     pub seconds: f64,
     /// Where the time went.
     pub stages: StageSeconds,
+    /// Ids of an evaluation that have no row and counted as zeros: distinct ones of each batch and
+    /// table.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missing_ids: u64,
     /// Measures other than those above, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Seconds by stage. Stages of readers run beside those of training and are summed over threads, so

@@ -196,7 +196,7 @@ pub(crate) fn has_server_parts(folder: &Path) -> bool {
     entries.into_iter().any(|e| e.file_name().to_string_lossy().starts_with("server-"))
 }
 
-/// Loads what servers have saved: dense parameters whole, and the rows of tables that were trained
+/// Loads what servers have saved, to train on: dense parameters whole, and the rows of tables that were trained
 /// (other rows keep their first values); and the statistics that a worker has saved beside them.
 fn load_servers(
     program: &Program,

@@ -333,7 +333,18 @@ pub(crate) fn epoch_report(
     // What has a field of its own is not repeated.
     let metrics = measures.into_iter().filter(|(name, _)| name != "auc").collect();
     let examples_per_sec = examples as f64 / seconds.max(1e-9);
-    EpochReport { epoch, loss, auc, examples, examples_per_sec, seconds, stages, metrics }
+    let missing_ids = 0;
+    EpochReport {
+        epoch,
+        loss,
+        auc,
+        examples,
+        examples_per_sec,
+        seconds,
+        stages,
+        missing_ids,
+        metrics,
+    }
 }
 
 /// Seconds by stage of one pass.

@@ -204,6 +204,9 @@ pub struct TableStats {
     pub bytes: u64,
     /// Ids pulled.
     pub pulled: u64,
+    /// Ids pulled that had no row at that time.
+    #[serde(default)]
+    pub missed: u64,
     /// Rows updated.
     pub pushed: u64,
 }

@@ -383,8 +383,13 @@ impl Core {
     pub(super) fn stats(&self) -> ServerStats {
         let tables = self.tables.iter().map(|t| {
             let s = t.rows.stats().unwrap_or_default();
-            let stats =
-                TableStats { rows: s.rows, bytes: s.bytes, pulled: s.pulls, pushed: s.updated };
+            let stats = TableStats {
+                rows: s.rows,
+                bytes: s.bytes,
+                pulled: s.pulls,
+                missed: s.pulls.saturating_sub(s.hits),
+                pushed: s.updated,
+            };
             (t.setup.name.clone(), stats)
         });
         let tables = tables.collect();

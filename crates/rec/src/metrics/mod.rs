@@ -129,6 +129,13 @@ impl Meter {
         self.kind
     }
 
+    /// Replaces the scores, where they are kept, by those of all workers.
+    pub(crate) fn set_scores(&mut self, all: Vec<(f32, bool)>) {
+        if let Some(scores) = &mut self.scores {
+            *scores = all;
+        }
+    }
+
     /// The scores with their labels, if they are kept.
     pub fn scores(&self) -> &[(f32, bool)] {
         self.scores.as_deref().unwrap_or_default()

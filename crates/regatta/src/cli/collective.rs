@@ -143,7 +143,7 @@ fn run_job(
     let spec = |(rank, place): (usize, &Place)| {
         let mut spec = Spec::new(place, Program::binary(&this));
         spec.cores = cores.map(|shares| shares[rank].clone()).unwrap_or_default();
-        spec.args = run.child_args();
+        spec.args = run.child_args("train");
         let file = rank_report(&reports.0, rank).to_string_lossy().into_owned();
         spec.args.extend(["--part-report".into(), file]);
         spec.args.extend(["--transport".into(), transport.name()]);

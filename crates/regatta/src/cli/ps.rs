@@ -1,5 +1,5 @@
-//! `regatta train --servers S --workers W`: the processes of a parameter-server job; and each of them,
-//! whose place the environment says.
+//! `regatta train --servers S --workers W`, and `infer` with the same flags: the processes of a
+//! parameter-server job; and each of them, whose place the environment says.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use regatta_launch::status::{Reporter, Status};
 use regatta_launch::{
     LISTENING, Options, Outcome as Ended, Program, Report as Ran, Spec, Supervisor, plan,
 };
-use regatta_ps::JobToken;
+use regatta_ps::{AsyncConfig, JobToken, Mode};
 use regatta_rec::observe::{Event, Observer};
 use regatta_rec::{Config, Error, ps};
 use serde_json::json;
@@ -32,7 +32,7 @@ pub(crate) struct PsArgs {
     pub(super) workers: usize,
     /// In sync and bounded mode, go on without workers that are lost.
     #[arg(long)]
-    allow_worker_loss: bool,
+    pub(super) allow_worker_loss: bool,
     /// Start the job again, from its newest checkpoint, up to so many times when a process fails.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) max_restart: u32,
@@ -41,7 +41,32 @@ pub(crate) struct PsArgs {
     pub(super) part_report: Option<PathBuf>,
 }
 
-fn at_most_64(text: &str) -> Result<usize, String> {
+/// What the processes of a job do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    Train,
+    Infer,
+}
+
+impl Work {
+    /// The command that every process of the job runs.
+    fn command(self) -> &'static str {
+        match self {
+            Work::Train => "train",
+            Work::Infer => "infer",
+        }
+    }
+
+    /// Nobody pushes in an evaluation, so nobody has to wait for anybody.
+    fn mode(self, config: &Config) -> Result<Mode, Error> {
+        match self {
+            Work::Train => ps::mode(config),
+            Work::Infer => Ok(Mode::Async(AsyncConfig::default())),
+        }
+    }
+}
+
+pub(super) fn at_most_64(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(n) if n <= 64 => Ok(n),
         _ => Err("it must be a whole number up to 64; use several machines beyond that".into()),
@@ -66,8 +91,9 @@ pub(super) fn supervise(run: &RunArgs, args: &PsArgs) -> Result<Outcome> {
         mode.name(),
         config.runner.train.batch_size.unwrap_or(0) * workers
     );
+    let waits = mode.staleness().is_some() || args.max_restart > 0;
     restarting(run, &config, args.max_restart, |run| {
-        run_job(&config, run, args, (servers, workers), started)
+        run_job(Work::Train, run, args, (servers, workers), waits, started)
     })
 }
 
@@ -98,17 +124,26 @@ pub(super) fn restarting(
     Ok(Outcome::GoalMissed)
 }
 
-/// Starts the processes once and waits for them; writes the report if all is well.
+/// Starts servers that load saved epochs and workers that evaluate them, and waits for them.
+pub(super) fn supervise_infer(run: &RunArgs, args: &PsArgs) -> Result<Outcome> {
+    run.load()?;
+    let (servers, workers) = (args.servers.max(1), args.workers.max(1));
+    println!("{workers} workers evaluate what {servers} servers load");
+    // Without one of the workers, its examples would be left out.
+    let report = run_job(Work::Infer, run, args, (servers, workers), true, Instant::now())?;
+    Ok(failed(&report.outcome).unwrap_or(Outcome::Done))
+}
+
+/// Starts the processes once and waits for them; writes the report if all is well. If the job `waits`
+/// for all workers, or can go on from a checkpoint, it need not go on without one.
 fn run_job(
-    config: &Config,
+    work: Work,
     run: &RunArgs,
     args: &PsArgs,
     (servers, workers): (usize, usize),
+    waits: bool,
     started: Instant,
 ) -> Result<Ran> {
-    let mode = ps::mode(config)?;
-    // A job that can go on from a checkpoint need not go on without a worker.
-    let waits = mode.staleness().is_some() || args.max_restart > 0;
     let waits = waits && !args.allow_worker_loss;
     let reports = TempDir::new()?;
     let token = Some(regatta_launch::random_hex()?);
@@ -117,7 +152,7 @@ fn run_job(
     let this = std::env::current_exe().context("cannot find this program")?;
     let spec = |place: &Place| {
         let mut spec = Spec::new(place, Program::binary(&this));
-        spec.args = run.child_args();
+        spec.args = run.child_args(work.command());
         if args.allow_worker_loss {
             spec.args.push("--allow-worker-loss".into());
         }
@@ -165,6 +200,7 @@ pub(super) fn failed(ended: &Ended) -> Option<Outcome> {
 
 /// Runs the process of a job that this one is.
 pub(super) fn run_place(
+    work: Work,
     run: &RunArgs,
     args: &PsArgs,
     place: &PsPlace,
@@ -172,7 +208,8 @@ pub(super) fn run_place(
 ) -> Result<Outcome> {
     let config = run.load()?;
     let token = JobToken::new(place.job.secret(&place.servers)?);
-    let mut job = Job::new(place.servers.clone(), place.workers, ps::mode(&config)?, token);
+    let mode = work.mode(&config)?;
+    let mut job = Job::new(place.servers.clone(), place.workers, mode, token);
     job.allow_worker_loss = args.allow_worker_loss;
     job.start_timeout = place.job.start_timeout;
     job.admission = config.runner.distributed.entry.clone();
@@ -188,7 +225,7 @@ pub(super) fn run_place(
             let rows: u64 = stats.tables.values().map(|t| t.rows).sum();
             println!("{} updates, {rows} rows; all workers are done", stats.steps);
         }),
-        PsRole::Worker(i) => train_worker(&config, run, args, &job, i, &reporter),
+        PsRole::Worker(i) => run_worker(work, &config, run, args, &job, i, &reporter),
     };
     match outcome {
         Ok(()) => Ok(Outcome::Done),
@@ -200,7 +237,8 @@ pub(super) fn run_place(
     }
 }
 
-fn train_worker(
+fn run_worker(
+    work: Work,
     config: &Config,
     run: &RunArgs,
     args: &PsArgs,
@@ -225,7 +263,10 @@ fn train_worker(
             console.event(event);
         }
     };
-    let done = ps::train_worker(config, job, index, &mut observer)?;
+    let done = match work {
+        Work::Train => ps::train_worker(config, job, index, &mut observer)?,
+        Work::Infer => regatta_rec::infer_worker(config, job, index, &mut observer)?,
+    };
     if let Some(path) = &args.part_report {
         let own = json!({ "epochs": done.own, "peak_rss_mb": done.report.peak_rss_mb });
         let all = json!({ "report": done.report, "own": own, "servers": done.servers });

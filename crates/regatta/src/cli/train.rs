@@ -13,7 +13,7 @@ use regatta_rec::{Config, Error, Report};
 
 use super::Outcome;
 use super::collective::{self, CollectiveArgs};
-use super::ps::PsArgs;
+use super::ps::{PsArgs, Work};
 
 /// Trains a model as a PaddleRec configuration file says.
 #[derive(Debug, clap::Args)]
@@ -111,7 +111,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             "the environment says that this is {place} of a job, so --servers, --workers and --ranks \
              have no place here"
         ),
-        Place::ParameterServer(place) => super::ps::run_place(&run, &args.ps, &place, &env),
+        Place::ParameterServer(place) => {
+            super::ps::run_place(Work::Train, &run, &args.ps, &place, &env)
+        }
         Place::Collective(place) => {
             let part_report = args.ps.part_report.as_deref();
             collective::run_place(&run, &args.collective, part_report, &place, &env)
@@ -139,10 +141,15 @@ impl RunArgs {
         self.report.as_deref()
     }
 
-    /// The flags that every process of a job gets.
-    pub(super) fn child_args(&self) -> Vec<String> {
+    /// Whether only the configuration is to be shown.
+    pub(super) fn is_printing(&self) -> bool {
+        self.print_config
+    }
+
+    /// What every process of a job is told to do.
+    pub(super) fn child_args(&self, command: &str) -> Vec<String> {
         let mut args =
-            vec!["train".to_string(), "-m".into(), self.config.to_string_lossy().into_owned()];
+            vec![command.to_string(), "-m".into(), self.config.to_string_lossy().into_owned()];
         for value in &self.overrides {
             args.extend(["-o".into(), value.clone()]);
         }

@@ -1,21 +1,30 @@
 //! Evaluation of saved epochs by the measure that belongs to the model.
+//!
+//! Reading order: [`infer`] and `Judge` (one process), `engine` (what runs the program, and where rows
+//! come from), `servers` (workers that share the data, against running servers).
+
+mod engine;
+mod servers;
 
 use std::path::Path;
 use std::time::Instant;
 
-use regatta_exec::{Executor, Options, Scope, run_startup};
+use regatta_checkpoint::PERSISTABLES_FILE;
 use regatta_ir::Program;
-use regatta_passes::clone_for_test;
+use regatta_passes::split_trainer;
 
 use crate::data::{Data, analogies};
 use crate::metrics::{Measure, Meter, analogy_accuracy, rank_groups};
-use crate::network::{Network, feeds, inputs};
+use crate::network::Network;
 use crate::observe::{Event, Observer};
 use crate::report::{EpochReport, Report, StageSeconds, peak_rss_mb};
-use crate::save::{epoch_folder, load_epoch};
+use crate::save::{epoch_folder, has_server_parts, load_epoch};
 use crate::train::{IntervalClock, epoch_report, stages};
 use crate::zoo::Evaluation;
 use crate::{Config, Error};
+
+use engine::Engine;
+pub use servers::infer_worker;
 
 /// Evaluates the saved epochs `infer_start_epoch..infer_end_epoch` on the test data.
 ///
@@ -35,8 +44,9 @@ pub fn infer(config: &Config, observer: &mut dyn Observer) -> Result<Report, Err
     let mut epochs = Vec::new();
     for epoch in wanted {
         let folder = epoch_folder(&config.runner.infer_load_path, epoch);
-        judge.load(&network, &folder)?;
-        let report = judge.evaluate(config, &network, epoch, observer)?;
+        let mut engine = judge.load(config, &network, &folder)?;
+        let report = judge.evaluate(config, &network, &mut engine, epoch, observer)?;
+        tell_missing(&report, observer);
         observer.event(&Event::Epoch(&report));
         epochs.push(report);
     }
@@ -49,11 +59,16 @@ pub fn infer(config: &Config, observer: &mut dyn Observer) -> Result<Report, Err
     })
 }
 
+/// Says how many ids counted as zeros.
+fn tell_missing(report: &EpochReport, observer: &mut dyn Observer) {
+    if report.missing_ids > 0 {
+        let n = report.missing_ids;
+        observer.event(&Event::Note(&format!("ids without a row, taken as zeros: {n}")));
+    }
+}
+
 /// A model under evaluation.
 struct Judge {
-    executor: Executor,
-    scope: Scope,
-    inputs: Vec<String>,
     /// None where questions are answered without examples.
     data: Option<Data>,
     questions: Vec<[u64; 4]>,
@@ -61,12 +76,6 @@ struct Judge {
 
 impl Judge {
     fn new(config: &Config, network: &Network) -> Result<Judge, Error> {
-        let program = clone_for_test(&network.forward.main)?;
-        let inputs = inputs(&program);
-        let mut scope = Scope::new();
-        run_startup(&network.forward.startup, &mut scope)?;
-        let options = Options { threads: config.runner.thread_num, ..Options::default() };
-        let executor = Executor::new(program, options)?;
         let (mut data, mut questions) = (None, Vec::new());
         match config.model.evaluation {
             Evaluation::Analogy => questions = analogies(config)?,
@@ -74,32 +83,41 @@ impl Judge {
                 data = Some(Data::open(config, &config.runner.test, &network.schema)?);
             }
         }
-        Ok(Judge { executor, scope, inputs, data, questions })
+        Ok(Judge { data, questions })
     }
 
-    fn load(&mut self, network: &Network, folder: &Path) -> Result<(), Error> {
-        load_epoch(&network.forward.main, &mut self.scope, folder, None).map(|_| ())
+    /// Loads an epoch: whole, or rows by id where servers have saved it.
+    fn load(&self, config: &Config, network: &Network, folder: &Path) -> Result<Engine, Error> {
+        let by_servers = !folder.join(PERSISTABLES_FILE).exists() && has_server_parts(folder);
+        if by_servers && self.data.is_some() {
+            let tables: Vec<String> =
+                split_trainer(&network.train)?.tables.into_iter().map(|t| t.name).collect();
+            return Engine::saved(config, network, &tables, folder);
+        }
+        let mut engine = Engine::whole(config, network)?;
+        load_epoch(&network.forward.main, &mut engine.scope, folder, None)?;
+        Ok(engine)
     }
 
     fn evaluate(
         &mut self,
         config: &Config,
         network: &Network,
+        engine: &mut Engine,
         epoch: u64,
         observer: &mut dyn Observer,
     ) -> Result<EpochReport, Error> {
         let Some(data) = &mut self.data else {
-            return self.answer(config, network, epoch);
+            return self.answer(config, network, engine, epoch);
         };
-        let (start, times) = (Instant::now(), self.executor.times());
+        let (start, times) = (Instant::now(), engine.times());
         let mut meters = network.meters(Meter::exact);
         let fetch = network.fetches();
         let (mut batches, loading) = data.pass(0)?;
         let mut clock = IntervalClock::new();
         let (mut examples, mut batch_id, mut loss_sum) = (0_u64, 0_u64, 0.0_f64);
         while let Some(batch) = batches.next()? {
-            let feeds = feeds(&batch, &self.inputs);
-            let fetched = self.executor.run(&mut self.scope, &feeds, &fetch)?;
+            let fetched = engine.run(&batch, &fetch)?;
             for (meter, head) in meters.iter_mut().zip(fetched[1..].chunks_exact(2)) {
                 meter.add(&head[0], &head[1]);
             }
@@ -109,7 +127,7 @@ impl Judge {
             batches.recycle(batch);
             clock.count(n);
             if batch_id.is_multiple_of(config.runner.print_interval) {
-                let place = (epoch, batch_id, self.executor.step());
+                let place = (epoch, batch_id, engine.step());
                 let interval = clock.interval(place, Some(loss), Vec::new(), &batches);
                 observer.event(&Event::Interval(&interval));
             }
@@ -120,20 +138,27 @@ impl Judge {
             observer.event(&Event::BadLines(&bad));
         }
         let seconds = start.elapsed().as_secs_f64();
-        let stages = stages(&[loading, batches.stages()], times, self.executor.times());
+        let stages = stages(&[loading, batches.stages()], times, engine.times());
         let measures = measures(config, &meters)?;
         let loss = Some(loss_sum / examples.max(1) as f64);
-        Ok(epoch_report(epoch, loss, examples, seconds, stages, &meters, measures))
+        let report = epoch_report(epoch, loss, examples, seconds, stages, &meters, measures);
+        Ok(EpochReport { missing_ids: engine.missing_ids, ..report })
     }
 
     /// Judges word vectors by analogy questions.
-    fn answer(&self, config: &Config, network: &Network, epoch: u64) -> Result<EpochReport, Error> {
+    fn answer(
+        &self,
+        config: &Config,
+        network: &Network,
+        engine: &Engine,
+        epoch: u64,
+    ) -> Result<EpochReport, Error> {
         let start = Instant::now();
         let first = &network.schema.slots()[0].name;
         let table = table_of(&network.forward.main, first).ok_or_else(|| {
             Error::Evaluation(format!("model {} embeds no '{first}'", config.model.name))
         })?;
-        let vectors = self.scope.get(&table).expect("a parameter of the program");
+        let vectors = engine.scope.get(&table).expect("a parameter of the program");
         let dim = vectors.shape().last().copied().unwrap_or(1);
         let found = analogy_accuracy(vectors.f32(), dim, &self.questions)
             .map_err(|e| Error::Evaluation(format!("{}: {e}", config.runner.test.data_key)))?;
