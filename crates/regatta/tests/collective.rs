@@ -211,8 +211,8 @@ fn what_carries_the_data_can_be_chosen() {
     let run = |flags: &[&str], rank: Option<&str>| {
         let mut command = command(dir.path(), 1000, &[], flags);
         if let Some(rank) = rank {
-            command.env("OMPI_COMM_WORLD_RANK", rank).env("OMPI_COMM_WORLD_SIZE", "1");
-            command.env("OMPI_COMM_WORLD_LOCAL_RANK", "0").env("OMPI_COMM_WORLD_LOCAL_SIZE", "1");
+            command.env("OMPI_COMM_WORLD_RANK", rank).env("OMPI_COMM_WORLD_SIZE", "2");
+            command.env("OMPI_COMM_WORLD_LOCAL_RANK", rank).env("OMPI_COMM_WORLD_LOCAL_SIZE", "2");
         }
         let output = command.output().unwrap();
         (output.status.success(), text(&output))
@@ -221,6 +221,8 @@ fn what_carries_the_data_can_be_chosen() {
     assert!(ok && printed.contains("rank 0 of 2 connected over TCP"), "{printed}");
     let (ok, printed) = run(&["--ranks", "2", "--transport", "mpi"], None);
     assert!(!ok && printed.contains("use: mpirun -n 2 regatta train"), "{printed}");
+    let (ok, printed) = run(&["--transport", "tcp"], None);
+    assert!(!ok && printed.contains("--transport is for ranks"), "{printed}");
     if !cfg!(feature = "mpi") {
         let (ok, printed) = run(&["--transport", "mpi"], Some("0"));
         assert!(!ok && printed.contains("cargo build --release --features mpi"), "{printed}");

@@ -284,10 +284,12 @@ fn join_once(
     greet::dial(&socket, hello, &config.token, limit)?;
     greet::give_card(&socket, size, &listener.local_addr()?.to_string(), limit)?;
     // Rank 0 answers at its own deadline at the latest, or goes.
-    let endpoints = greet::take_roster(&socket, deadline + HANDSHAKE)?;
+    let mut endpoints = greet::take_roster(&socket, deadline + HANDSHAKE)?;
     if endpoints.len() != size {
         let n = endpoints.len();
         return Err(Failure::Never(format!("rank 0 told of {n} ranks, not {size}")));
     }
+    // Rank 0 may know itself by another name, such as 0.0.0.0.
+    endpoints[0] = master.to_owned();
     Ok((listener, endpoints))
 }

@@ -73,6 +73,14 @@ impl CollectiveArgs {
         self.ranks.is_some() && self.rank.is_none()
     }
 
+    /// Refuses flags that need ranks.
+    pub(super) fn check_without_ranks(&self) -> Result<()> {
+        if self.transport == Carrier::Auto {
+            return Ok(());
+        }
+        anyhow::bail!("--transport is for ranks: use --ranks, or a launcher with several processes")
+    }
+
     /// The environment with what flags say about the place of this process.
     pub(super) fn place(&self, env: Env) -> Result<Env> {
         let (Some(rank), Some(ranks), Some(master)) = (self.rank, self.ranks, &self.master) else {

@@ -98,7 +98,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         return run_with(&run, regatta_rec::train);
     }
     let env = args.collective.place(Env::process())?;
-    match Place::from_env(&env)? {
+    let place = Place::from_env(&env)?;
+    if !matches!(place, Place::Collective(_)) && args.collective.ranks.is_none() {
+        args.collective.check_without_ranks()?;
+    }
+    match place {
         Place::Local if args.ps.is_wanted() => super::ps::supervise(&run, &args.ps),
         Place::Local => match args.collective.ranks {
             Some(ranks) => {
