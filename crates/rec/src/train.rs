@@ -51,7 +51,7 @@ pub fn train(config: &Config, observer: &mut dyn Observer) -> Result<Report, Err
         let mut report = run_epoch(config, &mut trainer, &mut data, &mut run, observer)?;
         let folder = epoch_folder(&config.runner.model_save_path, epoch);
         let start = Instant::now();
-        let about = about(config, run.state.steps);
+        let about = about(config, trainer.executor.step());
         save_epoch(&network, &trainer.scope, export.as_ref(), about, &folder)?;
         report.stages.save = start.elapsed().as_secs_f64();
         observer.event(&Event::Epoch(&report));
