@@ -34,5 +34,5 @@ mod simd;
 pub mod unary;
 pub mod vector;
 
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_row};
 pub use simd::has_avx2_fma;

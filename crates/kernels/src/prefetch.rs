@@ -15,6 +15,15 @@ pub fn prefetch<T>(slice: &[T], idx: usize) {
     let _ = (slice, idx);
 }
 
+/// Asks for the cache lines of `values[at..at + width]`, at most four.
+#[inline(always)]
+pub fn prefetch_row(values: &[f32], at: usize, width: usize) {
+    const LINE: usize = 16;
+    (0..width.min(4 * LINE)).step_by(LINE).for_each(|i| prefetch(values, at.wrapping_add(i)));
+    // A row seldom begins with a line.
+    prefetch(values, at.wrapping_add(width.clamp(1, 4 * LINE) - 1));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -23,5 +32,6 @@ mod tests {
     fn any_index_is_harmless() {
         [0, 2, 99, usize::MAX].iter().for_each(|idx| prefetch(&[1.0f32, 2.0], *idx));
         prefetch::<u64>(&[], 0);
+        prefetch_row(&[1.0], usize::MAX, 9);
     }
 }

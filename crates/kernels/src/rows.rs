@@ -5,6 +5,34 @@ use crate::{simd, unary, vector};
 /// Floats of a matrix that are worked on while they stay in the first level of cache.
 const BLOCK: usize = 2048;
 
+/// Copies a short row; shorter than a call of the C library for the usual widths. Of rows of different
+/// lengths, what both have is copied.
+#[inline(always)]
+pub fn copy_floats(from: &[f32], to: &mut [f32]) {
+    let n = from.len().min(to.len());
+    let (from, to) = (&from[..n], &mut to[..n]);
+    let (from8, from_rest) = from.as_chunks::<8>();
+    let (to8, to_rest) = to.as_chunks_mut::<8>();
+    for (from, to) in from8.iter().zip(to8) {
+        *to = *from;
+    }
+    for (from, to) in from_rest.iter().zip(to_rest) {
+        *to = *from;
+    }
+}
+
+/// Adds `factor` times a short row to another one, in blocks that are straight vector code.
+#[inline(always)]
+pub fn add_floats(factor: f32, from: &[f32], to: &mut [f32]) {
+    let n = from.len().min(to.len());
+    let (from8, from_rest) = from[..n].as_chunks::<8>();
+    let (to8, to_rest) = to[..n].as_chunks_mut::<8>();
+    for (from, to) in from8.iter().zip(to8) {
+        to.iter_mut().zip(from).for_each(|(to, from)| *to += factor * from);
+    }
+    to_rest.iter_mut().zip(from_rest).for_each(|(to, from)| *to += factor * from);
+}
+
 simd! {
     /// Adds `bias` to every row of `y`; its length is that of a row.
     ///

@@ -59,12 +59,16 @@ fn measure(rule: &impl RowRule, n: usize) -> (f64, f64) {
     let gradients = gradients(N_ROWS * n);
     let looped = best(N_PASSES, N_ROWS, || {
         let (slab, slots) = (black_box(slab.as_mut_slice()), black_box(slots.as_slice()));
-        rule.run_rows(1e-4, SlabRows { slab, stride, slots, gradients: &gradients, n });
+        rule.run_rows(
+            1e-4,
+            &rule.shared_state(),
+            SlabRows { slab, stride, slots, gradients: &gradients, n },
+        );
     });
     let single = best(N_PASSES, N_ROWS, || {
         for (&slot, g) in black_box(&slots).iter().zip(gradients.chunks_exact(n)) {
             let (w, state) = slab[slot as usize * stride..][..stride].split_at_mut(n);
-            rule.update_row(1e-4, w, g, state);
+            rule.update_row(1e-4, &rule.shared_state(), w, g, state);
         }
     });
     (looped, single)

@@ -10,8 +10,10 @@
 //! let schedule = Schedule::Exponential { decay_steps: 1, decay_rate: 0.5, staircase: false };
 //! let (mut w, mut state) = ([1.0, -1.0], vec![0.0; rule.row_state_len(2)]);
 //! rule.init_row_state(2, &mut state);
+//! let mut shared = rule.shared_state();
 //! for step in 0..2 {
-//!     rule.update_row(schedule.lr(0.1, step), &mut w, &[3.0, 0.0], &mut state);
+//!     rule.update_row(schedule.lr(0.1, step), &shared, &mut w, &[3.0, 0.0], &mut state);
+//!     rule.advance(&mut shared);
 //! }
 //! // The second step has half the rate, and 1/sqrt(2) of the length since the accumulator doubled.
 //! assert!((w[0] - (1.0 - 0.1 - 0.05 / 2f32.sqrt())).abs() < 1e-6);
@@ -60,6 +62,6 @@ pub use rows::{Kernel, RowLoop, RowRule, RowUpdater};
 pub use rule::Rule;
 pub use schedule::Schedule;
 pub use sgd::Sgd;
-pub use state::{MAX_STATES, Per, StateDesc, StateMut, StateSpec};
+pub use state::{MAX_STATES, Per, SharedState, StateDesc, StateMut, StateSpec};
 pub use sum::{Sum, Summary};
 pub use table_rule::TableRule;

@@ -8,7 +8,9 @@ pub const MAX_STATES: usize = 4;
 pub enum Per {
     /// One per weight.
     Element,
-    /// One for the whole parameter, or for the whole row of a table.
+    /// One per row of a table.
+    Row,
+    /// One for the whole parameter; all rows of a table share it.
     Scalar,
 }
 
@@ -26,6 +28,10 @@ impl StateSpec {
         StateSpec { name, per: Per::Element }
     }
 
+    pub(crate) const fn row(name: &'static str) -> Self {
+        StateSpec { name, per: Per::Row }
+    }
+
     pub(crate) const fn scalar(name: &'static str) -> Self {
         StateSpec { name, per: Per::Scalar }
     }
@@ -35,7 +41,7 @@ impl StateSpec {
     pub const fn len_for(&self, n: usize) -> usize {
         match self.per {
             Per::Element => n,
-            Per::Scalar => 1,
+            Per::Row | Per::Scalar => 1,
         }
     }
 }
@@ -69,15 +75,15 @@ pub struct StateMut<'a> {
 }
 
 impl<'a> StateMut<'a> {
-    /// Cuts `row_state`, laid out as `[element states, n each | scalar states]`.
+    /// Cuts `row_state`, laid out as `[element states, n each | states per row]`.
     ///
     /// # Panics
     /// If `row_state` does not have exactly the length that `specs` ask for.
     #[inline(always)]
-    pub fn of_row(specs: &[StateSpec], n: usize, row_state: &'a mut [f32]) -> Self {
+    pub(crate) fn of_row(specs: &[StateSpec], n: usize, row_state: &'a mut [f32]) -> Self {
         let mut view = StateMut::default();
         let mut rest = row_state;
-        for spec in specs {
+        for spec in specs.iter().filter(|spec| spec.per != Per::Scalar) {
             let (state, tail) = rest.split_at_mut(spec.len_for(n));
             view.slices[view.len] = state;
             view.len += 1;
@@ -85,6 +91,19 @@ impl<'a> StateMut<'a> {
         }
         assert!(rest.is_empty(), "the state of a row is longer than its rule needs");
         view
+    }
+
+    /// Adds the states that rows share, which come last.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_STATES`] in all.
+    #[inline(always)]
+    pub(crate) fn and_shared(mut self, shared: &'a mut SharedState) -> Self {
+        for value in &mut shared.values[..shared.len] {
+            self.slices[self.len] = std::slice::from_mut(value);
+            self.len += 1;
+        }
+        self
     }
 
     /// The slices, for callers that cut them further; unused places are empty.
@@ -112,6 +131,30 @@ impl<'a> StateMut<'a> {
         for (spec, state) in specs.iter().zip(&self.slices) {
             assert_eq!(state.len(), spec.len_for(n), "length of optimizer state `{}`", spec.name);
         }
+    }
+}
+
+/// The states that all rows of a table have in common, such as the powers of Adam's betas: they
+/// count the steps of the table, whichever rows a step touches.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct SharedState {
+    values: [f32; MAX_STATES],
+    len: usize,
+}
+
+impl SharedState {
+    pub(crate) fn first(states: impl Iterator<Item = (StateSpec, f32)>) -> SharedState {
+        let mut shared = SharedState::default();
+        for (_, value) in states.filter(|(spec, _)| spec.per == Per::Scalar) {
+            shared.values[shared.len] = value;
+            shared.len += 1;
+        }
+        shared
+    }
+
+    /// The values, in the order of the rule's descriptions.
+    pub fn values_mut(&mut self) -> &mut [f32] {
+        &mut self.values[..self.len]
     }
 }
 
@@ -147,7 +190,7 @@ mod tests {
     use super::*;
 
     const SPECS: [StateSpec; 3] =
-        [StateSpec::element("a"), StateSpec::element("b"), StateSpec::scalar("c")];
+        [StateSpec::element("a"), StateSpec::element("b"), StateSpec::row("c")];
 
     #[test]
     fn a_row_is_cut_in_order() {

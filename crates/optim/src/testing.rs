@@ -1,7 +1,7 @@
 //! What the tests of all rules share: run a kernel for some steps, compare, minimise a quadratic.
 
-use crate::rows::{init_row_state, row_state_len, run};
-use crate::{Kernel, RowLoop, RowUpdater};
+use crate::rows::{advance, init_row_state, row_state_len, run, shared_state};
+use crate::{Kernel, RowLoop, RowUpdater, SharedState};
 
 /// One row under training by one kernel.
 pub(crate) struct Trial<'a, K> {
@@ -10,18 +10,21 @@ pub(crate) struct Trial<'a, K> {
     pub(crate) scale: f32,
     pub(crate) w: Vec<f32>,
     pub(crate) state: Vec<f32>,
+    pub(crate) shared: SharedState,
 }
 
 impl<'a, K: Kernel> Trial<'a, K> {
     pub(crate) fn new(kernel: &'a K, lr: f32, w: &[f32]) -> Self {
         let mut state = vec![f32::NAN; row_state_len(kernel, w.len())];
         init_row_state(kernel, w.len(), &mut state);
-        Trial { kernel, lr, scale: 1.0, w: w.to_vec(), state }
+        let shared = shared_state(kernel);
+        Trial { kernel, lr, scale: 1.0, w: w.to_vec(), state, shared }
     }
 
     pub(crate) fn step(&mut self, g: &[f32]) {
-        let (kernel, lr) = (self.kernel, self.lr);
-        run(kernel, lr, Once(self, g));
+        let (kernel, lr, shared) = (self.kernel, self.lr, self.shared);
+        run(kernel, lr, shared, Once(self, g));
+        advance(kernel, &mut self.shared);
     }
 }
 

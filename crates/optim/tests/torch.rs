@@ -73,7 +73,11 @@ fn table_rows_have_the_losses_of_pytorch() {
     for (name, lr, rule) in rules() {
         let mut state = vec![0.0; rule.row_state_len(DIM)];
         rule.init_row_state(DIM, &mut state);
-        check(name, |w, g| rule.update_row(lr, w, g, &mut state));
+        let mut shared = rule.shared_state();
+        check(name, |w, g| {
+            rule.update_row(lr, &shared, w, g, &mut state);
+            rule.advance(&mut shared);
+        });
     }
 }
 

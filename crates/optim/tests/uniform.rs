@@ -66,14 +66,15 @@ fn check_rows(rule: &impl RowRule, n: usize, n_rows: usize, slots: &[usize], gra
         rule.init_row_state(n, &mut row[n..]);
     }
     let before = slab.clone();
+    let shared = rule.shared_after(3);
 
     let mut expected = slab.clone();
     for (&slot, g) in slots.iter().zip(gradients.chunks_exact(n)) {
         let (w, state) = expected[slot * stride..][..stride].split_at_mut(n);
-        rule.update_row_scaled(0.1, 2.0, w, g, state);
+        rule.update_row_scaled(0.1, 2.0, &shared, w, g, state);
     }
 
-    rule.run_rows(0.1, SlabRows { slab: &mut slab, stride, slots, gradients, n });
+    rule.run_rows(0.1, &shared, SlabRows { slab: &mut slab, stride, slots, gradients, n });
     assert_eq!(slab, expected);
     for slot in (0..n_rows).filter(|slot| !slots.contains(slot)) {
         let row = slot * stride..(slot + 1) * stride;
@@ -108,15 +109,18 @@ proptest! {
                 rule.states().iter().map(|s| vec![s.initial; s.len_for(n)]).collect();
             let mut row = vec![f32::NAN; rule.row_state_len(n)];
             rule.init_row_state(n, &mut row);
-            prop_assert_eq!(&dense.concat(), &row);
+            let mut shared = rule.shared_state();
+            prop_assert_eq!(&dense.concat(), &[&row, &*shared.values_mut()].concat());
 
             let (mut dense_w, mut row_w) = (vec![0.5; n], vec![0.5; n]);
             for g in &gradients {
                 rule.update(0.1, &mut dense_w, &g[..n], dense.iter_mut().collect::<StateMut>());
-                rule.update_row(0.1, &mut row_w, &g[..n], &mut row);
+                rule.update_row(0.1, &shared, &mut row_w, &g[..n], &mut row);
+                rule.advance(&mut shared);
             }
             prop_assert_eq!(&dense_w, &row_w);
-            prop_assert_eq!(&dense.concat(), &row);
+            prop_assert_eq!(&dense.concat(), &[&row, &*shared.values_mut()].concat());
+            prop_assert_eq!(shared, rule.shared_after(3));
         }
     }
 }
@@ -124,7 +128,8 @@ proptest! {
 #[test]
 fn states_per_element_come_first_and_defaults_are_valid() {
     let check = |states: Vec<regatta_optim::StateDesc>| {
-        assert!(states.is_sorted_by_key(|s| s.per == Per::Scalar), "{states:?}");
+        let order = |per| [Per::Element, Per::Row, Per::Scalar].iter().position(|p| *p == per);
+        assert!(states.is_sorted_by_key(|s| order(s.per)), "{states:?}");
     };
     for rule in rules() {
         rule.validate().unwrap();
@@ -151,5 +156,6 @@ fn state_sizes_are_those_of_paddle() {
 #[test]
 #[should_panic(expected = "longer than its rule needs")]
 fn a_row_state_of_another_rule_is_refused() {
-    Rule::Sgd(Sgd {}).update_row(0.1, &mut [0.0; 2], &[0.0; 2], &mut [0.0; 2]);
+    let rule = Rule::Sgd(Sgd {});
+    rule.update_row(0.1, &rule.shared_state(), &mut [0.0; 2], &[0.0; 2], &mut [0.0; 2]);
 }

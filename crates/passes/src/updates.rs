@@ -1,6 +1,6 @@
 //! Appends the update of every parameter and the state that it needs.
 
-use regatta_ir::{Error, Layout, Op, Programs, Role, VarType};
+use regatta_ir::{Error, Op, Programs, Role, VarType};
 use regatta_ops::{schedule_op, update_op};
 use regatta_optim::{Per, RowRule, Rule, Schedule};
 use regatta_tensor::DType;
@@ -72,15 +72,12 @@ pub(crate) fn insert_update(
 ) -> Result<(), Error> {
     let block = programs.main.block();
     let param = block.var(&g.param, "insert_updates")?.clone();
-    let by_row = block.var(&g.grad, "insert_updates")?.ty.layout == Layout::Rows;
     let mut states = Vec::new();
     for state in rule.states() {
         let name = format!("{}_{}_0", param.name, state.name);
         let ty = match state.per {
             Per::Element => param.ty.clone(),
-            // Rows are updated only when they are touched, so each counts its own steps.
-            Per::Scalar if by_row => VarType::f32([param.ty.shape[0]]),
-            Per::Scalar => VarType::f32([1]),
+            Per::Row | Per::Scalar => VarType::f32([1]),
         };
         programs.add_state(&name, ty, f64::from(state.initial))?;
         states.push(name);

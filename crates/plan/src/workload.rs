@@ -182,7 +182,7 @@ fn tables(split: &Split, known: &Data, seen: &Seen, keys_per_batch: f64) -> Vec<
             name: t.name.clone(),
             dim,
             rows,
-            row_bytes: 4.0 * (dim + state_floats(&t.rule, dim)) + ROW_OVERHEAD,
+            row_bytes: 4.0 * (dim + t.rule.row_state_len(dim as usize) as f64) + ROW_OVERHEAD,
             keys_per_batch: (keys_per_batch * part).min(rows),
         }
     };

@@ -1,7 +1,7 @@
 //! What a sparse table is: a [`SparseConfig`] is written by the caller and checked once.
 
 use regatta_optim::table_rule::Adagrad;
-use regatta_optim::{RowLoop, RowRule, Rule, StateDesc, TableRule};
+use regatta_optim::{RowLoop, RowRule, Rule, SharedState, StateDesc, TableRule};
 use serde::{Deserialize, Serialize};
 
 use crate::{Admission, Error, Initializer, Stream};
@@ -78,10 +78,24 @@ impl RowRule for AnyRule {
         }
     }
 
-    fn run_rows<L: RowLoop>(&self, lr: f32, rows: L) {
+    fn shared_state(&self) -> SharedState {
         match self {
-            AnyRule::Optimizer(rule) => rule.run_rows(lr, rows),
-            AnyRule::Table(rule) => rule.run_rows(lr, rows),
+            AnyRule::Optimizer(rule) => rule.shared_state(),
+            AnyRule::Table(rule) => rule.shared_state(),
+        }
+    }
+
+    fn advance(&self, shared: &mut SharedState) {
+        match self {
+            AnyRule::Optimizer(rule) => rule.advance(shared),
+            AnyRule::Table(rule) => rule.advance(shared),
+        }
+    }
+
+    fn run_rows<L: RowLoop>(&self, lr: f32, shared: &SharedState, rows: L) {
+        match self {
+            AnyRule::Optimizer(rule) => rule.run_rows(lr, shared, rows),
+            AnyRule::Table(rule) => rule.run_rows(lr, shared, rows),
         }
     }
 }

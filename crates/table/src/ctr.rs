@@ -3,6 +3,7 @@
 //!
 //! The fields and rules of Paddle's `CtrCommonAccessor`; the days without a push stand in the index.
 
+use regatta_kernels::rows::copy_floats;
 use regatta_optim::{Kernel, RowLoop, RowRule, RowUpdater};
 
 use crate::Error;
@@ -12,7 +13,6 @@ use crate::index::Place;
 use crate::init::{Initializer, RowInit};
 use crate::row::Kind;
 use crate::shard::Shard;
-use crate::slab::copy_floats;
 
 /// Positions in a row.
 pub(crate) const SLOT: usize = 0;
@@ -146,9 +146,9 @@ impl Ctr {
         let part_x = part(self.base_len(), x_len, self.config.embedx_dim, PUSH_HEAD + 1);
         let places = &work.places;
         let rows = PartRows { part: part_1, shard, items, values, places };
-        embed.run_rows(lr * embed.learning_rate(), rows);
+        embed.run_rows(lr * embed.learning_rate(), &embed.shared_state(), rows);
         let rows = PartRows { part: part_x, shard, items, values, places };
-        embedx.run_rows(lr * embedx.learning_rate(), rows);
+        embedx.run_rows(lr * embedx.learning_rate(), &embedx.shared_state(), rows);
         self.extend_rows(kind, shard, items, places)?;
         Ok(work.places.iter().filter(|place| place.slot().is_some()).count())
     }

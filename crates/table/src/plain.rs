@@ -1,13 +1,15 @@
 //! Plain rows, `[weights | optimizer state]`: the loops behind pull and push.
 
-use regatta_optim::{Kernel, RowLoop, RowRule, RowUpdater};
+use std::sync::{Mutex, MutexGuard};
+
+use regatta_kernels::rows::copy_floats;
+use regatta_optim::{Kernel, Per, RowLoop, RowRule, RowUpdater, SharedState};
 
 use crate::config::{AnyRule, PlainConfig, SparseConfig};
 use crate::group::{Item, Stages, Work, pipeline, wide_pipeline};
 use crate::index::Place;
 use crate::init::RowInit;
 use crate::shard::Shard;
-use crate::slab::copy_floats;
 
 /// Runs a block with the constant `D` set to the number of weights if that is a usual one, for which
 /// the loops are compiled with their lengths known, and to 0 otherwise.
@@ -42,6 +44,8 @@ pub(crate) struct Plain {
     init: RowInit,
     /// First values of the optimizer state.
     first_state: Vec<f32>,
+    /// What all rows share: the powers of Adam's betas count the pushes to the table.
+    shared: Mutex<SharedState>,
 }
 
 impl Plain {
@@ -54,7 +58,24 @@ impl Plain {
             rule: config.rule,
             init: RowInit::new(table.seed, table.table, &table.stream, config.initializer),
             first_state,
+            shared: Mutex::new(config.rule.shared_state()),
         }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, SharedState> {
+        self.shared.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Counts a step, and gives what its rows share.
+    pub(crate) fn next_step(&self) -> SharedState {
+        let mut shared = self.shared();
+        let now = *shared;
+        self.rule.advance(&mut shared);
+        now
+    }
+
+    pub(crate) fn set_steps(&self, steps: u64) {
+        *self.shared() = self.rule.shared_after(steps);
     }
 
     pub(crate) fn row_len(&self) -> usize {
@@ -69,7 +90,8 @@ impl Plain {
 
     pub(crate) fn parts(&self) -> Vec<(String, usize)> {
         let states = self.rule.states();
-        let states = states.iter().map(|s| (s.name.to_string(), s.len_for(self.dim)));
+        let own = states.iter().filter(|s| s.per != Per::Scalar);
+        let states = own.map(|s| (s.name.to_string(), s.len_for(self.dim)));
         [("weight".to_string(), self.dim)].into_iter().chain(states).collect()
     }
 
@@ -91,14 +113,14 @@ impl Plain {
         shard: &mut Shard,
         items: &[Item],
         values: &[f32],
-        lr: f32,
+        (lr, shared): (f32, &SharedState),
         day: u32,
         work: &mut Work,
     ) -> usize {
         work.start(items.len());
         let (places, dim) = (work.places.as_mut_slice(), self.dim);
         by_dim!(dim, D => {
-            self.rule.run_rows(lr, Push::<D> { shard, items, values, places, dim, day });
+            self.rule.run_rows(lr, shared, Push::<D> { shard, items, values, places, dim, day });
         });
         work.places.iter().filter(|place| place.slot().is_some()).count()
     }

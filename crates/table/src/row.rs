@@ -1,5 +1,7 @@
 //! The two kinds of rows, resolved: a configuration goes in, lengths and first contents come out.
 
+use regatta_optim::SharedState;
+
 use crate::config::{Accessor, SparseConfig};
 use crate::ctr::Ctr;
 use crate::group::Columns;
@@ -17,6 +19,14 @@ impl Kind {
         match &config.accessor {
             Accessor::Plain(plain) => Kind::Plain(Plain::new(config, plain)),
             Accessor::Ctr(ctr) => Kind::Ctr(Ctr::new(config, ctr)),
+        }
+    }
+
+    /// Counts a step, and gives what its rows share. Rows of CTR tables share nothing.
+    pub(crate) fn next_step(&self) -> SharedState {
+        match self {
+            Kind::Plain(plain) => plain.next_step(),
+            Kind::Ctr(_) => SharedState::default(),
         }
     }
 

@@ -118,20 +118,6 @@ impl Slab {
     }
 }
 
-/// Copies a row; shorter than a call of the C library for the usual widths.
-#[inline(always)]
-pub(crate) fn copy_floats(from: &[f32], to: &mut [f32]) {
-    debug_assert_eq!(from.len(), to.len());
-    let (from8, from_rest) = from.as_chunks::<8>();
-    let (to8, to_rest) = to.as_chunks_mut::<8>();
-    for (from, to) in from8.iter().zip(to8) {
-        *to = *from;
-    }
-    for (from, to) in from_rest.iter().zip(to_rest) {
-        *to = *from;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use regatta_optim::SharedState;
+
 use crate::admission::Admitter;
 use crate::config::{Create, SparseConfig};
 use crate::error::check_len;
@@ -99,6 +101,15 @@ impl SparseTable {
     /// Values per key in a push.
     pub fn push_width(&self) -> usize {
         self.kind.push_columns().width
+    }
+
+    /// Makes the next push count as the one after so many steps, as after loading rows that have been
+    /// trained: some rules, such as Adam, take the number of steps into account. Every push is a
+    /// step, also one without keys.
+    pub fn set_steps(&self, steps: u64) {
+        if let Kind::Plain(plain) = &self.kind {
+            plain.set_steps(steps);
+        }
     }
 
     /// Reads the rows of `keys`, duplicates allowed, into `out`: [`pull_width`](Self::pull_width)
@@ -197,6 +208,7 @@ impl SparseTable {
         push.arrange(push_keys, self.shards.len(), self.config.padding_idx);
         self.arrange_pull(pull_keys, out, pull);
         let (mut pushed, mut pulled) = (PushCounts::default(), PullCounts::default());
+        let shared = self.kind.next_step();
         for shard_idx in push.visit_order(self.shards.len()) {
             let (push, pull) = (push.shard(shard_idx), pull.shard(shard_idx));
             if push.is_empty() && pull.is_empty() {
@@ -204,7 +216,7 @@ impl SparseTable {
             }
             let cell = &self.shards[shard_idx];
             let shard = &mut *self.write(shard_idx)?;
-            self.push_rows(shard, cell, push, values, lr, work, &mut pushed)?;
+            self.push_rows(shard, cell, push, values, (lr, &shared), work, &mut pushed)?;
             self.pull_rows(shard, pull, out, work);
             let mut created = 0;
             if self.creates(mode) && !work.missing.is_empty() {
@@ -228,12 +240,13 @@ impl SparseTable {
     ) -> Result<PushCounts, Error> {
         groups.arrange(keys, self.shards.len(), self.config.padding_idx);
         let mut counts = PushCounts::default();
+        let shared = self.kind.next_step();
         for shard_idx in groups.visit_order(self.shards.len()) {
             let items = groups.shard(shard_idx);
             if !items.is_empty() {
                 let shard = &mut *self.write(shard_idx)?;
                 let cell = &self.shards[shard_idx];
-                self.push_rows(shard, cell, items, values, lr, work, &mut counts)?;
+                self.push_rows(shard, cell, items, values, (lr, &shared), work, &mut counts)?;
             }
         }
         counts.ignored = keys.len() - counts.updated;
@@ -247,7 +260,7 @@ impl SparseTable {
         cell: &Cell,
         items: &[Item],
         values: &[f32],
-        lr: f32,
+        (lr, shared): (f32, &SharedState),
         work: &mut Work,
         counts: &mut PushCounts,
     ) -> Result<(), Error> {
@@ -260,7 +273,7 @@ impl SparseTable {
             counts.created += self.create_missing(shard, cell, items, PullMode::Train, work)?;
         }
         let updated = match &self.kind {
-            Kind::Plain(plain) => plain.push(shard, items, values, lr, day, work),
+            Kind::Plain(plain) => plain.push(shard, items, values, (lr, shared), day, work),
             Kind::Ctr(ctr) => ctr.push(&self.kind, shard, items, values, lr, day, work)?,
         };
         cell.counters.pushed(items.len(), updated);

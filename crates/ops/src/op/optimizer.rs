@@ -6,7 +6,7 @@
 
 use regatta_ir::schema::{AttrDef, AttrKind, any, one};
 use regatta_ir::{Attr, Error, Layout, Op, Schema, VarType};
-use regatta_kernels::prefetch;
+use regatta_kernels::prefetch_row;
 use regatta_optim::{
     Adadelta, Adagrad, Adam, AdamW, Ftrl, Kernel as UpdateKernel, Lamb, LarsMomentum, Momentum,
     Per, RmsProp, RowLoop, RowRule, RowUpdater, Rule, Schedule, Sgd, StateMut,
@@ -126,12 +126,8 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
             reason: format!("holds {} variables, but takes {names:?}", given.len()),
         });
     }
-    let by_row = grad.layout == Layout::Rows;
     for (k, (have, want)) in given.iter().zip(&wanted).enumerate() {
-        let len = match want.per {
-            Per::Scalar if by_row => param.shape[0] as usize,
-            _ => want.len_for(n),
-        };
+        let len = want.len_for(n);
         if have.numel() != Some(len) {
             return Err(Error::Type {
                 op: i.op.kind.clone(),
@@ -169,7 +165,8 @@ fn update(s: &Spec<'_>) -> Result<Kernel, Error> {
     let rule = rule_of(s.op)?;
     let lr_scale = s.op.float("lr_scale")? as f32;
     let n_states = s.op.ins("States").len();
-    let per: Vec<Per> = rule.states().iter().map(|state| state.per).collect();
+    // No rule for programs has states per row: those that rows share follow those per weight.
+    let n_own = rule.states().iter().filter(|state| state.per == Per::Element).count();
     let flags = flags(s);
     Ok(Box::new(move |io, _| {
         if skips(io, flags.clone()) {
@@ -177,47 +174,46 @@ fn update(s: &Spec<'_>) -> Result<Kernel, Error> {
         }
         let lr = io.f32(2)[0] * lr_scale;
         let w = io.out_f32(0);
-        let states: StateMut<'_> = (0..n_states).map(|i| io.out_f32(1 + i)).collect();
-        if io.is_rows(1) {
-            let rows = LazyRows { w, grad: io.rows(1), states, per: &per };
-            rule.run_rows(lr, rows);
-        } else {
+        if !io.is_rows(1) {
+            let states = (0..n_states).map(|i| io.out_f32(1 + i)).collect();
             rule.update(lr, w, io.f32(1), states);
+            return Ok(());
         }
+        let states = (0..n_own).map(|i| io.out_f32(1 + i)).collect();
+        let mut shared = rule.shared_state();
+        let scalars: StateMut<'_> = (n_own..n_states).map(|i| io.out_f32(1 + i)).collect();
+        let scalars = scalars.into_slices();
+        let values = shared.values_mut().iter_mut();
+        values.zip(&scalars).for_each(|(value, scalar)| *value = scalar[0]);
+        rule.run_rows(lr, &shared, LazyRows { w, grad: io.rows(1), states });
+        rule.advance(&mut shared);
+        let values = shared.values_mut().iter();
+        values.zip(scalars).for_each(|(value, scalar)| scalar[0] = *value);
         Ok(())
     }))
 }
 
-/// Updates only the rows that the gradient names. Every row has its own state, the powers of Adam's
-/// betas included, as it has on a parameter server: rows that are not touched rest.
+/// Updates only the rows that the gradient names; the moments of others rest. What rows share, such
+/// as the powers of Adam's betas, counts the steps of the table, as it does on a parameter server.
 struct LazyRows<'a> {
     w: &'a mut [f32],
     grad: &'a RowSparse,
     states: StateMut<'a>,
-    per: &'a [Per],
 }
 
 impl RowLoop for LazyRows<'_> {
     #[inline(always)]
     fn run<K: UpdateKernel>(self, update: RowUpdater<'_, K>) {
-        let width = self.grad.width;
+        let (width, n_states) = (self.grad.width, self.states.len());
         let mut slices = self.states.into_slices();
         for (i, (row, g)) in self.grad.iter().enumerate() {
-            if let Some(&ahead) = self.grad.rows.get(i + ROWS_AHEAD) {
-                prefetch_row(self.w, ahead as usize * width, width);
-                for (state, per) in slices.iter().zip(self.per) {
-                    match per {
-                        Per::Element => prefetch_row(state, ahead as usize * width, width),
-                        Per::Scalar => prefetch(state, ahead as usize),
-                    }
-                }
+            if let Some(&soon) = self.grad.rows.get(i + ROWS_AHEAD) {
+                let at = soon as usize * width;
+                prefetch_row(self.w, at, width);
+                slices[..n_states].iter().for_each(|state| prefetch_row(state, at, width));
             }
-            let row = row as usize;
-            let at = row * width;
-            let states = slices.iter_mut().zip(self.per).map(|(state, per)| match per {
-                Per::Element => &mut state[at..at + width],
-                Per::Scalar => &mut state[row..row + 1],
-            });
+            let at = row as usize * width;
+            let states = slices[..n_states].iter_mut().map(|state| &mut state[at..at + width]);
             update.with_states(&mut self.w[at..at + width], g, states.collect());
         }
     }
@@ -225,15 +221,6 @@ impl RowLoop for LazyRows<'_> {
 
 /// Rows of a large table are not in the cache: so many updates ahead they are asked for.
 const ROWS_AHEAD: usize = 16;
-
-/// Asks for the cache lines of `values[at..at + width]`, at most four.
-#[inline(always)]
-fn prefetch_row(values: &[f32], at: usize, width: usize) {
-    const LINE: usize = 16;
-    (0..width.min(4 * LINE)).step_by(LINE).for_each(|i| prefetch(values, at + i));
-    // A row seldom begins with a line.
-    prefetch(values, at + width.clamp(1, 4 * LINE) - 1);
-}
 
 const LR_SCHEDULE: OpDef = OpDef {
     schema: Schema {

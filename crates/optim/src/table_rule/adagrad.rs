@@ -71,7 +71,7 @@ pub struct Adagrad(
 );
 
 impl Kernel for Adagrad {
-    const STATES: &'static [StateSpec] = &[StateSpec::scalar("g2sum")];
+    const STATES: &'static [StateSpec] = &[StateSpec::row("g2sum")];
 
     fn initial(&self, _: usize) -> f32 {
         0.0
@@ -126,7 +126,7 @@ pub struct AdagradV2(
 );
 
 impl Kernel for AdagradV2 {
-    const STATES: &'static [StateSpec] = &[StateSpec::scalar("g2sum")];
+    const STATES: &'static [StateSpec] = &[StateSpec::row("g2sum")];
 
     fn initial(&self, _: usize) -> f32 {
         0.0

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Bounds, inverse_count};
-use crate::adam::{ADAM_STATES, Correction};
+use crate::adam::Correction;
 use crate::error::Check;
 use crate::lanes::{each, sum, sum_squares};
 use crate::{Error, Kernel, StateMut, StateSpec};
@@ -68,7 +68,12 @@ pub struct Adam(
 );
 
 impl Kernel for Adam {
-    const STATES: &'static [StateSpec] = ADAM_STATES;
+    const STATES: &'static [StateSpec] = &[
+        StateSpec::element("moment1"),
+        StateSpec::element("moment2"),
+        StateSpec::row("beta1_pow"),
+        StateSpec::row("beta2_pow"),
+    ];
 
     fn initial(&self, idx: usize) -> f32 {
         self.0.moments().initial_state(idx)
@@ -98,10 +103,10 @@ pub struct SharedAdam(
 
 impl Kernel for SharedAdam {
     const STATES: &'static [StateSpec] = &[
-        StateSpec::scalar("moment1"),
-        StateSpec::scalar("moment2"),
-        StateSpec::scalar("beta1_pow"),
-        StateSpec::scalar("beta2_pow"),
+        StateSpec::row("moment1"),
+        StateSpec::row("moment2"),
+        StateSpec::row("beta1_pow"),
+        StateSpec::row("beta2_pow"),
     ];
 
     fn initial(&self, idx: usize) -> f32 {

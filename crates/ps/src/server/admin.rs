@@ -136,6 +136,8 @@ impl Core {
             }
         }
         let (pieces, steps) = storage::restore_pieces(checkpoint)?;
+        let trained = self.tables.iter().filter(|table| wanted(&table.setup.name) && !over);
+        trained.for_each(|table| table.rows.set_steps(steps));
         let fail = |e| Error::Job(format!("{}: {e}", checkpoint.path().display()));
         self.dense.import(&pieces, false, wanted).map_err(fail)?;
         Ok(steps)

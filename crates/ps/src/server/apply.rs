@@ -113,9 +113,11 @@ impl Core {
         scratch: &mut Scratch,
     ) -> Result<(), Error> {
         if let [(1.0, push)] = parts {
-            let mut tables = push.tables.iter();
-            return tables.try_for_each(|t| {
-                self.push_rows(self.table_of(t.table)?, t.keys, t.grads, lr, scratch)
+            // A push without rows of a table is a step of it, too.
+            return self.tables.iter().enumerate().try_for_each(|(number, table)| {
+                let (keys, grads) =
+                    push.table(number).map_or((&[][..], &[][..]), |t| (t.keys, t.grads));
+                self.push_rows(table, keys, grads, lr, scratch)
             });
         }
         let mut index = RowIndex::default();

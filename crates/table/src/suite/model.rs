@@ -15,6 +15,8 @@ pub struct Model {
     config: SparseConfig,
     admitter: Admitter,
     rows: BTreeMap<u64, ModelRow>,
+    /// Pushes so far.
+    steps: u64,
     candidates: BTreeMap<u64, Candidate>,
 }
 
@@ -37,7 +39,7 @@ impl Model {
     pub fn new(config: &SparseConfig) -> Self {
         let admitter = Admitter::new(config.admission.clone(), config.seed, config.table);
         let (rows, candidates) = (BTreeMap::new(), BTreeMap::new());
-        Model { config: config.clone(), admitter, rows, candidates }
+        Model { config: config.clone(), admitter, rows, candidates, steps: 0 }
     }
 
     fn pull_width(&self) -> usize {
@@ -151,13 +153,15 @@ impl Model {
             match &self.config.accessor {
                 Accessor::Plain(plain) => {
                     let (weights, state) = row.words.split_at_mut(plain.dim);
-                    plain.rule.update_row(lr, weights, &sums[&key], state);
+                    let shared = plain.rule.shared_after(self.steps);
+                    plain.rule.update_row(lr, &shared, weights, &sums[&key], state);
                 }
                 Accessor::Ctr(ctr) => self.push_ctr(ctr, key, &mut row.words, &sums[&key], lr),
             }
             self.rows.insert(key, row);
             counts.updated += 1;
         }
+        self.steps += 1;
         counts
     }
 
@@ -190,11 +194,14 @@ impl Model {
         let base = base_len(ctr);
         let rule = &ctr.embed_rule;
         let (weight, state) = words[4..base].split_at_mut(1);
-        rule.update_row_scaled(lr * rule.learning_rate(), scale, weight, &push[3..4], state);
+        let shared = rule.shared_state();
+        let rate = lr * rule.learning_rate();
+        rule.update_row_scaled(rate, scale, &shared, weight, &push[3..4], state);
         let rule = &ctr.embedx_rule;
         if words.len() > base {
             let (weights, state) = words[base..].split_at_mut(ctr.embedx_dim);
-            rule.update_row_scaled(lr * rule.learning_rate(), scale, weights, &push[4..], state);
+            let rate = lr * rule.learning_rate();
+            rule.update_row_scaled(rate, scale, &shared, weights, &push[4..], state);
         } else if ctr.embedx_dim > 0 && score(ctr, words[2], words[3]) >= ctr.embedx_threshold {
             let range = rule.initial_range();
             let uniform = Initializer::Uniform { low: -range, high: range };

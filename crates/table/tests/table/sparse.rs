@@ -120,7 +120,7 @@ fn inspection_names_all_parts() {
     let Inspection::Row(row) = table.inspect(8).unwrap() else { panic!("a row") };
     assert_eq!((row.unseen_days, row.changed, row.score), (1, true, None));
     let names: Vec<&str> = row.parts.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["weight", "moment1", "moment2", "beta1_pow", "beta2_pow"]);
+    assert_eq!(names, ["weight", "moment1", "moment2"]);
     let moment1 = row.part("moment1").unwrap();
     assert!(moment1.iter().zip([0.1, 0.2, 0.3]).all(|(a, b)| (a - b).abs() < 1e-6));
     assert_eq!(row.part("nonsense"), None);
