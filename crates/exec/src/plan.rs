@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use regatta_ir::{Block, Layout, Op, OpSet, Origin, Program, VarType};
 use regatta_ops::{OPS, Spec};
-use regatta_passes::{MemoryReuse, Parts, memory_reuse, split_batch};
+use regatta_passes::{MemoryReuse, Parts, fuse, memory_reuse, split_batch};
 use regatta_tensor::{DType, Tensor, Value};
 
 use crate::arena::whole_lines;
@@ -73,6 +73,8 @@ impl Plan {
         let rows = check_feeds(program, &feed_types)?;
         let fetch_names: Vec<String> = fetch.iter().map(|f| f.to_string()).collect();
         check_fetches(program, &fetch_names)?;
+        let fused = fused(program, fetch, options)?;
+        let program = fused.as_ref().unwrap_or(program);
         let threads = options.threads.min(rows.max(1));
         let plan = if threads > 1 && program.block().ops.iter().any(|op| reads_feed(program, op)) {
             Self::split(program, feed_types, fetch_names, rows, threads, options)?
@@ -179,6 +181,16 @@ impl Plan {
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
         self.parts.iter().map(|part| &part.segment).chain([&self.rest])
     }
+}
+
+/// The program with ops joined, if that is allowed: not where memory is shared already, nor where
+/// every variable is to be looked at.
+fn fused(program: &Program, fetch: &[&str], options: &Options) -> Result<Option<Program>, Error> {
+    let annotated = program.block().vars.values().any(|v| v.buffer.is_some());
+    if annotated || options.check_nan_inf {
+        return Ok(None);
+    }
+    Ok(Some(fuse(program, fetch)?))
 }
 
 fn reads_feed(program: &Program, op: &Op) -> bool {

@@ -42,7 +42,7 @@ fn second_round_allocates_nothing() {
                 let (a_trans, b_trans) = (trans & 1 > 0, trans & 2 > 0);
                 let a = Mat { data: &a, ld: if a_trans { m } else { k }, trans: a_trans };
                 let b = Mat { data: &b, ld: if b_trans { k } else { n }, trans: b_trans };
-                let epilogue = Epilogue { bias: None, act: Act::Tanh };
+                let epilogue = Epilogue { bias: None, act: Act::Tanh, open: None };
                 gemm(m, n, k, a, b, false, &mut c, n, epilogue, &mut scratch);
             }
             rows::column_sums(&c[..m * n], false, &mut sums[..n]);

@@ -5,7 +5,8 @@
 //! [`amp()`] (mixed precision, if wanted), [`backward()`], [`recompute()`] (if wanted), [`scale_loss()`] and
 //! [`unscale()`] (of mixed precision), [`clip()`], [`regularize()`], [`insert_updates()`],
 //! [`skip_overflowed()`] (all in [`minimize()`]), then
-//! [`prune()`] and [`clone_for_test()`] for inference, [`split_batch()`] (what each thread may run) and
+//! [`prune()`] and [`clone_for_test()`] for inference; at the first run of a program, [`fuse()`] (ops
+//! that need not write what lies between them), [`split_batch()`] (what each thread may run) and
 //! [`memory_reuse()`]. For parameter servers: [`split_trainer()`], [`compute_stage()`] and
 //! [`split_server()`]. For ranks without servers, in the order in which they are applied:
 //! [`lars()`] and [`lamb()`], [`data_parallel()`], [`sync_batch_norm()`], [`dgc()`], [`sharding()`],
@@ -18,6 +19,7 @@ mod backward;
 mod clip;
 mod data_parallel;
 mod dgc;
+mod fuse;
 mod fuse_all_reduce;
 mod gradient_merge;
 mod infer_types;
@@ -43,6 +45,7 @@ pub use backward::{Backward, ParamGrad, backward};
 pub use clip::{Clip, clip};
 pub use data_parallel::data_parallel;
 pub use dgc::{Dgc, dgc};
+pub use fuse::fuse;
 pub use fuse_all_reduce::{FuseAllReduce, fuse_all_reduce};
 pub use gradient_merge::{Periodic, gradient_merge, is_merge_state};
 pub use large_batch::{Lamb, Lars, lamb, lars};

@@ -73,6 +73,15 @@ unsafe fn tile<const ROWS: usize, const VECS: usize>(t: &Tile) {
                 *s = _mm256_max_ps(_mm256_setzero_ps(), *s);
             }
         }
+        if !t.open.is_null() {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                for (v, s) in sum.iter_mut().enumerate() {
+                    let open = _mm256_loadu_ps(t.open.add(i * t.c_row + v * LANES));
+                    let positive = _mm256_cmp_ps::<_CMP_GT_OQ>(open, _mm256_setzero_ps());
+                    *s = _mm256_and_ps(*s, positive);
+                }
+            }
+        }
         for (i, sum) in sums.iter().enumerate() {
             for (v, s) in sum.iter().enumerate() {
                 _mm256_storeu_ps(t.c.add(i * t.c_row + v * LANES), *s);

@@ -150,7 +150,7 @@ impl Panel<'_> {
     /// # Safety
     /// The CPU has the features `tiles` was built for.
     unsafe fn run(&self, problem: &Problem, a: &ABlock, c: &mut [f32], tiles: &TileFns) {
-        let Epilogue { bias, act } = problem.epilogue;
+        let Epilogue { bias, act, .. } = problem.epilogue;
         let (width, ldc) = (self.cols.len(), problem.ldc);
         let last = self.depths.end == problem.k;
         let mut padded_bias = [0.0; COLS];
@@ -158,7 +158,11 @@ impl Panel<'_> {
             padded_bias[..width].copy_from_slice(&bias[self.cols.clone()]);
             padded_bias.as_ptr()
         });
-        let c = &mut c[self.rows.start * ldc + self.cols.start..];
+        let open = problem.epilogue.open.filter(|_| last);
+        // Not where an activation that tiles do not know comes first, nor on the copy of an edge.
+        let in_tile = matches!(act, Act::None | Act::Relu) && width.is_multiple_of(LANES);
+        let at = self.rows.start * ldc + self.cols.start;
+        let c = &mut c[at..];
         let tile = Tile {
             k: self.depths.len(),
             a: ptr::null(),
@@ -171,11 +175,13 @@ impl Panel<'_> {
             accumulate: problem.accumulate || self.depths.start > 0,
             bias,
             relu: last && act == Act::Relu,
+            open: open.filter(|_| in_tile).map_or(ptr::null(), |open| open[at..].as_ptr()),
         };
         // What the tiles reach: whole vectors of B at each depth, the rows of C.
         let padded_width = width.next_multiple_of(LANES);
         assert!(self.b.len() >= (tile.k - 1) * tile.b_depth + padded_width);
         assert!(c.len() >= (self.rows.len() - 1) * ldc + width);
+        assert!(open.is_none_or(|open| open.len() - at >= (self.rows.len() - 1) * ldc + width));
         let tiles = &tiles[padded_width / LANES - 1];
         // SAFETY: B and C were just checked, `padded_bias` is a full tile wide and outlives the
         // calls, A was cut to fit when its block was made.
@@ -189,13 +195,16 @@ impl Panel<'_> {
         if last && act != Act::Relu {
             finish::activate(act, c, ldc, self.rows.len(), width);
         }
+        if let Some(open) = open.filter(|_| !in_tile) {
+            finish::close(&open[at..], c, ldc, self.rows.len(), width);
+        }
     }
 }
 
 /// Runs the tiles of a panel whose width is whole vectors.
 ///
 /// # Safety
-/// `tile.b` and `tile.bias` are as [`TileFn`] needs them, `a` holds `m` rows and `c` as many of the
+/// `tile.b`, `tile.bias` and `tile.open` are as [`TileFn`] needs them, `a` holds `m` rows and `c` as many of the
 /// width of `tiles`; the CPU has the features of `tiles`.
 unsafe fn run_tiles(
     m: usize,
@@ -204,11 +213,14 @@ unsafe fn run_tiles(
     tiles: &[TileFn; MAX_ROWS],
     c: &mut [f32],
 ) {
-    let mut i = 0;
+    let (mut i, open) = (0, tile.open);
     while i < m {
         let height = next_height(m - i);
         (tile.a, tile.a_row, tile.a_depth) = a.tile(i, height, tile.k);
         tile.c = c[i * tile.c_row..].as_mut_ptr();
+        if !open.is_null() {
+            tile.open = open.wrapping_add(i * tile.c_row);
+        }
         // SAFETY: the operands are the caller's promise; `height` rows are left in A and C.
         unsafe { tiles[height - 1](&tile) };
         i += height;

@@ -2,7 +2,7 @@
 
 use super::driver::Problem;
 use super::{Act, Epilogue};
-use crate::unary;
+use crate::{backward, unary};
 
 /// Applies `act` to a block of C: `rows` rows of `cols`, `ldc` apart. The block was just written, so
 /// it is still in the nearest cache.
@@ -18,9 +18,18 @@ pub(super) fn activate(act: Act, c: &mut [f32], ldc: usize, rows: usize, cols: u
     }
 }
 
-/// Adds the bias to all of C and activates it.
+/// Clears a block of C where the output of a relu is not positive. As with [`activate`], the block is
+/// still in the nearest cache.
+pub(super) fn close(open: &[f32], c: &mut [f32], ldc: usize, rows: usize, cols: usize) {
+    for i in 0..rows {
+        let row = i * ldc..i * ldc + cols;
+        backward::relu_backward_in_place(&open[row.clone()], &mut c[row]);
+    }
+}
+
+/// Adds the bias to all of C, activates it and clears what is behind a closed relu.
 pub(super) fn apply(problem: &Problem, c: &mut [f32]) {
-    let &Problem { m, n, ldc, epilogue: Epilogue { bias, act }, .. } = problem;
+    let &Problem { m, n, ldc, epilogue: Epilogue { bias, act, open }, .. } = problem;
     if let Some(bias) = bias {
         for i in 0..m {
             for (c, bias) in c[i * ldc..][..n].iter_mut().zip(bias) {
@@ -32,6 +41,9 @@ pub(super) fn apply(problem: &Problem, c: &mut [f32]) {
         activate(act, c, 0, 1, m * n);
     } else {
         activate(act, c, ldc, m, n);
+    }
+    if let Some(open) = open {
+        close(open, c, ldc, m, n);
     }
 }
 

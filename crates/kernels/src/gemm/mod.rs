@@ -9,7 +9,7 @@
 //! use regatta_kernels::gemm::{Act, Epilogue, GemmScratch, Mat, gemm};
 //! let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // 2 x 3
 //! let w = [1.0, 0.0, 0.0, -1.0, 1.0, 1.0]; // 3 x 2
-//! let epilogue = Epilogue { bias: Some(&[0.5, -2.0]), act: Act::Relu };
+//! let epilogue = Epilogue { bias: Some(&[0.5, -2.0]), act: Act::Relu, open: None };
 //! let mut y = [0.0; 4];
 //! let mut scratch = GemmScratch::default();
 //! gemm(2, 2, 3, Mat::new(&x, 3), Mat::new(&w, 2), false, &mut y, 2, epilogue, &mut scratch);
@@ -72,13 +72,17 @@ pub enum Act {
     Sigmoid,
 }
 
-/// What happens to a finished element of C before it is stored: add the bias, then activate.
+/// What happens to a finished element of C before it is stored: add the bias, then activate, then
+/// clear what lies behind a closed relu.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Epilogue<'a> {
     /// One value per column of C.
     pub bias: Option<&'a [f32]>,
     /// The activation.
     pub act: Act,
+    /// Outputs of a relu, as large as C with rows as far apart: C becomes 0 where they are not
+    /// positive. So a gradient goes back through the relu on its way out.
+    pub open: Option<&'a [f32]>,
 }
 
 /// Computes `C = act(op(A) op(B) + bias)`, or with `accumulate` `C = act(C + op(A) op(B) + bias)`.
@@ -176,6 +180,9 @@ fn check(problem: &Problem, c: &[f32]) {
     holds("A", a.data.len(), a.ld, stored(a, m, k));
     holds("B", b.data.len(), b.ld, stored(b, k, n));
     holds("C", c.len(), ldc, (m, n));
+    if let Some(open) = epilogue.open {
+        holds("the relu's output", open.len(), ldc, (m, n));
+    }
     if let Some(bias) = epilogue.bias {
         assert!(bias.len() == n, "gemm: the bias holds {} values for {n} columns", bias.len());
     }

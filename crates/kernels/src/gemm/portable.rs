@@ -22,6 +22,10 @@ unsafe fn tile<const ROWS: usize, const VECS: usize>(t: &Tile) {
                 b: t.b.wrapping_add(v * LANES),
                 c: t.c.wrapping_add(first * t.c_row + v * LANES),
                 bias: if t.bias.is_null() { t.bias } else { t.bias.wrapping_add(v * LANES) },
+                open: match t.open.is_null() {
+                    true => t.open,
+                    false => t.open.wrapping_add(first * t.c_row + v * LANES),
+                },
                 ..*t
             };
             // SAFETY: each part lies inside the tile the caller vouches for.
@@ -63,7 +67,8 @@ unsafe fn rows<const ROWS: usize>(t: &Tile) {
                     x += *t.bias.add(j);
                 }
                 // Written so that a NaN passes.
-                *c = if t.relu && x < 0.0 { 0.0 } else { x };
+                let open = t.open.is_null() || *t.open.add(i * t.c_row + j) > 0.0;
+                *c = if !open || (t.relu && x < 0.0) { 0.0 } else { x };
             }
         }
     }

@@ -81,7 +81,9 @@ fn check(problem: &Problem, old: &[f32], scratch: &mut GemmScratch, case: &str) 
             let before = if accumulate { f64::from(*old) } else { 0.0 };
             let bias = epilogue.bias.map_or(0.0, |bias| f64::from(bias[j]));
             let product: f64 = (0..k).map(|p| element(a, i, p) * element(b, p, j)).sum();
+            let open = epilogue.open.is_none_or(|open| open[at] > 0.0);
             let wanted = activate(epilogue.act, before + product + bias);
+            let wanted = if open { wanted } else { 0.0 };
             let error = (f64::from(*new) - wanted).abs();
             let bound = 1e-6 * (1.0 + k as f64).sqrt() + 1e-6;
             assert!(error <= bound, "{case} {path}: C[{i}, {j}] = {new}, wanted {wanted}");
@@ -99,7 +101,7 @@ fn random_case(seed: u64, largest: usize, scratch: &mut GemmScratch) {
     let act = [Act::None, Act::Relu, Act::Tanh, Act::Sigmoid][random.below(4)];
     let ldc = n + random.below(5);
     let c_len = if m == 0 { 0 } else { (m - 1) * ldc + n };
-    let old = random.values(c_len);
+    let (old, open) = (random.values(c_len), random.values(c_len));
     let problem = Problem {
         m,
         n,
@@ -108,7 +110,11 @@ fn random_case(seed: u64, largest: usize, scratch: &mut GemmScratch) {
         b: Mat { data: &b, ld: b_ld, trans: b_trans },
         accumulate: random.flip(),
         ldc,
-        epilogue: Epilogue { bias: random.flip().then_some(&bias[..]), act },
+        epilogue: Epilogue {
+            bias: random.flip().then_some(&bias[..]),
+            act,
+            open: random.flip().then_some(&open[..]),
+        },
     };
     let case = format!("seed {seed}: {m} x {n} x {k}, transposed {a_trans} {b_trans}");
     check(&problem, &old, scratch, &case);
@@ -165,7 +171,7 @@ fn chosen_products() {
                 b: Mat { data: &b, ld: if b_trans { k } else { n }, trans: b_trans },
                 accumulate: choice & 4 > 0,
                 ldc: n,
-                epilogue: Epilogue { bias: Some(&bias), act: Act::Tanh },
+                epilogue: Epilogue { bias: Some(&bias), act: Act::Tanh, open: None },
             };
             check(&problem, &old, &mut scratch, &format!("{m} x {n} x {k}, choice {choice}"));
         }
@@ -204,7 +210,7 @@ fn nan_passes_relu() {
             b: Mat::new(&b, 8),
             accumulate: false,
             ldc: 8,
-            epilogue: Epilogue { bias: None, act: Act::Relu },
+            epilogue: Epilogue { bias: None, act: Act::Relu, open: None },
         };
         run(&problem, &mut c, &mut GemmScratch::default());
         assert!(c.iter().all(|c| c.is_nan()), "{path}");
@@ -213,7 +219,7 @@ fn nan_passes_relu() {
 
 fn multiply(a_len: usize, b_ld: usize, c_len: usize, bias_len: usize) {
     let (a, b, bias) = (vec![0.0; a_len], vec![0.0; 100], vec![0.0; bias_len]);
-    let epilogue = Epilogue { bias: Some(&bias), act: Act::None };
+    let epilogue = Epilogue { bias: Some(&bias), act: Act::None, open: None };
     let (a, b) = (Mat::new(&a, 6), Mat::new(&b, b_ld));
     gemm(5, 7, 6, a, b, false, &mut vec![0.0; c_len], 7, epilogue, &mut GemmScratch::default());
 }

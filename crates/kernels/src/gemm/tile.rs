@@ -30,12 +30,15 @@ pub(super) struct Tile {
     /// One value per tile column to add before the activation, or null.
     pub(super) bias: *const f32,
     pub(super) relu: bool,
+    /// Element `(0, 0)` of a matrix with the rows of C: what it does not have positive becomes 0 last.
+    /// Or null.
+    pub(super) open: *const f32,
 }
 
 /// A micro-kernel of one height and width.
 ///
 /// # Safety
-/// All elements the [`Tile`] describes for that height and width are readable (A, B, bias) or
+/// All elements the [`Tile`] describes for that height and width are readable (A, B, bias, open) or
 /// exclusively writable (C), and the CPU has the features the kernel was built for.
 pub(super) type TileFn = unsafe fn(&Tile);
 

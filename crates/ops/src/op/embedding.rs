@@ -1,9 +1,11 @@
 //! `embedding`: rows of a table by id, for one or many inputs at once; its gradient names only the
 //! rows that the batch touched.
 
-use regatta_ir::schema::{AttrKind, many, one};
+use regatta_ir::schema::{AttrKind, any, many, one};
 use regatta_ir::{Error, Layout, Op, Schema, VarType};
-use regatta_tensor::{DType, Data, Ragged, RowIndex, Tensor};
+use regatta_kernels::prefetch_row;
+use regatta_kernels::rows::{add_floats, copy_floats};
+use regatta_tensor::{DType, Data, Ragged, RowIndex, RowSparse, Tensor};
 
 use crate::def::{no_samples, per_example, spread};
 use crate::{Grad, Infer, Io, Kernel, KernelError, OpDef, Sample, Spec};
@@ -51,7 +53,40 @@ pub(crate) static DEFS: &[OpDef] = &[
             Ok(vec![if i.op.bool("is_sparse")? { w.rows() } else { w.clone() }])
         },
         grad: Grad::None("gradients of gradients are not needed for training"),
-        kernel: backward,
+        kernel: |s| backward(s),
+        batch: per_example,
+        samples: no_samples,
+    },
+    OpDef {
+        // The vectors of an example in one row, and what stands beside them behind it: an embedding,
+        // a reshape and a concat without the copies.
+        schema: Schema {
+            kind: "embedding_row",
+            inputs: &[one("W"), many("Ids"), any("Beside")],
+            outputs: &[one("Out")],
+            attrs: ATTRS,
+        },
+        infer: infer_row,
+        grad: Grad::None("embeddings are joined after gradients are made"),
+        kernel: forward,
+        batch: per_example,
+        samples: no_samples,
+    },
+    OpDef {
+        // The gradient of the table from one of whole rows, whose ends are not looked at.
+        schema: Schema {
+            kind: "embedding_row_grad",
+            inputs: &[one("W"), one("dOut"), many("Ids")],
+            outputs: &[one("dW")],
+            attrs: ATTRS,
+        },
+        infer: |i| {
+            let w = i.ty("W");
+            i.floats_of_rank("dOut", 2)?;
+            Ok(vec![if i.op.bool("is_sparse")? { w.rows() } else { w.clone() }])
+        },
+        grad: Grad::None("gradients of gradients are not needed for training"),
+        kernel: |s| backward(s),
         batch: per_example,
         samples: no_samples,
     },
@@ -76,6 +111,19 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
         vectors += n;
     }
     Ok(vec![VarType::f32([batch, vectors, w.shape[1]])])
+}
+
+fn infer_row(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
+    let vectors = infer(i)?.remove(0).shape;
+    let mut width = vectors[1] * vectors[2];
+    for (n, ty) in i.many("Beside").iter().enumerate() {
+        let fits = ty.layout == Layout::Dense && ty.dtype == DType::F32 && ty.shape.len() == 2;
+        if !fits || ty.shape[1] < 0 {
+            return Err(i.wrong_nth("Beside", n, "f32[batch, width]"));
+        }
+        width += ty.shape[1];
+    }
+    Ok(vec![VarType::f32([vectors[0], width])])
 }
 
 fn wrong_ids(op: &Op, name: &str, ty: &VarType) -> Error {
@@ -117,8 +165,8 @@ fn pool(op: &Op) -> Result<Pool, Error> {
 struct Lookup {
     height: usize,
     dim: usize,
-    /// Vectors per example over all inputs.
-    vectors: usize,
+    /// Floats from one example to the next.
+    stride: usize,
     /// Each input: position among the op's inputs, first vector, vectors per example.
     inputs: Vec<(usize, usize, usize)>,
     pool: Pool,
@@ -143,7 +191,13 @@ impl Lookup {
         let padding = u64::try_from(s.op.int("padding_idx")?).ok();
         let names = s.op.ins("Ids").to_vec();
         let (pool, hash) = (pool(s.op)?, s.op.bool("hash")?);
-        Ok(Lookup { height, dim, vectors, inputs, pool, padding, hash, names })
+        // Where rows hold more than vectors, the row tells: of the result or of its gradient.
+        let row = s.at("dOut").map_or(&s.outs[0], |at| &s.ins[at]);
+        let stride = match row.shape.as_slice() {
+            [_, width] if row.layout == Layout::Dense => *width as usize,
+            _ => vectors * dim,
+        };
+        Ok(Lookup { height, dim, stride, inputs, pool, padding, hash, names })
     }
 
     /// The row of an id; nothing for the padding id.
@@ -183,9 +237,21 @@ impl Lookup {
 fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
     let lookup = Lookup::new(s)?;
     let w = s.at("W").expect("the schema was checked");
+    let first = s.at("Beside").unwrap_or(s.ins.len());
+    let beside = (first..first + s.op.ins("Beside").len()).map(|i| (i, s.dims(i)[1]));
+    let beside: Vec<(usize, usize)> = beside.collect();
+    let end = lookup.stride - beside.iter().map(|(_, width)| width).sum::<usize>();
     Ok(Box::new(move |io, _| {
         let table = io.f32(w);
         let out = io.out_f32(0);
+        let mut at = end;
+        for &(input, width) in &beside {
+            let rows = io.f32(input).chunks_exact(width.max(1));
+            for (out, row) in out.chunks_exact_mut(lookup.stride).zip(rows) {
+                out[at..at + width].copy_from_slice(row);
+            }
+            at += width;
+        }
         for &(input, at, n) in &lookup.inputs {
             if io.is_ragged(input) {
                 pool_rows(&lookup, io, input, at, table, out)?;
@@ -207,12 +273,17 @@ fn copy_rows(
     out: &mut [f32],
 ) -> Result<(), KernelError> {
     let dim = lookup.dim;
-    for (example, ids) in ids.chunks_exact(n).enumerate() {
-        for (i, &id) in ids.iter().enumerate() {
-            let to = (example * lookup.vectors + at + i) * dim;
+    // Rows lie anywhere in the table: what is needed soon is asked for now.
+    const AHEAD: usize = 16;
+    for (example, of_example) in ids.chunks_exact(n).enumerate() {
+        for (i, &id) in of_example.iter().enumerate() {
+            if let Some(&soon) = ids.get(example * n + i + AHEAD) {
+                prefetch_row(table, (soon as usize).wrapping_mul(dim), dim);
+            }
+            let to = example * lookup.stride + (at + i) * dim;
             match lookup.row(id, input)? {
                 Some(row) => {
-                    out[to..to + dim].copy_from_slice(&table[row * dim..(row + 1) * dim]);
+                    copy_floats(&table[row * dim..(row + 1) * dim], &mut out[to..to + dim])
                 }
                 None => out[to..to + dim].fill(0.0),
             }
@@ -233,7 +304,7 @@ fn pool_rows(
     let (values, offsets) = io.ragged_u64(input);
     for (example, range) in offsets.windows(2).enumerate() {
         let ids = &values[range[0] as usize..range[1] as usize];
-        let to = (example * lookup.vectors + at) * dim;
+        let to = example * lookup.stride + at * dim;
         let out = &mut out[to..to + dim];
         out.fill(0.0);
         let mut first = true;
@@ -259,22 +330,23 @@ fn backward(s: &Spec<'_>) -> Result<Kernel, Error> {
     let lookup = Lookup::new(s)?;
     let (w, dout) = (0, 1);
     let sparse = s.op.bool("is_sparse")?;
-    let mut index = RowIndex::default();
+    let (mut index, mut marks) = (RowIndex::default(), Marks::default());
     Ok(Box::new(move |io, _| {
         let (table, d) = (io.f32(w), io.f32(dout));
         if sparse {
             let dw = io.out_rows(0);
             dw.clear();
             (dw.width, dw.height) = (lookup.dim, lookup.height);
-            let total = lookup.inputs.iter().map(|&(i, ..)| id_count(io, i)).sum();
+            let total: usize = lookup.inputs.iter().map(|&(i, ..)| id_count(io, i)).sum();
+            if lookup.height <= total.saturating_mul(2) {
+                marks.clear(lookup.height);
+                return scatter(&lookup, io, table, d, |row, factor, d, mask| {
+                    add_row(dw, marks.insert(row), row, factor, d, mask);
+                });
+            }
             index.clear(total);
             scatter(&lookup, io, table, d, |row, factor, d, mask| {
-                let (at, new) = index.insert(row as u64);
-                if new {
-                    dw.rows.push(row as u64);
-                    dw.values.resize(dw.values.len() + d.len(), 0.0);
-                }
-                add(&mut dw.values[at * d.len()..(at + 1) * d.len()], factor, d, mask);
+                add_row(dw, index.insert(row as u64), row, factor, d, mask);
             })
         } else {
             let dw = io.out_f32(0);
@@ -284,6 +356,60 @@ fn backward(s: &Spec<'_>) -> Result<Kernel, Error> {
             })
         }
     }))
+}
+
+/// Numbers the distinct rows of a small table by first appearance, with a mark per row: such tables
+/// are what a worker has pulled for a batch.
+#[derive(Default)]
+struct Marks {
+    /// Generation and number; a mark of an earlier generation does not count.
+    of_row: Vec<(u32, u32)>,
+    generation: u32,
+    len: u32,
+}
+
+impl Marks {
+    fn clear(&mut self, height: usize) {
+        if self.of_row.len() < height || self.generation == u32::MAX {
+            self.of_row.clear();
+            self.of_row.resize(height, (0, 0));
+            self.generation = 0;
+        }
+        self.generation += 1;
+        self.len = 0;
+    }
+
+    /// The number of a row, and whether it is new.
+    #[inline]
+    fn insert(&mut self, row: usize) -> (usize, bool) {
+        let mark = &mut self.of_row[row];
+        if mark.0 == self.generation {
+            return (mark.1 as usize, false);
+        }
+        *mark = (self.generation, self.len);
+        self.len += 1;
+        (mark.1 as usize, true)
+    }
+}
+
+/// Adds to the row of that number, which may be new.
+#[inline]
+fn add_row(
+    dw: &mut RowSparse,
+    (at, new): (usize, bool),
+    row: usize,
+    factor: f32,
+    d: &[f32],
+    mask: Mask<'_>,
+) {
+    if new {
+        dw.rows.push(row as u64);
+        if mask.is_none() && factor == 1.0 {
+            return dw.values.extend_from_slice(d);
+        }
+        dw.values.resize(dw.values.len() + d.len(), 0.0);
+    }
+    add(&mut dw.values[at * d.len()..(at + 1) * d.len()], factor, d, mask);
 }
 
 fn id_count(io: &Io<'_>, input: usize) -> usize {
@@ -300,7 +426,7 @@ type Mask<'a> = Option<(&'a [f32], &'a dyn Fn(usize) -> f32)>;
 
 fn add(sums: &mut [f32], factor: f32, d: &[f32], mask: Mask<'_>) {
     match mask {
-        None => sums.iter_mut().zip(d).for_each(|(s, d)| *s += factor * d),
+        None => add_floats(factor, d, sums),
         Some((vector, max)) => {
             for (i, (s, d)) in sums.iter_mut().zip(d).enumerate() {
                 if vector[i] == max(i) {
@@ -321,7 +447,7 @@ fn scatter(
 ) -> Result<(), KernelError> {
     let dim = lookup.dim;
     let gradient = |example: usize, vector: usize| {
-        let at = (example * lookup.vectors + vector) * dim;
+        let at = example * lookup.stride + vector * dim;
         &d[at..at + dim]
     };
     for &(input, at, n) in &lookup.inputs {

@@ -31,7 +31,21 @@ pub(crate) static DEFS: &[OpDef] = &[
         },
         infer: infer_grad,
         grad: Grad::None("gradients of gradients are not needed for training"),
-        kernel: backward,
+        kernel: |s| backward(s, false),
+        batch: per_example,
+        samples: no_samples,
+    },
+    OpDef {
+        // As `fc_grad` where X comes out of a relu: dX is the gradient of what went into that.
+        schema: Schema {
+            kind: "fc_grad_through_relu",
+            inputs: &[one("X"), one("W"), one("Out"), one("dOut")],
+            outputs: &[one("dX"), optional("dW"), optional("dBias")],
+            attrs: &[("act", AttrKind::Str(""))],
+        },
+        infer: infer_grad,
+        grad: Grad::None("gradients of gradients are not needed for training"),
+        kernel: |s| backward(s, true),
         batch: per_example,
         samples: no_samples,
     },
@@ -110,14 +124,14 @@ fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
     let act = activation(s.op)?;
     let bias = s.at("Bias");
     Ok(Box::new(move |io, ctx| {
-        let epilogue = Epilogue { bias: bias.map(|b| io.f32(b)), act };
+        let epilogue = Epilogue { bias: bias.map(|b| io.f32(b)), act, open: None };
         let (x, w) = (plain(io.f32(0), k), plain(io.f32(1), n));
         gemm(m, n, k, x, w, false, io.out_f32(0), n, epilogue, &mut ctx.gemm);
         Ok(())
     }))
 }
 
-fn backward(s: &Spec<'_>) -> Result<Kernel, Error> {
+fn backward(s: &Spec<'_>, through_relu: bool) -> Result<Kernel, Error> {
     let (m, k) = s.matrix(0);
     let n = s.dims(1)[1];
     let act = activation(s.op)?;
@@ -144,7 +158,8 @@ fn backward(s: &Spec<'_>) -> Result<Kernel, Error> {
         }
         if let Some(dx) = dx {
             let (a, b) = (plain(dz, n), transposed(w, n));
-            gemm(m, k, n, a, b, false, io.out_f32(dx), k, Epilogue::default(), &mut ctx.gemm);
+            let epilogue = Epilogue { open: through_relu.then_some(x), ..Epilogue::default() };
+            gemm(m, k, n, a, b, false, io.out_f32(dx), k, epilogue, &mut ctx.gemm);
         }
         Ok(())
     }))

@@ -7,6 +7,7 @@ mod backward;
 mod clip;
 mod collective;
 mod data_parallel;
+mod fuse;
 mod memory_reuse;
 mod models;
 mod prune;
