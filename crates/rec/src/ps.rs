@@ -8,6 +8,7 @@ use regatta_data::{Batch, Batches, Position};
 use regatta_exec::{Options, Scope, run_startup};
 use regatta_fleet::ps::{
     GeoTrainer, Job, PassTimes, PsTrainer, Run, client_config, server_config, worker_part,
+    worker_startup,
 };
 use regatta_passes::{Split, split_trainer};
 use regatta_ps::message::{CutTaken, ReduceOp, ServerStats};
@@ -172,7 +173,10 @@ impl WorkerRun {
         };
         let client = Client::connect(client_config(split, job, worker)).map_err(ps)?;
         let mut scope = Scope::new();
-        run_startup(&network.train.startup, &mut scope)?;
+        match job.mode {
+            Mode::Geo { .. } => run_startup(&network.train.startup, &mut scope)?,
+            _ => run_startup(&worker_startup(&network.train.startup, split)?, &mut scope)?,
+        }
         let resumed = match resume(config, network, &client, chosen) {
             Ok(resumed) => resumed,
             Err(e) => return Err(told(e, &mut note)),

@@ -1,7 +1,6 @@
 //! A worker's training loop in geo mode: it trains its own copy of everything and exchanges
 //! differences with the servers now and then, without ever waiting for them while it trains.
 
-use std::collections::HashSet;
 use std::time::Instant;
 
 use regatta_data::Batch;
@@ -29,7 +28,7 @@ pub struct GeoTrainer {
     old_dense: Vec<Vec<f32>>,
     old_tables: Vec<Vec<f32>>,
     /// Rows trained since the last exchange, by table.
-    touched: Vec<HashSet<u64>>,
+    touched: Vec<Touched>,
     step: u64,
     times: PassTimes,
     /// A server wants this worker to come to a cut.
@@ -56,7 +55,7 @@ impl GeoTrainer {
         let names: Vec<String> = split.tables.iter().map(|t| t.name.clone()).collect();
         let exchange = Exchange::of(&split.trainer, &names)?;
         let executor = Executor::new(programs.main.clone(), options)?;
-        let touched = vec![HashSet::new(); exchange.tables.len()];
+        let touched = exchange.tables.iter().map(|_| Touched::default()).collect();
         Ok(GeoTrainer {
             client,
             executor,
@@ -349,8 +348,7 @@ impl GeoTrainer {
         let latest = floats(scope, &self.table_names())?;
         let mut tables: Vec<(Vec<u64>, Vec<f32>)> = Vec::new();
         for (i, table) in self.exchange.tables.iter().enumerate() {
-            let mut keys: Vec<u64> = self.touched[i].drain().collect();
-            keys.sort_unstable();
+            let keys = self.touched[i].take();
             let mut deltas = Vec::with_capacity(keys.len() * table.dim);
             for &key in &keys {
                 let at = key as usize * table.dim;
@@ -429,8 +427,37 @@ fn to_vecs(slices: &[&[f32]]) -> Vec<Vec<f32>> {
     slices.iter().map(|s| s.to_vec()).collect()
 }
 
+/// A set of rows of a table that this worker holds as a whole: a mark per row, and the rows marked.
+#[derive(Default)]
+struct Touched {
+    marks: Vec<u64>,
+    rows: Vec<u64>,
+}
+
+impl Touched {
+    #[inline]
+    fn insert(&mut self, row: u64) {
+        let (word, bit) = ((row / 64) as usize, 1 << (row % 64));
+        if word >= self.marks.len() {
+            self.marks.resize(word + 1, 0);
+        }
+        if self.marks[word] & bit == 0 {
+            self.marks[word] |= bit;
+            self.rows.push(row);
+        }
+    }
+
+    /// The rows in rising order; none are left.
+    fn take(&mut self) -> Vec<u64> {
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.iter().for_each(|row| self.marks[(row / 64) as usize] = 0);
+        rows.sort_unstable();
+        rows
+    }
+}
+
 /// Remembers the rows of a table that a batch trains.
-fn touch(table: &TableExchange, batch: &Input, touched: &mut HashSet<u64>) {
+fn touch(table: &TableExchange, batch: &Input, touched: &mut Touched) {
     for (name, _) in &table.inputs {
         let ids = match batch.get(name) {
             Some(Value::Dense(t)) => t.u64(),
@@ -438,6 +465,6 @@ fn touch(table: &TableExchange, batch: &Input, touched: &mut HashSet<u64>) {
             None => continue,
         };
         let keys = ids.iter().filter(|id| table.padding != Some(**id));
-        touched.extend(keys.map(|&id| table.modulo.map_or(id, |m| id % m)));
+        keys.for_each(|&id| touched.insert(table.modulo.map_or(id, |m| id % m)));
     }
 }

@@ -17,5 +17,7 @@ pub use exchange::{Exchange, TableExchange};
 pub use geo::GeoTrainer;
 pub use lookup::Lookup;
 pub use run::{Run, worker_part};
-pub use setup::{Job, client_config, fingerprint, pieces, server_config, server_pieces};
+pub use setup::{
+    Job, client_config, fingerprint, pieces, server_config, server_pieces, worker_startup,
+};
 pub use trainer::{PassTimes, PsTrainer};

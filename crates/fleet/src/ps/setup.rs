@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use regatta_ir::Op;
+use regatta_ir::{Op, Program};
 use regatta_optim::{Rule, Sum};
-use regatta_passes::{ServerPiece, Split, TableSpec};
+use regatta_passes::{ServerPiece, Split, TableSpec, compute_stage};
 use regatta_ps::partition::{Piece, dense_pieces};
 use regatta_ps::{
     ClientConfig, ClientTable, DenseSetup, JobToken, Mode, Observer, ServerConfig, TableSetup,
@@ -54,6 +54,20 @@ impl Job {
             observer: std::sync::Arc::new(|_| {}),
         }
     }
+}
+
+/// The part of a startup program that a worker of a split program needs: tables and the states of
+/// optimizers live on the servers, and are not made here.
+///
+/// # Errors
+/// If the trainer program is incomplete.
+pub fn worker_startup(startup: &Program, split: &Split) -> Result<Program, Error> {
+    let used = compute_stage(&split.trainer)?;
+    let mut own = startup.clone();
+    let block = own.block_mut();
+    block.ops.retain(|op| op.output_vars().any(|var| used.block().vars.contains_key(var)));
+    block.drop_unused_vars(&[]);
+    Ok(own)
 }
 
 /// Rules that look at a whole parameter cannot work on a piece of it.

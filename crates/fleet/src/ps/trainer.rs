@@ -115,8 +115,10 @@ impl PsTrainer {
     /// Computes with other options from now on.
     ///
     /// # Errors
-    /// If they do not fit the program.
+    /// If they do not fit the program, or an exchange that is still to be made fails.
     pub fn set_options(&mut self, options: Options) -> Result<(), Error> {
+        // Gradients that are still to be sent are in the executor.
+        self.flush()?;
         self.executor = Executor::new(self.executor.program().clone(), options)?;
         Ok(())
     }
@@ -409,7 +411,7 @@ impl PsTrainer {
                 }
                 Command::Push { .. } => {
                     let start = Instant::now();
-                    let gradients = self.merged.gradients();
+                    let gradients = self.merged.gradients(&self.executor);
                     pass.pushes.push_back(self.client.push(&gradients.borrow())?);
                     self.merged.clear();
                     self.times.push += start.elapsed();
@@ -515,7 +517,7 @@ impl PsTrainer {
         let counts: Vec<&[u32]> = work.lookups.iter().map(Lookup::counts).collect();
         let dense = self.wants_dense(step) && !self.exchange.params.is_empty();
         let wanted = Wanted { step, test: false, dense, keys: &keys, counts: &counts };
-        let gradients = self.merged.gradients();
+        let gradients = self.merged.gradients(&self.executor);
         work.ticket = Some(self.client.push_pull(&gradients.borrow(), &wanted)?);
         self.merged.clear();
         self.times.push += start.elapsed();
@@ -535,6 +537,9 @@ impl PsTrainer {
     /// Runs forward and backward and adds the gradients to those that are to be pushed.
     fn compute(&mut self, scope: &mut Scope, step: u64, work: &Work) -> Result<(), Error> {
         let start = Instant::now();
+        if self.merged.waits_in_executor() {
+            return Err(Error::Config("gradients were not sent before the next batch".into()));
+        }
         let block = self.executor.program().block();
         let is_input = |name: &str| block.vars.contains_key(name);
         let mut feeds: Vec<(&str, &Value)> =
@@ -545,14 +550,10 @@ impl PsTrainer {
         let fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
         self.executor.set_step(step);
         self.executor.run(scope, &feeds, &fetch)?;
-        let executor = &self.executor;
-        let fetched = executor.fetched();
-        let dense = &fetched[self.n_user_fetches..][..self.exchange.grads.len()];
-        let first_table = self.n_user_fetches + self.exchange.grads.len();
-        let tables = work.lookups.iter().enumerate().map(|(i, lookup)| {
-            (lookup, executor.fetched_rows(first_table + i).expect("table gradients are rows"))
-        });
-        self.merged.add(step, work.batch.examples(), dense, tables);
+        let made = Made { first: self.n_user_fetches, n_dense: self.exchange.grads.len() };
+        let several = matches!(&self.mode, Mode::Async(config) if config.max_merge_var_num > 1);
+        let copy = if several { Copies::Made } else { Copies::None };
+        self.merged.add(step, &self.executor, made, work, copy);
         self.times.compute += start.elapsed();
         Ok(())
     }
@@ -576,9 +577,39 @@ fn lost_batch() -> Error {
     Error::Config("the training loop has lost a batch".into())
 }
 
-/// Gradients of one or several batches, added up.
+/// Where an executor has the gradients of a batch: among its fetches, dense ones from `first` on,
+/// those of tables behind them.
+#[derive(Clone, Copy, Default)]
+struct Made {
+    first: usize,
+    n_dense: usize,
+}
+
+impl Made {
+    fn dense(self, executor: &Executor) -> impl Iterator<Item = &[f32]> {
+        executor.fetched()[self.first..].iter().take(self.n_dense).map(Tensor::f32)
+    }
+
+    fn rows(self, executor: &Executor, table: usize) -> &RowSparse {
+        let at = self.first + self.n_dense + table;
+        executor.fetched_rows(at).expect("table gradients are rows")
+    }
+}
+
+/// Whether gradients are copied out of the executor: only where several batches are added up.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Copies {
+    Made,
+    #[default]
+    None,
+}
+
+/// Gradients of one or several batches, added up. A single one stays in the executor until it is
+/// sent; only its keys are kept here.
 #[derive(Default)]
 struct Merged {
+    made: Made,
+    copies: Copies,
     step: u64,
     examples: u64,
     batches: u64,
@@ -615,45 +646,53 @@ impl MergedView<'_> {
 }
 
 impl Merged {
-    fn add<'a>(
-        &mut self,
-        step: u64,
-        examples: usize,
-        dense: &[Tensor],
-        tables: impl Iterator<Item = (&'a Lookup, &'a RowSparse)>,
-    ) {
+    fn add(&mut self, step: u64, executor: &Executor, made: Made, work: &Work, copies: Copies) {
         self.step = step;
-        self.examples += examples as u64;
+        self.examples += work.batch.examples() as u64;
         let first = self.batches == 0;
         self.batches += 1;
+        (self.made, self.copies) = (made, copies);
         self.since.get_or_insert_with(Instant::now);
-        self.dense.resize_with(dense.len(), Vec::new);
-        for (sum, gradient) in self.dense.iter_mut().zip(dense) {
-            if first {
-                sum.clear();
-                sum.extend_from_slice(gradient.f32());
-            } else {
-                sum.iter_mut().zip(gradient.f32()).for_each(|(s, g)| *s += g);
-            }
+        if copies == Copies::Made {
+            self.add_dense(made.dense(executor), first);
         }
-        for (i, (lookup, rows)) in tables.enumerate() {
-            if self.tables.len() <= i {
-                self.tables.push(TableGradients::default());
-            }
-            self.tables[i].add(lookup, rows, first);
+        self.tables.resize_with(work.lookups.len(), TableGradients::default);
+        for (i, (table, lookup)) in self.tables.iter_mut().zip(&work.lookups).enumerate() {
+            table.add(lookup, made.rows(executor, i), first, copies);
         }
     }
 
-    fn gradients(&self) -> MergedView<'_> {
+    fn add_dense<'a>(&mut self, dense: impl Iterator<Item = &'a [f32]>, first: bool) {
+        self.dense.resize_with(self.made.n_dense, Vec::new);
+        for (sum, gradient) in self.dense.iter_mut().zip(dense) {
+            if first {
+                sum.clear();
+                sum.extend_from_slice(gradient);
+            } else {
+                sum.iter_mut().zip(gradient).for_each(|(s, g)| *s += g);
+            }
+        }
+    }
+
+    /// Whether the next step of the executor would overwrite what is to be sent.
+    fn waits_in_executor(&self) -> bool {
+        self.batches > 0 && self.copies == Copies::None
+    }
+
+    fn gradients<'a>(&'a self, executor: &'a Executor) -> MergedView<'a> {
+        let here = self.copies == Copies::Made;
+        let values = |(i, t): (usize, &'a TableGradients)| {
+            let rows = if here { &t.rows } else { self.made.rows(executor, i) };
+            (t.rows.rows.as_slice(), rows.values.as_slice())
+        };
         MergedView {
             step: self.step,
             examples: self.examples,
-            dense: self.dense.iter().map(Vec::as_slice).collect(),
-            tables: self
-                .tables
-                .iter()
-                .map(|t| (t.rows.rows.as_slice(), t.rows.values.as_slice()))
-                .collect(),
+            dense: match self.copies {
+                Copies::Made => self.dense.iter().map(Vec::as_slice).collect(),
+                Copies::None => self.made.dense(executor).collect(),
+            },
+            tables: self.tables.iter().enumerate().map(values).collect(),
         }
     }
 
@@ -668,12 +707,14 @@ impl Merged {
 }
 
 impl TableGradients {
-    fn add(&mut self, lookup: &Lookup, rows: &RowSparse, first: bool) {
+    fn add(&mut self, lookup: &Lookup, rows: &RowSparse, first: bool, copies: Copies) {
         if first {
             self.rows.clear();
             self.rows.width = rows.width;
             self.rows.rows.extend(rows.rows.iter().map(|&row| lookup.key_of_row(row)));
-            self.rows.values.extend_from_slice(&rows.values);
+            if copies == Copies::Made {
+                self.rows.values.extend_from_slice(&rows.values);
+            }
             return;
         }
         self.index.clear(self.rows.rows.len() + rows.rows.len());

@@ -1,6 +1,5 @@
 //! Exchanges of workers that train their own copies: differences are added, changed rows go back.
 
-use std::collections::HashSet;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
@@ -13,7 +12,7 @@ use crate::{Error, STATUS_CUT, STATUS_OK};
 
 /// For every worker and table, the ids that have changed since the worker's last exchange.
 pub(super) struct Changed {
-    by_worker: Vec<Vec<HashSet<u64>>>,
+    by_worker: Vec<Vec<Keys>>,
     /// The answer to each worker's last exchange, in case it is lost on the way.
     last: Vec<Option<Last>>,
 }
@@ -23,10 +22,41 @@ struct Last {
     answer: Vec<u8>,
 }
 
+/// A set of ids, written as they come and cleaned of repetitions when it has doubled.
+#[derive(Clone, Default)]
+struct Keys {
+    ids: Vec<u64>,
+    /// How many there were after the last cleaning.
+    distinct: usize,
+}
+
+impl Keys {
+    fn extend(&mut self, ids: &[u64]) {
+        const SMALL: usize = 1 << 16;
+        self.ids.extend_from_slice(ids);
+        if self.ids.len() > (2 * self.distinct).max(SMALL) {
+            self.clean();
+        }
+    }
+
+    fn clean(&mut self) {
+        self.ids.sort_unstable();
+        self.ids.dedup();
+        self.distinct = self.ids.len();
+    }
+
+    /// The ids in rising order; none are left.
+    fn take(&mut self) -> Vec<u64> {
+        self.clean();
+        self.distinct = 0;
+        std::mem::take(&mut self.ids)
+    }
+}
+
 impl Changed {
     pub(super) fn new(workers: usize, tables: usize) -> Changed {
         Changed {
-            by_worker: vec![vec![HashSet::new(); tables]; workers],
+            by_worker: vec![vec![Keys::default(); tables]; workers],
             last: (0..workers).map(|_| None).collect(),
         }
     }
@@ -92,8 +122,7 @@ impl Core {
         self.dense.pull(&mut weights)?;
         let mut rows: Vec<(Vec<u64>, Vec<f32>)> = Vec::new();
         for (table, set) in self.tables.iter().zip(&mut changed.by_worker[worker]) {
-            let mut keys: Vec<u64> = set.drain().collect();
-            keys.sort_unstable();
+            let keys = set.take();
             let values = self.read_rows(table, &keys)?;
             rows.push((keys, values));
         }

@@ -146,7 +146,7 @@ pub const KEYS: &[Key] = &[
     later("runner.staleness", Kind::Int(0), "bounded: steps that a worker may be ahead of the slowest"),
     later("runner.max_merge_var_num", Kind::Int(1), "async: batches whose gradients are added up before they are pushed (1)"),
     later("runner.send_queue_size", Kind::Int(1), "async: pushes that may be under way (16)"),
-    later("runner.pull_ahead", Kind::Int(0), "async: batches pulled for while others are computed, at the price of older values (0)"),
+    later("runner.pull_ahead", Kind::Int(0), "async: batches pulled for while others are computed, at the price of older values (1)"),
     later("runner.min_send_grad_num_before_recv", Kind::Int(1), "async: dense parameters are pulled every so many batches (1)"),
     later("runner.send_wait_times", Kind::Int(0), "async: with max_merge_var_num, push what there is after so many times 10 ms"),
     later("runner.independent_recv_thread", Kind::Bool, "async: receive values while computing; needs pull_ahead of at least 1"),

@@ -451,7 +451,8 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
     let asynchronous = AsyncConfig {
         max_merge_var_num: r.int("runner.max_merge_var_num").unwrap_or(default.max_merge_var_num),
         send_queue_size: r.int("runner.send_queue_size").unwrap_or(default.send_queue_size),
-        pull_ahead: r.int("runner.pull_ahead").unwrap_or(default.pull_ahead),
+        // Batches come from a reader here, so the values of the next one can be asked for early.
+        pull_ahead: r.int("runner.pull_ahead").unwrap_or(1),
         min_send_grad_num_before_recv: r
             .int("runner.min_send_grad_num_before_recv")
             .unwrap_or(default.min_send_grad_num_before_recv),
