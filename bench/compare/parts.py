@@ -23,6 +23,8 @@ class Mode:
 
 
 GEO_STEPS = 100
+# beside this one, the dense layers alone are measured on one core
+COMPUTE_BESIDE = "async-1-1"
 MODES = {
     "local": Mode("one process, 1 thread", "local"),
     "async-1-1": Mode("async, 1 worker + 1 server", "async", 1, 1, settings=["runner.sync_mode=async"]),
@@ -121,7 +123,10 @@ class Bench:
             return self.regatta_files() if system == REGATTA else self.paddle_files()
         mode = MODES[part]
         if system == REGATTA:
-            return self.regatta_train(mode, batch)
+            found = self.regatta_train(mode, batch)
+            if part == COMPUTE_BESIDE:
+                found["compute_per_sec"] = self.regatta_compute(batch)
+            return found
         if system == TORCH:
             return self.torch_train(mode, batch)
         return self.paddle_train(mode, batch, best=system == PADDLE)
@@ -162,6 +167,15 @@ class Bench:
                             workers or [outcome.peak_mb["main"]], servers,
                             outcome.first_time(r"batch_id: 0,"),
                             save_s=epoch["stages"]["save"])
+
+    def regatta_compute(self, batch):
+        """Examples/s of the dense layers alone on one core: batches in memory, no lookups, no exchange."""
+        line = [os.path.join(self.programs, "step"), "--workload", "w1", "--batch", str(batch)]
+        outcome = run_job([Member("main", line)], self.a.limit, self.a.cores[:1], cwd=in_folder(self.a))
+        if outcome.failure():
+            raise Failed(outcome.failure())
+        told = [json.loads(t) for _, _, t in outcome.lines if t.startswith("{")]
+        return told[-1]["examples_per_sec"]
 
     def regatta_keys(self, keys):
         """The sparse path alone: a network of one neuron, so that almost nothing is computed. The first epoch

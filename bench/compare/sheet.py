@@ -179,6 +179,10 @@ def checks(found, titles):
             at_least(name + ": speed over Paddle's", times(place, PADDLE, "examples_per_sec"), 2.3)
             at_least(name + ": speed over Paddle's as installed",
                      times(place, INSTALLED, "examples_per_sec"), 3.5)
+        between = spread([x / y for x, y in zip(found.values(place, REGATTA, "examples_per_sec"),
+                                                found.values(place, REGATTA, "compute_per_sec")) if x and y])
+        at_least(name + ": speed over that of the dense layers alone on one core",
+                 between.median if between else None, 0.85)
         if part != "local":
             at_least(name + ": Paddle's memory over ours", times(place, PADDLE, "memory_mb", True), 3)
         at_least(name + ": Paddle's time to the first step over ours",
