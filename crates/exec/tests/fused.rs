@@ -35,14 +35,14 @@ fn click_model() -> (Programs, String) {
 fn batch(rows: usize, seed: u64) -> [(&'static str, Value); 4] {
     let rng = Rng::new(seed, 1);
     let ids: Vec<u64> = (0..(rows * SLOTS) as u64).map(|i| rng.u64(i) % 40).collect();
-    let lens: Vec<u64> = (0..rows as u64).map(|i| rng.u64(5000 + i) % 4).collect();
-    let offsets: Vec<u64> = std::iter::once(0)
+    let lens: Vec<u32> = (0..rows as u64).map(|i| (rng.u64(5000 + i) % 4) as u32).collect();
+    let offsets: Vec<u32> = std::iter::once(0)
         .chain(lens.iter().scan(0, |sum, n| {
             *sum += n;
             Some(*sum)
         }))
         .collect();
-    let clicks = (0..lens.iter().sum()).map(|i| rng.u64(9000 + i) % 40).collect();
+    let clicks = (0..lens.iter().sum::<u32>()).map(|i| rng.u64(9000 + u64::from(i)) % 40).collect();
     let dense = (0..4 * rows as u64).map(|i| rng.unit_f32(7000 + i) - 0.5).collect();
     let labels = ids.chunks(SLOTS).map(|ids| (ids[0] % 2) as i64).collect();
     [

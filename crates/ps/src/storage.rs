@@ -28,6 +28,8 @@ pub(crate) struct Moment {
     cuts: Vec<Cut>,
     pieces: Vec<DensePiece>,
     steps: u64,
+    /// Steps of each table.
+    table_steps: Vec<u64>,
 }
 
 impl Moment {
@@ -47,7 +49,9 @@ impl Moment {
                 }
             }
         }
-        Ok(Moment { cuts: kept.into_iter().map(|(_, cut)| cut).collect(), pieces, steps })
+        let table_steps = kept.iter().map(|(table, _)| table.steps()).collect();
+        let cuts = kept.into_iter().map(|(_, cut)| cut).collect();
+        Ok(Moment { cuts, pieces, steps, table_steps })
     }
 
     /// Writes it as the parts of server `index` of so many into the directory of a checkpoint.
@@ -74,7 +78,9 @@ impl Moment {
         }
         let mut parts = outcome?;
         let tensors = piece_tensors(&self.pieces)?;
-        let metadata = Metadata::from([(STEPS.to_string(), self.steps.to_string())]);
+        let mut metadata = Metadata::from([(STEPS.to_string(), self.steps.to_string())]);
+        let counted = tables.iter().map(|(name, _)| *name).zip(self.table_steps);
+        metadata.extend(counted.map(|(name, steps)| (steps_key(name), steps.to_string())));
         let named = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor));
         let file = format!("{own}.safetensors");
         parts.push(write_tensors(dir, &file, named, &metadata).map_err(file_error)?);
@@ -112,9 +118,33 @@ pub(crate) fn saved_keys(
     Ok(keys)
 }
 
-/// The pieces of dense parameters in a checkpoint of servers, and how many updates there were.
-pub(crate) fn restore_pieces(checkpoint: &Checkpoint) -> Result<(Vec<DensePiece>, u64), Error> {
-    let (mut pieces, mut steps) = (Vec::new(), 0);
+/// Where a file says how many steps a table has had.
+fn steps_key(table: &str) -> String {
+    format!("{STEPS}/{table}")
+}
+
+/// How many steps tables have had, by the files of a saved model or of a checkpoint.
+#[derive(Default)]
+pub(crate) struct TableSteps(Metadata);
+
+impl TableSteps {
+    pub(crate) fn read(&mut self, file: &TensorFile) {
+        let counts = file.metadata.iter().filter(|(key, _)| key.starts_with(STEPS));
+        self.0.extend(counts.map(|(key, steps)| (key.clone(), steps.clone())));
+    }
+
+    /// 0 if no file says.
+    pub(crate) fn of(&self, table: &str) -> u64 {
+        self.0.get(&steps_key(table)).and_then(|n| n.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// The pieces of dense parameters in a checkpoint of servers, how many updates there were, and how
+/// many of each table.
+pub(crate) fn restore_pieces(
+    checkpoint: &Checkpoint,
+) -> Result<(Vec<DensePiece>, u64, TableSteps), Error> {
+    let (mut pieces, mut steps, mut of_tables) = (Vec::new(), 0, TableSteps::default());
     let names = checkpoint.tensor_parts().map(|part| part.name.clone());
     for name in names.filter(|name| name.starts_with("server-")).collect::<Vec<_>>() {
         let file = checkpoint.tensors(&name).map_err(file_error)?;
@@ -127,9 +157,10 @@ pub(crate) fn restore_pieces(checkpoint: &Checkpoint) -> Result<(Vec<DensePiece>
         };
         // All servers count the same updates.
         steps = updates.max(steps);
+        of_tables.read(&file);
         pieces.extend(dense_pieces(&file));
     }
-    Ok((pieces, steps))
+    Ok((pieces, steps, of_tables))
 }
 
 /// Which part of which save a file is.
@@ -168,18 +199,21 @@ pub(crate) fn save_part<'a>(
 ) -> Result<(), Error> {
     let mut out = piece_tensors(pieces)?;
     let mut stored: Vec<(&str, &SparseTable, Receipt)> = Vec::new();
+    let mut counted: Vec<(String, String)> = Vec::new();
     for (name, table) in tables {
+        counted.push((steps_key(name), table.steps().to_string()));
         let receipts = table_tensors(name, table, mode, &mut out)?;
         stored.extend(receipts.into_iter().map(|receipt| (name, table, receipt)));
     }
     std::fs::create_dir_all(dir).map_err(|e| Error::Job(format!("cannot create {dir}: {e}")))?;
     let Part { server, servers, id } = part;
     let path = Path::new(dir).join(format!("server-{server}-of-{servers}.safetensors"));
-    let metadata = Metadata::from([
+    let mut metadata = Metadata::from([
         ("servers".to_string(), servers.to_string()),
         ("mode".to_string(), mode.to_string()),
         (SAVE_ID.to_string(), format!("{id:016x}")),
     ]);
+    metadata.extend(counted);
     let tensors = out.iter().map(|(name, tensor)| (name.as_str(), tensor));
     save_tensors(&path, tensors, &metadata).map_err(file_error)?;
     let saved = |(name, table, receipt): &(&str, &SparseTable, Receipt)| {

@@ -44,8 +44,9 @@ pub(crate) struct Plain {
     init: RowInit,
     /// First values of the optimizer state.
     first_state: Vec<f32>,
-    /// What all rows share: the powers of Adam's betas count the pushes to the table.
-    shared: Mutex<SharedState>,
+    /// What all rows share, such as the powers of Adam's betas, and the number of pushes that they
+    /// count.
+    shared: Mutex<(SharedState, u64)>,
 }
 
 impl Plain {
@@ -58,24 +59,29 @@ impl Plain {
             rule: config.rule,
             init: RowInit::new(table.seed, table.table, &table.stream, config.initializer),
             first_state,
-            shared: Mutex::new(config.rule.shared_state()),
+            shared: Mutex::new((config.rule.shared_state(), 0)),
         }
     }
 
-    fn shared(&self) -> MutexGuard<'_, SharedState> {
+    fn shared(&self) -> MutexGuard<'_, (SharedState, u64)> {
         self.shared.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Counts a step, and gives what its rows share.
     pub(crate) fn next_step(&self) -> SharedState {
         let mut shared = self.shared();
-        let now = *shared;
-        self.rule.advance(&mut shared);
+        let now = shared.0;
+        self.rule.advance(&mut shared.0);
+        shared.1 += 1;
         now
     }
 
     pub(crate) fn set_steps(&self, steps: u64) {
-        *self.shared() = self.rule.shared_after(steps);
+        *self.shared() = (self.rule.shared_after(steps), steps);
+    }
+
+    pub(crate) fn steps(&self) -> u64 {
+        self.shared().1
     }
 
     pub(crate) fn row_len(&self) -> usize {

@@ -112,6 +112,14 @@ impl SparseTable {
         }
     }
 
+    /// Pushes so far, those before the rows were loaded included; 0 for tables whose rows share nothing.
+    pub fn steps(&self) -> u64 {
+        match &self.kind {
+            Kind::Plain(plain) => plain.steps(),
+            Kind::Ctr(_) => 0,
+        }
+    }
+
     /// Reads the rows of `keys`, duplicates allowed, into `out`: [`pull_width`](Self::pull_width)
     /// values per key.
     ///

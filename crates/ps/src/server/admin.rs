@@ -84,6 +84,7 @@ impl Core {
         let (index, servers) = self.place();
         let geo = matches!(self.config.mode, Mode::Geo { .. });
         let (mut pieces, mut ids, mut alone) = (Vec::new(), storage::Ids::default(), true);
+        let mut steps = storage::TableSteps::default();
         for (number, path) in files.iter().enumerate() {
             let file = storage::read(path)?;
             ids.check(path, &file)?;
@@ -98,7 +99,11 @@ impl Core {
                     self.note_changed(number, &keys);
                 }
             }
+            steps.read(&file);
             pieces.extend(storage::dense_pieces(&file));
+        }
+        for (_, table) in tables().filter(|_| !over) {
+            table.rows.set_steps(steps.of(&table.setup.name));
         }
         self.dense.import(&pieces, alone, wanted).map_err(|e| Error::Job(format!("{dir}: {e}")))
     }
@@ -135,9 +140,9 @@ impl Core {
                 self.note_changed(number, &storage::saved_keys(checkpoint, name, self.place())?);
             }
         }
-        let (pieces, steps) = storage::restore_pieces(checkpoint)?;
+        let (pieces, steps, table_steps) = storage::restore_pieces(checkpoint)?;
         let trained = self.tables.iter().filter(|table| wanted(&table.setup.name) && !over);
-        trained.for_each(|table| table.rows.set_steps(steps));
+        trained.for_each(|table| table.rows.set_steps(table_steps.of(&table.setup.name)));
         let fail = |e| Error::Job(format!("{}: {e}", checkpoint.path().display()));
         self.dense.import(&pieces, false, wanted).map_err(fail)?;
         Ok(steps)
