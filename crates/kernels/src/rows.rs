@@ -141,6 +141,18 @@ fn whole_rows(len: usize, cols: usize) -> bool {
 mod tests {
     use super::*;
 
+    #[test]
+    fn copies_and_sums_of_every_length() {
+        for n in 0..40 {
+            let from: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            let mut to = vec![-1.0; n];
+            copy_floats(&from, &mut to);
+            assert_eq!(from, to);
+            add_floats(2.0, &from, &mut to);
+            assert!(to.iter().zip(&from).all(|(to, from)| *to == 3.0 * from));
+        }
+    }
+
     fn matrix(rows: usize, cols: usize) -> Vec<f32> {
         (0..rows * cols).map(|i| ((i * 29 % 83) as f32 - 41.0) * 0.125).collect()
     }
