@@ -122,6 +122,10 @@ fn tensors(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.ends_with(".json") {
+            // What the model is, in words.
+            continue;
+        }
         for (tensor, value) in load_tensors(&path).unwrap().tensors {
             let bytes = match value.data() {
                 regatta_tensor::Data::F32(v) => {
