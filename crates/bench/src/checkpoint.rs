@@ -1,8 +1,14 @@
-//! Saving and loading a table beside plain writes and reads of as many bytes, in one run on one disk.
+//! Saving and loading a table beside plain writes and reads of as many bytes, in one run on one disk,
+//! and training while a checkpoint is made.
 //!
-//! Every round does all of them in turn. Writes end with an fsync on both sides. Reads are measured
-//! twice: with the file dropped from the page cache on both sides, and with the file in it. A plain
-//! read goes through one buffer, as `dd` does; a load leaves a table that can be trained.
+//! Every round does all of them in turn, and in every other round ours come first: disks that allow
+//! bursts are slower for whoever comes second. Writes end with an fsync on both sides. Reads are
+//! measured twice: with the file dropped from the page cache on both sides, and with the file in it. A
+//! plain read goes through one buffer, as `dd` does; a load leaves a table that can be trained, so a
+//! plain read of the whole file into fresh memory is measured, too.
+//!
+//! Training is the dense part of a click model on one thread, with a pull before and a push after every
+//! step, to the table that is being saved.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -15,6 +21,7 @@ use anyhow::{Context, Result, ensure};
 use regatta_checkpoint::{
     Checkpoint, CheckpointDir, Kind, Manifest, Progress, Topology, save_table,
 };
+use regatta_exec::Options as ExecOptions;
 use regatta_optim::{Adam, Rule};
 use regatta_table::{
     Accessor, Initializer, PlainConfig, PullMode, SaveMode, Scope, Scratch, SparseConfig,
@@ -23,10 +30,17 @@ use regatta_table::{
 use regatta_tensor::Rng;
 use serde::Serialize;
 
+use crate::dense::{Runner, W1};
+
 /// Bytes per call of plain writes and reads.
 const CALL_BYTES: usize = 1 << 20;
 /// Keys of a push that is timed while a checkpoint is made: a batch of 100 examples with 26 slots.
 const PUSH_KEYS: usize = 2600;
+/// Examples of a training step, and lookups of each.
+const BATCH: usize = 512;
+const SLOTS: usize = 26;
+/// How long training is measured without a checkpoint, at least.
+const TRAIN_SECONDS: f64 = 1.0;
 /// One row in this many changes between a full checkpoint and a delta.
 const CHANGED: u64 = 10;
 
@@ -58,12 +72,14 @@ pub struct Report {
     pub bytes: u64,
     /// Medians of all rounds, in seconds.
     pub seconds: Seconds,
-    /// Median over the rounds of plain time over our time.
+    /// Geometric mean over the rounds of plain time over our time.
     pub ratios: Ratios,
     /// Bytes and seconds of a delta after a tenth of the rows changed.
     pub delta: Delta,
-    /// What training notices of a checkpoint.
+    /// What pushes notice of a checkpoint.
     pub stall: Stall,
+    /// What training notices of a checkpoint.
+    pub training: Training,
 }
 
 /// Seconds of one round.
@@ -77,6 +93,8 @@ pub struct Seconds {
     pub read_cold: f64,
     /// Load, not in the page cache.
     pub load_cold: f64,
+    /// Plain read into fresh memory, in the page cache.
+    pub read_memory: f64,
     /// Plain read, in the page cache.
     pub read_warm: f64,
     /// Load, in the page cache.
@@ -92,6 +110,8 @@ pub struct Ratios {
     pub load_cold: f64,
     /// Of loads from the page cache.
     pub load_warm: f64,
+    /// Of loads from the page cache, to a read into fresh memory.
+    pub load_memory: f64,
 }
 
 /// A delta.
@@ -116,6 +136,23 @@ pub struct Stall {
     pub longest_push_ms: f64,
 }
 
+/// Training steps with and without a checkpoint under way, in turns.
+#[derive(Debug, Clone, Serialize)]
+pub struct Training {
+    /// Steps per second without a checkpoint, median of the rounds.
+    pub steps_before: f64,
+    /// Steps per second while one is made, median of the rounds.
+    pub steps_during: f64,
+    /// The second over the first; the geometric mean of the rounds.
+    pub ratio: f64,
+    /// The longest step of both, in milliseconds.
+    pub longest_before_ms: f64,
+    /// While a checkpoint is made.
+    pub longest_during_ms: f64,
+    /// How long a save takes beside training, median of the rounds.
+    pub save_seconds: f64,
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (s, r) = (&self.seconds, &self.ratios);
@@ -130,6 +167,7 @@ impl fmt::Display for Report {
             ("write", s.write, s.save, r.save),
             ("read, cold", s.read_cold, s.load_cold, r.load_cold),
             ("read, cached", s.read_warm, s.load_warm, r.load_warm),
+            ("into memory", s.read_memory, s.load_warm, r.load_memory),
         ];
         for (name, plain, ours, ratio) in lines {
             writeln!(
@@ -140,7 +178,7 @@ impl fmt::Display for Report {
                 ratio * 100.0
             )?;
         }
-        let (d, t) = (&self.delta, &self.stall);
+        let (d, t, n) = (&self.delta, &self.stall, &self.training);
         writeln!(
             f,
             "delta of a tenth of the rows: {:.0} MB in {:.3} s",
@@ -156,6 +194,17 @@ impl fmt::Display for Report {
             t.pushes_during,
             100.0 * t.pushes_during / t.pushes_before,
             t.longest_push_ms
+        )?;
+        writeln!(
+            f,
+            "training steps per second {:.1} before, {:.1} during ({:.0} %), the longest {:.1} ms \
+             before, {:.1} ms during; a save beside training takes {:.3} s",
+            n.steps_before,
+            n.steps_during,
+            100.0 * n.ratio,
+            n.longest_before_ms,
+            n.longest_during_ms,
+            n.save_seconds
         )
     }
 }
@@ -170,13 +219,13 @@ pub fn measure(options: &Options) -> Result<Report> {
     let table = filled(options)?;
     let mut rounds = Vec::new();
     let mut bytes = 0;
-    for _ in 0..options.rounds.max(1) {
-        let (round, size) = round(options, folder.path(), &table)?;
+    for i in 0..options.rounds.max(1) {
+        let (round, size) = round(options, folder.path(), &table, i % 2 == 1)?;
         rounds.push(round);
         bytes = size;
     }
     let ratio = |plain: fn(&Seconds) -> f64, ours: fn(&Seconds) -> f64| {
-        median(rounds.iter().map(|s| plain(s) / ours(s)).collect())
+        geometric_mean(rounds.iter().map(|s| plain(s) / ours(s)).collect())
     };
     let middle = |of: fn(&Seconds) -> f64| median(rounds.iter().map(of).collect());
     Ok(Report {
@@ -189,6 +238,7 @@ pub fn measure(options: &Options) -> Result<Report> {
             save: middle(|s| s.save),
             read_cold: middle(|s| s.read_cold),
             load_cold: middle(|s| s.load_cold),
+            read_memory: middle(|s| s.read_memory),
             read_warm: middle(|s| s.read_warm),
             load_warm: middle(|s| s.load_warm),
         },
@@ -196,9 +246,11 @@ pub fn measure(options: &Options) -> Result<Report> {
             save: ratio(|s| s.write, |s| s.save),
             load_cold: ratio(|s| s.read_cold, |s| s.load_cold),
             load_warm: ratio(|s| s.read_warm, |s| s.load_warm),
+            load_memory: ratio(|s| s.read_memory, |s| s.load_warm),
         },
         delta: delta(folder.path(), &table, options)?,
         stall: stall(folder.path(), &table, options)?,
+        training: training(folder.path(), &table, options)?,
     })
 }
 
@@ -229,23 +281,54 @@ fn push(table: &SparseTable, keys: &[u64], create: bool) -> Result<()> {
     Ok(())
 }
 
-fn round(options: &Options, folder: &Path, table: &SparseTable) -> Result<(Seconds, u64)> {
+/// One round; `ours` says who comes first.
+fn round(
+    options: &Options,
+    folder: &Path,
+    table: &SparseTable,
+    ours: bool,
+) -> Result<(Seconds, u64)> {
     let dir = CheckpointDir::open(folder.join("checkpoints"));
-    let (path, save) = timed(|| save(&dir, table, Kind::Full))?;
-    let rows = path.join(ROWS);
-    let bytes = fs::metadata(&rows)?.len();
     let plain = folder.join("plain");
-    let ((), write) = timed(|| plain_write(&plain, bytes))?;
-    let mut seconds = Seconds { write, save, ..Seconds::default() };
+    // The size is known before the first save: rows of one size, and an index.
+    let bytes = options.rows * (table.base_len() as u64 * 4 + 12);
+    let (mut path, mut seconds) = (PathBuf::new(), Seconds::default());
+    in_turns(
+        ours,
+        || Ok(seconds.write = timed(|| plain_write(&plain, bytes))?.1),
+        || Ok((path, seconds.save) = timed(|| save(&dir, table, Kind::Full))?),
+    )?;
+    let rows = path.join(ROWS);
     drop_from_cache(&plain)?;
-    seconds.read_cold = timed(|| plain_read(&plain))?.1;
     drop_from_cache(&rows)?;
-    seconds.load_cold = load_time(&path, options)?;
-    seconds.read_warm = timed(|| plain_read(&plain))?.1;
-    seconds.load_warm = load_time(&path, options)?;
+    in_turns(
+        ours,
+        || Ok(seconds.read_cold = timed(|| plain_read(&plain))?.1),
+        || Ok(seconds.load_cold = load_time(&path, options)?),
+    )?;
+    in_turns(
+        ours,
+        || Ok(seconds.read_warm = timed(|| plain_read(&plain))?.1),
+        || Ok(seconds.load_warm = load_time(&path, options)?),
+    )?;
+    seconds.read_memory = timed(|| Ok(fs::read(&plain)?))?.1;
+    let bytes = fs::metadata(&rows)?.len();
     fs::remove_file(&plain)?;
     dir.remove_all()?;
     Ok((seconds, bytes))
+}
+
+fn in_turns(
+    second_first: bool,
+    first: impl FnOnce() -> Result<()>,
+    second: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    if second_first {
+        second()?;
+        return first();
+    }
+    first()?;
+    second()
 }
 
 /// The part of the table in a checkpoint.
@@ -377,6 +460,101 @@ fn pushes(
     Ok((n as f64 / begin.elapsed().as_secs_f64(), longest))
 }
 
+/// Trains with and without another thread that saves, in turns.
+fn training(folder: &Path, table: &SparseTable, options: &Options) -> Result<Training> {
+    let dir = CheckpointDir::open(folder.join("training"));
+    let mut worker = Worker::new(table, options.rows)?;
+    worker.train(|n, _| n == 3)?;
+    let mut rounds = Vec::new();
+    for _ in 0..options.rounds.max(1) {
+        let before = worker.train(|_, elapsed| elapsed.as_secs_f64() > TRAIN_SECONDS)?;
+        let done = AtomicBool::new(false);
+        let (during, saved) = std::thread::scope(|scope| {
+            let saver = scope.spawn(|| {
+                let saved = timed(|| save(&dir, table, Kind::Full));
+                done.store(true, Ordering::Release);
+                saved
+            });
+            let during = worker.train(|n, _| n > 0 && done.load(Ordering::Acquire));
+            let saved = saver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (during, saved)
+        });
+        rounds.push((before, during?, saved?.1));
+        dir.remove_all()?;
+    }
+    let longest = |ms: f64, pace: &Pace| ms.max(pace.longest * 1e3);
+    Ok(Training {
+        steps_before: median(rounds.iter().map(|(before, ..)| before.per_second).collect()),
+        steps_during: median(rounds.iter().map(|(_, during, _)| during.per_second).collect()),
+        ratio: geometric_mean(
+            rounds
+                .iter()
+                .map(|(before, during, _)| during.per_second / before.per_second)
+                .collect(),
+        ),
+        longest_before_ms: rounds.iter().map(|(before, ..)| before).fold(0.0, longest),
+        longest_during_ms: rounds.iter().map(|(_, during, _)| during).fold(0.0, longest),
+        save_seconds: median(rounds.iter().map(|(_, _, seconds)| *seconds).collect()),
+    })
+}
+
+/// How fast steps were, and the longest one, in seconds.
+struct Pace {
+    per_second: f64,
+    longest: f64,
+}
+
+/// Trains the dense part of a click model against a table.
+struct Worker<'t> {
+    table: &'t SparseTable,
+    rows: u64,
+    runner: Runner,
+    scratch: Scratch,
+    n: u64,
+}
+
+impl<'t> Worker<'t> {
+    fn new(table: &'t SparseTable, rows: u64) -> Result<Worker<'t>> {
+        let runner = Runner::new(&W1, BATCH, ExecOptions::default())?;
+        Ok(Worker { table, rows, runner, scratch: Scratch::default(), n: 0 })
+    }
+
+    fn train(&mut self, stop: impl Fn(u64, Duration) -> bool) -> Result<Pace> {
+        let (begin, mut n, mut longest) = (Instant::now(), 0, 0.0f64);
+        while !stop(n, begin.elapsed()) {
+            longest = longest.max(timed(|| self.step())?.1);
+            n += 1;
+        }
+        Ok(Pace { per_second: n as f64 / begin.elapsed().as_secs_f64(), longest })
+    }
+
+    /// Pulls the rows of a batch, computes, and pushes their gradients.
+    fn step(&mut self) -> Result<()> {
+        let keys = self.keys();
+        let mut values = vec![0.0; keys.len() * self.table.pull_width()];
+        self.table.pull(&keys, &mut values, PullMode::Train, &mut self.scratch)?;
+        self.runner.step(self.n as usize)?;
+        values.iter_mut().for_each(|value| *value *= 1e-3);
+        self.table.push_unique(&keys, &values, 0.001, &mut self.scratch)?;
+        self.n += 1;
+        Ok(())
+    }
+
+    /// Distinct ids of a batch, of which few are frequent, as in click logs.
+    fn keys(&self) -> Vec<u64> {
+        let rng = Rng::new(11, 0);
+        let draw = |i: usize| {
+            let uniform =
+                rng.u64(self.n * (BATCH * SLOTS) as u64 + i as u64) as f64 / u64::MAX as f64;
+            ((uniform.powi(4) * self.rows as f64) as u64).min(self.rows - 1)
+        };
+        let mut keys: Vec<u64> = (0..BATCH * SLOTS).map(draw).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+}
+
 fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
     let begin = Instant::now();
     let done = work()?;
@@ -386,6 +564,10 @@ fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+fn geometric_mean(values: Vec<f64>) -> f64 {
+    (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
 }
 
 #[cfg(test)]

@@ -1,24 +1,20 @@
 //! Tables to disk and back: [`save_table`] writes one moment of a table, [`SavedTable`] is a table
 //! in a checkpoint, whoever wrote its parts and however many checkpoints it is spread over.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use regatta_table::{Cut, Receipt, Row, SaveMode, Scope, ShardRows, SparseTable};
+use regatta_table::{Cut, Receipt, Row, SaveMode, Scope, SparseTable};
 
 use crate::Error;
 use crate::manifest::Part;
 use crate::rows::layout::DAYS;
-use crate::rows::{BlockBuffer, Merge, Saved, TableHeader, TableReader, TableWriter};
+use crate::rows::{BlockBuffer, BlockRows, Merge, Saved, TableHeader, TableReader, TableWriter};
 
-/// Shards that are copied out of a table before they are written: one is written while the next is
-/// Blocks that a thread asks the disk for ahead of the one that it loads, and at a time.
-const BLOCKS_AHEAD: usize = 64;
-const BLOCKS_AT_ONCE: usize = 16;
-/// copied.
-const SHARDS_AHEAD: usize = 1;
+/// Blocks that are read ahead of the one that is being put into a table.
+const BLOCKS_AHEAD: usize = 16;
 
 /// A part that was written, and what the table needs to know once the checkpoint is published.
 #[derive(Debug)]
@@ -56,21 +52,23 @@ pub fn save_table(
     };
     let mut writer = TableWriter::create(draft, name, header)?;
     let mut receipts = Vec::new();
-    let (sender, shards) = sync_channel(SHARDS_AHEAD);
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            let exported = (0..table.n_shards()).map(|shard| table.export_cut(cut, shard));
-            // The other side is gone after an error there.
-            let _ = exported.into_iter().try_for_each(|rows| sender.send(rows));
+    let mut exported = table.export_cut(cut);
+    loop {
+        // While rows are visited their shard is locked: blocks that are full are written afterwards.
+        let mut taken = Ok(());
+        let slice = exported.next(|row| {
+            if taken.is_ok() {
+                taken = writer.add(&row);
+            }
         });
-        for rows in shards {
-            let rows: ShardRows = rows.map_err(Error::table(&draft.join(name), table_name))?;
-            rows.rows().try_for_each(|row| writer.write(&row))?;
-            rows.removed().iter().try_for_each(|key| writer.remove(*key))?;
-            receipts.push(rows.receipt());
-        }
-        Ok::<(), Error>(())
-    })?;
+        taken?;
+        let Some(slice) = slice.map_err(Error::table(&draft.join(name), table_name))? else {
+            break;
+        };
+        slice.removed.iter().try_for_each(|key| writer.remove(*key))?;
+        receipts.push(slice.receipt);
+        writer.write_full()?;
+    }
     Ok(SavedPart { part: writer.finish()?, receipts })
 }
 
@@ -233,25 +231,18 @@ impl SavedTable {
         thread: usize,
         threads: usize,
     ) -> Result<usize, Error> {
-        let mut buffer = BlockBuffer::default();
         let mut n = 0;
         for reader in readers {
             let blocks = reader.n_blocks();
             // A run of blocks is a range of shards: threads do not wait for each other's locks.
             let mine = blocks * thread / threads..blocks * (thread + 1) / threads;
-            reader.will_read(mine.start..mine.end.min(mine.start + BLOCKS_AHEAD));
-            for block in mine.clone() {
-                // One more each time, so that the disk always has work.
-                let ahead = block + BLOCKS_AHEAD;
-                if ahead.is_multiple_of(BLOCKS_AT_ONCE) {
-                    reader.will_read(ahead.min(mine.end)..(ahead + BLOCKS_AT_ONCE).min(mine.end));
-                }
-                let rows = reader.read_block(block, &mut buffer)?.iter();
-                let rows = rows.filter_map(|saved| self.row(reader, saved));
+            read_ahead(reader, mine, |rows| {
+                let rows = rows.iter().filter_map(|saved| self.row(reader, saved));
                 n += table
                     .import(rows.filter(|row| own(row.key)))
                     .map_err(Error::table(reader.path(), &self.name))?;
-            }
+                Ok(())
+            })?;
         }
         Ok(n)
     }
@@ -301,6 +292,37 @@ impl Walk<'_> {
         }
         Ok(None)
     }
+}
+
+/// Reads blocks in order and calls `visit` with each, while the next ones are read and checked by
+/// another thread.
+fn read_ahead(
+    reader: &TableReader,
+    blocks: Range<usize>,
+    mut visit: impl FnMut(BlockRows<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (send, filled) = sync_channel(BLOCKS_AHEAD);
+    // Room for every buffer there is, so that giving one back never waits.
+    let (give_back, empty) = sync_channel(BLOCKS_AHEAD + 2);
+    let stream = reader.stream()?;
+    thread::scope(move |scope| {
+        scope.spawn(move || {
+            for block in blocks {
+                let mut buffer: BlockBuffer = empty.try_recv().unwrap_or_default();
+                let read = stream.read_block(block, &mut buffer);
+                // The other side is gone after an error there.
+                if send.send(read.map(|()| (block, buffer))).is_err() {
+                    return;
+                }
+            }
+        });
+        for read in filled {
+            let (block, buffer) = read?;
+            visit(reader.view(block, &buffer))?;
+            let _ = give_back.try_send(buffer);
+        }
+        Ok(())
+    })
 }
 
 /// Runs `work` with the number of each thread and adds up what they did.

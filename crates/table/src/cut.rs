@@ -1,10 +1,12 @@
 //! One moment of a table, saved while the table goes on: [`SparseTable::cut`] goes in, the rows of
-//! that moment come out shard by shard ([`SparseTable::export_cut`]).
+//! that moment come out some thousand at a time ([`SparseTable::export_cut`]).
 //!
-//! A cut costs the moment in which all shards are locked, and nothing else at once. Until a shard is
-//! exported, whoever changes one of its rows first puts the old row aside (`Undo`). A checkpoint is
-//! thus as consistent as if the table had stood still, and the memory it takes is that of the rows
-//! that change meanwhile.
+//! A cut costs the moment in which all shards are locked, and nothing else at once. Each shard is
+//! divided into slices by the hashes of its rows. Until a slice is exported, whoever changes one of
+//! its rows first puts the old row aside (`Undo`) and marks the entry of the index
+//! ([`Place::KEPT`]); entries that are made after the cut get the mark, too. So a slice as it was is
+//! what has no mark, and what was put aside. A checkpoint is thus as consistent as if the table had
+//! stood still, and the memory it takes is that of the rows that change meanwhile.
 //!
 //! **Changes.** From the first stored checkpoint on, entries of the index carry a mark when they
 //! differ from the last checkpoint, and shards list what they removed. There are two marks: a cut
@@ -12,19 +14,21 @@
 //! what was changed after it. When the checkpoint is stored, the older mark is cleared everywhere;
 //! when it failed, the older mark becomes the newer one, and the next cut gives those rows again.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Error;
-use crate::export::{SaveMode, ShardRows, entries};
+use crate::export::{Receipt, Row, SaveMode, Selected, row_of};
 use crate::group::Item;
 use crate::hash::key_of;
 use crate::index::Place;
 use crate::shard::Shard;
 use crate::sparse::SparseTable;
 
-/// Rows that are copied at a time, while pushes to their shard wait: a fraction of a millisecond.
+/// At most about so many rows are copied at a time, while pushes to their shard wait: a fraction of
+/// a millisecond.
 const SLICE: usize = 4096;
+/// How far ahead entries are asked for that are to be put aside.
+const AHEAD: usize = 12;
 
 /// Which rows a cut gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,63 +77,29 @@ pub(crate) enum CutState {
 }
 
 /// Rows as they were at the cut, of those that changed since.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Undo {
-    rows: HashMap<u64, Old, BuildHasherDefault<AlreadyHashed>>,
-    words: Vec<f32>,
+    /// The rows of each slice.
+    slices: Vec<Kept>,
+    /// How many slices are exported. It changes while the shard is locked for reading, and matters
+    /// to those who lock it for writing.
+    exported: AtomicUsize,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Old {
-    place: Place,
-    start: usize,
-    len: usize,
+/// What was put aside of one slice, in no order.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Hash, place at the cut, and where the words begin.
+    pub(crate) entries: Vec<(u64, Place, usize)>,
+    pub(crate) words: Vec<f32>,
 }
 
 impl Undo {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    pub(crate) fn has(&self, hash: u64) -> bool {
-        self.rows.contains_key(&hash)
-    }
-
-    /// The place that a hash had at the cut, if it changed since.
-    pub(crate) fn place(&self, hash: u64) -> Option<Place> {
-        self.rows.get(&hash).map(|old| old.place)
-    }
-
-    /// The words that a hash had at the cut; none for what was no row.
-    pub(crate) fn words(&self, hash: u64) -> &[f32] {
-        self.rows.get(&hash).map_or(&[], |old| &self.words[old.start..old.start + old.len])
-    }
-
-    /// Hashes that were there at the cut, in order.
-    pub(crate) fn sorted(&self) -> Vec<(u64, Place)> {
-        let there = self.rows.iter().filter(|(_, old)| old.place != Place::EMPTY);
-        let mut entries: Vec<_> = there.map(|(hash, old)| (*hash, old.place)).collect();
-        entries.sort_unstable_by_key(|entry| entry.0);
-        entries
-    }
-}
-
-/// Keys of the map are hashes already.
-#[derive(Debug, Default)]
-pub(crate) struct AlreadyHashed(u64);
-
-impl Hasher for AlreadyHashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        // The map uses the low bits and the highest seven; shards share the highest.
-        self.0 = hash.rotate_left(20);
+    /// For a shard with so many entries.
+    fn new(n_entries: usize) -> Undo {
+        let n_slices = n_entries.div_ceil(SLICE).next_power_of_two();
+        let slices = (0..n_slices).map(|_| Kept::default()).collect();
+        Undo { slices, exported: AtomicUsize::new(0) }
     }
 }
 
@@ -174,7 +144,7 @@ impl Shard {
     #[inline]
     pub(crate) fn remember_items(&mut self, items: &[Item]) {
         if matches!(self.cut, CutState::Pending(_)) {
-            items.iter().for_each(|item| self.remember_now(item.hash));
+            self.remember_many(items.len(), |i| items[i].hash);
         }
     }
 
@@ -182,27 +152,52 @@ impl Shard {
     pub(crate) fn remember_all(&mut self) {
         if matches!(self.cut, CutState::Pending(_)) {
             let hashes: Vec<u64> = self.index.iter().map(|(hash, _)| hash).collect();
-            hashes.into_iter().for_each(|hash| self.remember_now(hash));
+            self.remember_many(hashes.len(), |i| hashes[i]);
         }
     }
 
+    /// Puts `n` entries aside; their memory is asked for some entries ahead.
     #[cold]
-    fn remember_now(&mut self, hash: u64) {
+    fn remember_many(&mut self, n: usize, hash: impl Fn(usize) -> u64) {
+        for i in 0..n + AHEAD {
+            if i + AHEAD < n {
+                self.index.prefetch(hash(i + AHEAD));
+            }
+            if i < n {
+                self.prefetch_row(hash(i));
+            }
+            if i >= AHEAD {
+                self.remember_now(hash(i - AHEAD));
+            }
+        }
+    }
+
+    fn prefetch_row(&self, hash: u64) {
         let place = self.index.find(hash);
-        let Shard { cut, base, extended, .. } = self;
+        if let Some(slot) = place.slot() {
+            let slab = self.slab(place);
+            slab.prefetch(slot, slab.stride());
+        }
+    }
+
+    fn remember_now(&mut self, hash: u64) {
+        let Shard { cut, index, base, extended, .. } = self;
         let CutState::Pending(undo) = cut else { return };
-        if undo.has(hash) {
+        let slice = index.slice_of(hash, undo.slices.len());
+        if slice < *undo.exported.get_mut() {
             return;
         }
+        let Some(place) = index.keep(hash) else { return };
         let slab = if place.has(Place::EXTENDED) { extended } else { base };
         let words = place.slot().map_or(&[][..], |slot| slab.row(slot));
-        let old = Old { place, start: undo.words.len(), len: words.len() };
-        undo.words.extend_from_slice(words);
-        undo.rows.insert(hash, old);
+        let kept = &mut undo.slices[slice];
+        kept.entries.push((hash, place, kept.words.len()));
+        kept.words.extend_from_slice(words);
     }
 
     fn begin_cut(&mut self, scope: Scope) {
-        self.cut = CutState::Pending(Undo::default());
+        self.cut = CutState::Pending(Undo::new(self.index.len()));
+        self.index.born = Place::KEPT;
         if scope.is_checkpoint() {
             let [first, second] = Place::DIRTY;
             self.index.dirty = if self.index.dirty == first { second } else { first };
@@ -211,25 +206,34 @@ impl Shard {
         }
     }
 
+    /// All of it is exported: changes need not be remembered any more. Gives what was.
+    fn exported(&mut self) -> CutState {
+        self.index.born = 0;
+        std::mem::replace(&mut self.cut, CutState::Exported)
+    }
+
     fn end_cut(&mut self, scope: Scope, stored: bool) {
+        self.exported();
         self.cut = CutState::None;
         if !scope.is_checkpoint() {
-            return;
+            return self.index.reflag(|place| place.without(Place::KEPT));
         }
         let newer = self.index.dirty;
         let older = Place::DIRTY[0] ^ Place::DIRTY[1] ^ newer;
         if stored {
             self.removed.before.clear();
             self.removed.tracked = true;
-            self.index.reflag(|place| place.without(older));
-        } else {
-            let before = std::mem::take(&mut self.removed.before);
-            self.removed.since.extend(before);
-            if !self.removed.tracked {
-                self.removed = Removed::default();
-            }
-            self.index.reflag(|p| if p.has(older) { p.without(older).with(newer) } else { p });
+            return self.index.reflag(|place| place.without(older | Place::KEPT));
         }
+        let before = std::mem::take(&mut self.removed.before);
+        self.removed.since.extend(before);
+        if !self.removed.tracked {
+            self.removed = Removed::default();
+        }
+        self.index.reflag(|place| {
+            let newer = if place.has(older) { newer } else { 0 };
+            place.without(older | Place::KEPT).with(newer)
+        });
     }
 
     /// From now on changes are counted from what is here.
@@ -261,41 +265,10 @@ impl SparseTable {
         Ok(Cut { scope, day: self.day() })
     }
 
-    /// The rows of a shard as they were at the cut, once per shard. Rows are copied some thousand at
-    /// a time; pushes to this shard go on in between.
-    ///
-    /// # Errors
-    /// [`Error::NoSuch`] shard, [`Error::Cut`] if it was exported before, [`Error::Poisoned`].
-    pub fn export_cut(&self, cut: &Cut, shard: usize) -> Result<ShardRows, Error> {
-        self.check_shard(shard)?;
-        let mut rows = ShardRows::new(cut.scope, shard, cut.day);
-        let there = {
-            let guard = self.read(shard)?;
-            let there = entries(&guard, Some(self.undo(&guard)?));
-            rows.reserve(&guard, there.len());
-            if cut.scope == Scope::Changes {
-                rows.set_removed(gone(guard.removed.before_cut(), &there));
-            }
-            there
-        };
-        // What changes between two slices is put aside, and found there by the later one.
-        for slice in there.chunks(SLICE) {
-            let guard = self.read(shard)?;
-            self.copy(&guard, Some(self.undo(&guard)?), slice, &mut rows);
-        }
-        // Whatever was put aside since the copy belongs to rows that are in it.
-        self.write(shard)?.cut = CutState::Exported;
-        Ok(rows)
-    }
-
-    fn undo<'s>(&self, shard: &'s Shard) -> Result<&'s Undo, Error> {
-        match &shard.cut {
-            CutState::Pending(undo) => Ok(undo),
-            _ => {
-                let what = "this shard has been exported, or the cut is another table's";
-                Err(Error::Cut { table: self.config.table, what })
-            }
-        }
+    /// The rows as they were at the cut, once per cut.
+    pub fn export_cut<'t>(&'t self, cut: &'t Cut) -> CutRows<'t> {
+        let (removed, gone, room) = (Vec::new(), Vec::new(), Vec::new());
+        CutRows { table: self, cut, shard: 0, slice: 0, removed, gone, room }
     }
 
     /// Ends a cut. `stored` says whether its rows are safely stored, all of them; if not, the next
@@ -327,8 +300,96 @@ impl SparseTable {
     }
 }
 
-/// Ids of removed hashes that are not there in sorted entries.
-pub(crate) fn gone(removed: Vec<u64>, there: &[(u64, Place)]) -> Vec<u64> {
-    let is_there = |hash: &u64| there.binary_search_by_key(hash, |entry| entry.0).is_ok();
-    removed.into_iter().filter(|hash| !is_there(hash)).map(key_of).collect()
+/// The rows of a cut, some thousand at a time, in the order of [`row_order`](crate::row_order).
+#[derive(Debug)]
+#[must_use = "rows come out of next"]
+pub struct CutRows<'t> {
+    table: &'t SparseTable,
+    cut: &'t Cut,
+    /// Where the next ones come from.
+    shard: usize,
+    slice: usize,
+    /// Hashes that this shard has removed since the last checkpoint, in order; only for
+    /// [`Scope::Changes`].
+    removed: Vec<u64>,
+    /// Those of them that belong to the slice and are not there again, as ids.
+    gone: Vec<u64>,
+    /// Used again for every slice.
+    room: Vec<(u64, Place)>,
+}
+
+/// What there is to know of a slice beside its rows.
+#[derive(Debug)]
+pub struct CutSlice<'a> {
+    /// Ids that are gone since the last checkpoint, in the order of [`row_order`](crate::row_order);
+    /// only for [`Scope::Changes`].
+    pub removed: &'a [u64],
+    /// For [`SparseTable::saved`]; empty for checkpoints, of which [`SparseTable::end_cut`] tells.
+    pub receipt: Receipt,
+}
+
+impl CutRows<'_> {
+    /// Visits the next rows, which may be none; gives nothing at the end. Pushes to the shard that
+    /// they come from wait meanwhile, so `visit` should only put the row somewhere; between two
+    /// calls they go on.
+    ///
+    /// # Errors
+    /// [`Error::Cut`] if they were exported before, [`Error::Poisoned`].
+    pub fn next(&mut self, visit: impl FnMut(Row<'_>)) -> Result<Option<CutSlice<'_>>, Error> {
+        if self.shard == self.table.n_shards() {
+            return Ok(None);
+        }
+        let (more, receipt) = self.visit_slice(visit)?;
+        if more {
+            self.slice += 1;
+        } else {
+            let done = self.table.write(self.shard)?.exported();
+            // What was put aside is given back when the shard is no longer locked.
+            drop(done);
+            (self.shard, self.slice) = (self.shard + 1, 0);
+        }
+        Ok(Some(CutSlice { removed: &self.gone, receipt }))
+    }
+
+    /// Visits a slice; whether there are more of them in this shard.
+    fn visit_slice(&mut self, mut visit: impl FnMut(Row<'_>)) -> Result<(bool, Receipt), Error> {
+        let &mut CutRows { table, cut: &Cut { scope, day }, slice, .. } = self;
+        let shard = &*table.read(self.shard)?;
+        let CutState::Pending(undo) = &shard.cut else {
+            let what = "this shard has been exported, or the cut is another table's";
+            return Err(Error::Cut { table: table.config.table, what });
+        };
+        let n_slices = undo.slices.len();
+        self.room.clear();
+        shard.index.slice(n_slices, slice, &mut self.room);
+        let mut kept = undo.slices[slice].entries.clone();
+        kept.sort_unstable_by_key(|entry| entry.0);
+        self.gone.clear();
+        if scope == Scope::Changes {
+            self.find_gone(shard, n_slices, &kept);
+        }
+        let mut receipt = Receipt::new(scope, self.shard);
+        let kept = (&kept[..], &undo.slices[slice].words[..]);
+        table.select(shard, &self.room, kept, scope, day, |Selected { hash, place, words }| {
+            receipt.note(hash, place, words);
+            visit(row_of(hash, place, words, day));
+        });
+        undo.exported.store(slice + 1, Ordering::Relaxed);
+        Ok((slice + 1 < n_slices, receipt))
+    }
+
+    /// Which of the removed hashes of this shard belong to the slice and are not there.
+    fn find_gone(&mut self, shard: &Shard, n_slices: usize, kept: &[(u64, Place, usize)]) {
+        if self.slice == 0 {
+            self.removed = shard.removed.before_cut();
+        }
+        let slice_of = |hash: &u64| shard.index.slice_of(*hash, n_slices);
+        let from = self.removed.partition_point(|hash| slice_of(hash) < self.slice);
+        let removed = self.removed[from..].iter().take_while(|hash| slice_of(hash) == self.slice);
+        let gone = removed.filter(|hash| {
+            self.room.binary_search_by_key(*hash, |entry| entry.0).is_err()
+                && kept.binary_search_by_key(*hash, |entry| entry.0).is_err()
+        });
+        self.gone.extend(gone.map(|hash| key_of(*hash)));
+    }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::ctr::{CLICK, Ctr, DELTA_SCORE, SHOW};
-use crate::cut::{Scope, Undo};
+use crate::cut::Scope;
 use crate::error::check_len;
 use crate::hash::{hash_of, key_of, shard_of};
 use crate::index::{DAY_MASK, Place};
@@ -142,7 +142,6 @@ pub struct ShardRows {
     day: u32,
     entries: Vec<Entry>,
     words: Vec<f32>,
-    removed: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -171,8 +170,7 @@ pub fn row_order(key: u64) -> u64 {
 
 impl ShardRows {
     pub(crate) fn new(scope: Scope, shard: usize, day: u32) -> ShardRows {
-        let (entries, words, removed) = (Vec::new(), Vec::new(), Vec::new());
-        ShardRows { scope, shard, day, entries, words, removed }
+        ShardRows { scope, shard, day, entries: Vec::new(), words: Vec::new() }
     }
 
     /// Makes room for the rows of a shard that are chosen from so many entries.
@@ -182,10 +180,6 @@ impl ShardRows {
             let base = (shard.n_rows - shard.n_extended) * shard.base.stride();
             self.words.reserve(base + shard.n_extended * shard.extended.stride());
         }
-    }
-
-    pub(crate) fn set_removed(&mut self, removed: Vec<u64>) {
-        self.removed = removed;
     }
 
     /// What they were chosen by.
@@ -203,46 +197,69 @@ impl ShardRows {
         self.entries.len()
     }
 
-    /// Whether there are none, and nothing was removed.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.removed.is_empty()
+        self.entries.is_empty()
     }
 
     /// The rows, in the order of [`row_order`].
     pub fn rows(&self) -> impl ExactSizeIterator<Item = Row<'_>> {
-        self.entries.iter().map(|entry| {
-            let words = &self.words[entry.start..entry.start + entry.len];
-            let body = match entry.place.appearances() {
-                Some(appearances) => RowBody::Candidate { appearances },
-                None if entry.place.has(Place::EXTENDED) => RowBody::Extended(words),
-                None => RowBody::Base(words),
-            };
-            let changed = entry.place.has(Place::CHANGED);
-            Row { key: entry.key, unseen_days: entry.place.unseen_days(self.day), changed, body }
-        })
+        self.entries
+            .iter()
+            .map(|entry| row_of(hash_of(entry.key), entry.place, self.words_of(entry), self.day))
     }
 
-    /// Ids that are gone since the last checkpoint, in the order of [`row_order`]; only for
-    /// [`Scope::Changes`].
-    pub fn removed(&self) -> &[u64] {
-        &self.removed
+    fn words_of(&self, entry: &Entry) -> &[f32] {
+        &self.words[entry.start..entry.start + entry.len]
     }
 
     /// What [`SparseTable::saved`] needs to know of them.
     pub fn receipt(&self) -> Receipt {
-        let mode = match self.scope {
+        let mut receipt = Receipt::new(self.scope, self.shard);
+        for entry in &self.entries {
+            receipt.note(hash_of(entry.key), entry.place, self.words_of(entry));
+        }
+        receipt
+    }
+}
+
+impl Receipt {
+    pub(crate) fn new(scope: Scope, shard: usize) -> Receipt {
+        let mode = match scope {
             Scope::Rows(mode) => mode,
             Scope::Changes => SaveMode::All,
         };
-        let rows = self.entries.iter().filter(|entry| entry.place.slot().is_some());
-        let rows = rows.map(|entry| {
-            let words = &self.words[entry.start..entry.start + entry.len];
-            (entry.key, fingerprint(words), words.get(DELTA_SCORE).copied().unwrap_or(0.0))
-        });
-        // Checkpoints are acknowledged by the end of their cut.
-        let all = matches!(mode, SaveMode::All | SaveMode::Day);
-        Receipt { mode, shard: self.shard, rows: if all { Vec::new() } else { rows.collect() } }
+        Receipt { mode, shard, rows: Vec::new() }
     }
+
+    /// Notes a row. Checkpoints are acknowledged by the end of their cut.
+    #[inline]
+    pub(crate) fn note(&mut self, hash: u64, place: Place, words: &[f32]) {
+        let checkpoint = matches!(self.mode, SaveMode::All | SaveMode::Day);
+        if !checkpoint && place.slot().is_some() {
+            let score = words.get(DELTA_SCORE).copied().unwrap_or(0.0);
+            self.rows.push((key_of(hash), fingerprint(words), score));
+        }
+    }
+}
+
+/// An entry that a save wants, with its words; none for what is no row.
+pub(crate) struct Selected<'a> {
+    pub(crate) hash: u64,
+    pub(crate) place: Place,
+    pub(crate) words: &'a [f32],
+}
+
+/// An entry as others see it.
+#[inline]
+pub(crate) fn row_of(hash: u64, place: Place, words: &[f32], day: u32) -> Row<'_> {
+    let body = match place.appearances() {
+        Some(appearances) => RowBody::Candidate { appearances },
+        None if place.has(Place::EXTENDED) => RowBody::Extended(words),
+        None => RowBody::Base(words),
+    };
+    let changed = place.has(Place::CHANGED);
+    Row { key: key_of(hash), unseen_days: place.unseen_days(day), changed, body }
 }
 
 /// A number that tells rows apart for all practical purposes.
@@ -277,10 +294,15 @@ impl SparseTable {
     pub fn export(&self, shard: usize, mode: SaveMode) -> Result<ShardRows, Error> {
         self.check_shard(shard)?;
         let guard = self.read(shard)?;
-        let there = entries(&guard, None);
+        let there = guard.index.sorted();
         let mut rows = ShardRows::new(Scope::Rows(mode), shard, self.day());
         rows.reserve(&guard, there.len());
-        self.copy(&guard, None, &there, &mut rows);
+        let (scope, day) = (rows.scope, rows.day);
+        self.select(&guard, &there, (&[], &[]), scope, day, |Selected { hash, place, words }| {
+            let (start, len) = (rows.words.len(), words.len());
+            rows.entries.push(Entry { key: key_of(hash), place, start, len });
+            rows.words.extend_from_slice(words);
+        });
         Ok(rows)
     }
 
@@ -292,17 +314,23 @@ impl SparseTable {
         Err(Error::NoSuch { table, what: "shard", index: shard, len })
     }
 
-    /// Copies those of the given entries that the scope of `rows` asks for, as they are or as `undo`
-    /// says they were.
-    pub(crate) fn copy(
+    /// Visits those of the entries that the scope asks for: of the shard, and of those that were put
+    /// aside with their words; both in order and all different.
+    pub(crate) fn select(
         &self,
         shard: &Shard,
-        undo: Option<&Undo>,
         there: &[(u64, Place)],
-        rows: &mut ShardRows,
+        (kept, kept_words): (&[(u64, Place, usize)], &[f32]),
+        scope: Scope,
+        day: u32,
+        mut visit: impl FnMut(Selected<'_>),
     ) {
-        let undo = undo.filter(|undo| !undo.is_empty());
-        let (scope, day) = (rows.scope, rows.day);
+        let mut take = |hash: u64, place: Place, words: Option<&[f32]>| {
+            if self.selects(scope, place.unseen_days(day), place, words) {
+                visit(Selected { hash, place, words: words.unwrap_or(&[]) });
+            }
+        };
+        let mut kept = kept.iter().peekable();
         for (i, (hash, place)) in there.iter().enumerate() {
             if let Some((_, ahead)) = there.get(i + AHEAD)
                 && let Some(slot) = ahead.slot()
@@ -310,18 +338,21 @@ impl SparseTable {
                 let slab = shard.slab(*ahead);
                 slab.prefetch(slot, slab.stride());
             }
-            let old = undo.filter(|undo| undo.place(*hash).is_some());
-            let words = match old {
-                Some(undo) => place.slot().map(|_| undo.words(*hash)),
-                None => shard.row(*place),
-            };
-            if self.selects(scope, place.unseen_days(day), *place, words) {
-                let (start, words) = (rows.words.len(), words.unwrap_or(&[]));
-                let (key, len) = (key_of(*hash), words.len());
-                rows.entries.push(Entry { key, place: *place, start, len });
-                rows.words.extend_from_slice(words);
+            while let Some(&(hash, place, start)) = kept.next_if(|entry| entry.0 < *hash) {
+                take(hash, place, self.kept_words(place, &kept_words[start..]));
             }
+            take(*hash, *place, shard.row(*place));
         }
+        for &(hash, place, start) in kept {
+            take(hash, place, self.kept_words(place, &kept_words[start..]));
+        }
+    }
+
+    /// The words of a row that was put aside; none for what is no row.
+    fn kept_words<'w>(&self, place: Place, words: &'w [f32]) -> Option<&'w [f32]> {
+        let extended = place.has(Place::EXTENDED);
+        let len = if extended { self.kind.extended_len() } else { self.kind.base_len() };
+        place.slot().map(|_| &words[..len])
     }
 
     fn selects(&self, scope: Scope, unseen: u32, place: Place, words: Option<&[f32]>) -> bool {
@@ -465,28 +496,6 @@ impl SparseTable {
         };
         check_len(self.config.table, what, actual, expected)
     }
-}
-
-/// All entries of a shard in order, as they are or as `undo` says they were.
-pub(crate) fn entries(shard: &Shard, undo: Option<&Undo>) -> Vec<(u64, Place)> {
-    let mut there = shard.index.sorted();
-    if let Some(undo) = undo.filter(|undo| !undo.is_empty()) {
-        there.retain(|(hash, _)| !undo.has(*hash));
-        there = merged(there, undo.sorted());
-    }
-    there
-}
-
-/// Two sorted lists of different entries as one.
-fn merged(a: Vec<(u64, Place)>, b: Vec<(u64, Place)>) -> Vec<(u64, Place)> {
-    let mut all = Vec::with_capacity(a.len() + b.len());
-    let (mut a, mut b) = (a.into_iter().peekable(), b.into_iter().peekable());
-    while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
-        let next = if x.0 < y.0 { a.next() } else { b.next() };
-        all.extend(next);
-    }
-    all.extend(a.chain(b));
-    all
 }
 
 impl Ctr {

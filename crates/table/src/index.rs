@@ -38,6 +38,8 @@ impl Place {
     pub(crate) const EXTENDED: u64 = 1 << 33;
     /// Two marks for what differs from the last checkpoint; see `cut.rs`.
     pub(crate) const DIRTY: [u64; 2] = [1 << 34, 1 << 35];
+    /// Not as it was at the cut under way; what it was is put aside. See `cut.rs`.
+    pub(crate) const KEPT: u64 = 1 << 36;
     /// The largest slot and the largest number of appearances.
     pub(crate) const MAX_SLOT: u32 = CANDIDATE - 1;
 
@@ -116,13 +118,15 @@ pub(crate) struct Index {
     huge: bool,
     /// The mark that changed entries get: 0 or one of [`Place::DIRTY`].
     pub(crate) dirty: u64,
+    /// The mark that entries get when they are set: 0, or [`Place::KEPT`] during a cut.
+    pub(crate) born: u64,
 }
 
 impl Index {
     /// An empty index of one of `n_shards` shards.
     pub(crate) fn new(n_shards: usize, huge: bool) -> Result<Self, Error> {
         let lines = Region::new(MIN_LINES, false, 0)?;
-        Ok(Index { lines, len: 0, shift: n_shards.ilog2(), huge, dirty: 0 })
+        Ok(Index { lines, len: 0, shift: n_shards.ilog2(), huge, dirty: 0, born: 0 })
     }
 
     /// How many rows and candidates there are.
@@ -200,7 +204,7 @@ impl Index {
         if (self.len + 1) * 100 > self.lines.len() * PER_LINE * MAX_FILL {
             self.rebuild(self.len + 1, |_, place| Some(place))?;
         }
-        self.put(hash, place.with(self.dirty));
+        self.put(hash, place.with(self.dirty | self.born));
         Ok(())
     }
 
@@ -246,6 +250,63 @@ impl Index {
         }
         wrapped.into_iter().for_each(|entry| insert_last(&mut entries, entry));
         entries
+    }
+
+    /// Which of so many (a power of two) slices of the shard a hash belongs to; slices are in the
+    /// order of hashes.
+    #[inline]
+    pub(crate) fn slice_of(&self, hash: u64, n_slices: usize) -> usize {
+        ((u128::from(hash << self.shift) * n_slices as u128) >> 64) as usize
+    }
+
+    /// Appends the entries of a slice that are as they were at the cut, in the order of the hashes.
+    ///
+    /// Entries stand in their home line or a little behind it, with no gap between. So they end
+    /// with the first gap behind the last home line; the first lines follow on the last one.
+    pub(crate) fn slice(&self, n_slices: usize, slice: usize, entries: &mut Vec<(u64, Place)>) {
+        let home = |slice: usize| slice as u128 * self.lines.len() as u128 / n_slices as u128;
+        let (first, last) = (home(slice) as usize, home(slice + 1) as usize);
+        // The bits that chose the shard are the same in all hashes, and shifted out.
+        let bits = 64 - n_slices.ilog2();
+        let is_in = |hash: u64| (hash << self.shift).checked_shr(bits).unwrap_or(0) == slice as u64;
+        let (mut at, mut seen) = (first, 0);
+        loop {
+            let line = &self.lines[at];
+            for i in 0..PER_LINE {
+                let (hash, place) = (line[i], Place(line[PER_LINE + i]));
+                let wanted = place != Place::EMPTY && !place.has(Place::KEPT);
+                if wanted && is_in(hash) {
+                    insert_last(entries, (hash, place));
+                }
+            }
+            seen += 1;
+            let gap = line[2 * PER_LINE - 1] == 0;
+            if seen == self.lines.len() || (gap && first + seen > last) {
+                return;
+            }
+            at = self.after(at);
+        }
+    }
+
+    /// Marks an entry as [`Place::KEPT`] and gives what it was; none if it is not there or has the
+    /// mark.
+    pub(crate) fn keep(&mut self, hash: u64) -> Option<Place> {
+        let mut at = self.home(hash);
+        loop {
+            let line = &mut self.lines[at];
+            if let Some(i) = position(line, hash) {
+                let place = Place(line[PER_LINE + i]);
+                if place == Place::EMPTY || place.has(Place::KEPT) {
+                    return None;
+                }
+                line[PER_LINE + i] = place.with(Place::KEPT).0;
+                return Some(place);
+            }
+            if line[2 * PER_LINE - 1] == 0 {
+                return None;
+            }
+            at = self.after(at);
+        }
     }
 
     #[inline(never)]

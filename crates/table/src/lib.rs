@@ -61,7 +61,7 @@ pub mod suite;
 
 pub use admission::Admission;
 pub use config::{Accessor, AnyRule, Create, CtrConfig, PlainConfig, SparseConfig, TableId};
-pub use cut::{Cut, Scope};
+pub use cut::{Cut, CutRows, CutSlice, Scope};
 pub use dense::{DenseConfig, DenseParam, DensePiece, DenseTable};
 pub use error::Error;
 pub use export::{Generation, Receipt, Row, RowBody, SaveMode, ShardRows, row_order};

@@ -1,8 +1,9 @@
 //! The file of a table's rows.
 //!
-//! Reading order: `layout` (the bytes), `write` ([`TableWriter`]), `read` ([`TableReader`]), `merge`
-//! (a base and its deltas).
+//! Reading order: `layout` (the bytes), `write` ([`TableWriter`]), `behind` (its way to disk), `read`
+//! ([`TableReader`]), `merge` (a base and its deltas).
 
+mod behind;
 pub(crate) mod layout;
 mod merge;
 mod read;

@@ -143,15 +143,12 @@ impl TableReader {
         &self.blocks
     }
 
-    /// Tells the system that these blocks will be read soon, so that the disk does not wait for us.
-    pub(crate) fn will_read(&self, blocks: std::ops::Range<usize>) {
-        let (Some(first), Some(last)) = (self.blocks.get(blocks.start), blocks.clone().last())
-        else {
-            return;
-        };
-        let last = &self.blocks[last.min(self.blocks.len() - 1)];
-        let bytes = last.offset + u64::from(last.bytes) - first.offset;
-        advise(&self.file, first.offset, bytes);
+    /// The same file once more, for a thread that reads blocks one after the other: the system reads
+    /// ahead for each open file on its own.
+    pub(crate) fn stream(&self) -> Result<Stream<'_>, Error> {
+        let file = File::open(&self.path).map_err(Error::io("read", &self.path))?;
+        will_read_in_order(&file);
+        Ok(Stream { reader: self, file })
     }
 
     /// Reads a block and compares it with its checksum.
@@ -174,13 +171,21 @@ impl TableReader {
         at: usize,
         buffer: &'b mut BlockBuffer,
     ) -> Result<BlockRows<'b>, Flaw> {
+        self.check_block_of(&self.file, at, buffer)
+    }
+
+    fn check_block_of<'b>(
+        &self,
+        file: &File,
+        at: usize,
+        buffer: &'b mut BlockBuffer,
+    ) -> Result<BlockRows<'b>, Flaw> {
         let block = &self.blocks[at];
         let n = block.n_rows;
         let len = block.bytes as usize;
         buffer.memory.resize(len / 8, 0);
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut buffer.memory);
-        read_at(&self.file, bytes, block.offset)
-            .map_err(|e| Flaw::new(block.offset, e.to_string()))?;
+        read_at(file, bytes, block.offset).map_err(|e| Flaw::new(block.offset, e.to_string()))?;
         let actual = Checksum::of(bytes);
         if actual != block.checksum {
             let reason = format!(
@@ -228,6 +233,20 @@ impl TableReader {
             }
         }
         Ok(None)
+    }
+}
+
+/// Blocks of a file in order.
+pub(crate) struct Stream<'r> {
+    reader: &'r TableReader,
+    file: File,
+}
+
+impl Stream<'_> {
+    /// As [`TableReader::read_block`].
+    pub(crate) fn read_block(&self, block: usize, buffer: &mut BlockBuffer) -> Result<(), Error> {
+        let read = self.reader.check_block_of(&self.file, block, buffer);
+        read.map(|_| ()).map_err(|flaw| flaw.error(&self.reader.path))
     }
 }
 
@@ -368,14 +387,14 @@ fn read_head(file: &File, len: u64, expected: Checksum) -> Result<TableHeader, F
 }
 
 #[cfg(target_os = "linux")]
-fn advise(file: &File, offset: u64, bytes: u64) {
+fn will_read_in_order(file: &File) {
     use rustix::fs::{Advice, fadvise};
     // Reading is right without it, only slower.
-    let _ = fadvise(file, offset, std::num::NonZeroU64::new(bytes), Advice::WillNeed);
+    let _ = fadvise(file, 0, None, Advice::Sequential);
 }
 
 #[cfg(not(target_os = "linux"))]
-fn advise(_: &File, _: u64, _: u64) {}
+fn will_read_in_order(_: &File) {}
 
 #[cfg(unix)]
 fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use regatta_table::{
-    Accessor, Admission, CtrConfig, Error, PullMode, Row, RowBody, SaveMode, Scope, Scratch,
-    ShardRows, SparseConfig, SparseTable, TableId,
+    Accessor, Admission, CtrConfig, CutRows, Error, PullMode, Row, RowBody, SaveMode, Scope,
+    Scratch, SparseConfig, SparseTable, TableId,
 };
 
 use crate::{pull, random_config};
@@ -38,11 +38,16 @@ fn state(table: &SparseTable) -> State {
         .collect()
 }
 
-fn apply(state: &mut State, rows: &ShardRows, day: u32) {
-    rows.removed().iter().for_each(|key| {
+/// Applies the next slice of a cut; false at its end.
+fn apply(state: &mut State, exported: &mut CutRows<'_>, day: u32) -> bool {
+    let mut changed = Vec::new();
+    let slice = exported.next(|row| changed.push(known(&row, day))).unwrap();
+    let there = slice.is_some();
+    slice.into_iter().flat_map(|slice| slice.removed).for_each(|key| {
         state.remove(key);
     });
-    state.extend(rows.rows().map(|row| known(&row, day)));
+    state.extend(changed);
+    there
 }
 
 fn ctr_config() -> SparseConfig {
@@ -122,9 +127,13 @@ fn check(config: SparseConfig, saves: &[Save]) {
         let expected = state(&table);
         let cut = table.cut(scope).unwrap();
         let mut chain = stored.clone().unwrap_or_default();
-        for (shard, op) in during.iter().enumerate() {
-            perform(&table, op);
-            apply(&mut chain, &table.export_cut(&cut, shard).unwrap(), cut.day());
+        let mut during = during.iter().cycle();
+        let mut exported = table.export_cut(&cut);
+        loop {
+            during.next().into_iter().for_each(|op| perform(&table, op));
+            if !apply(&mut chain, &mut exported, cut.day()) {
+                break;
+            }
         }
         assert_eq!(chain, expected);
         table.end_cut(cut, *works).unwrap();
@@ -144,6 +153,38 @@ proptest! {
     }
 }
 
+/// Shards of several slices, whose rows change, go and come between the slices.
+#[test]
+fn a_moment_of_large_shards_stays_whole_while_rows_change() {
+    const N_KEYS: u64 = 60_000;
+    for config in [random_config(2), ctr_config()] {
+        let table = SparseTable::new(SparseConfig { n_shards: 2, ..config }).unwrap();
+        let keys = |first: u64, step: usize| (first..N_KEYS).step_by(step).collect::<Vec<u64>>();
+        let mut chain = State::new();
+        for scope in [Scope::Rows(SaveMode::All), Scope::Changes] {
+            perform(&table, &Op::Pull(keys(0, 2)));
+            perform(&table, &Op::Push(keys(0, 3)));
+            perform(&table, &Op::EndDay);
+            perform(&table, &Op::Push(keys(0, 5)));
+            let expected = state(&table);
+            let cut = table.cut(scope).unwrap();
+            let (mut exported, mut n) = (table.export_cut(&cut), 0);
+            while apply(&mut chain, &mut exported, cut.day()) {
+                n += 1;
+                match n {
+                    3 => perform(&table, &Op::Shrink(0)),
+                    6 => perform(&table, &Op::Clear),
+                    _ => perform(&table, &Op::Pull(keys(n, 7))),
+                }
+                perform(&table, &Op::Push(keys(n, 11)));
+            }
+            assert!(n > 7, "{n} slices");
+            assert!(chain == expected, "{} rows of {}", chain.len(), expected.len());
+            table.end_cut(cut, true).unwrap();
+        }
+    }
+}
+
 #[test]
 fn cuts_are_refused_when_they_make_no_sense() {
     let table = SparseTable::new(random_config(2)).unwrap();
@@ -153,13 +194,14 @@ fn cuts_are_refused_when_they_make_no_sense() {
     let cut = table.cut(Scope::Rows(SaveMode::All)).unwrap();
     let busy = "table 1: another cut is under way";
     assert_eq!(refusal(table.cut(Scope::Rows(SaveMode::All))), busy);
-    table.export_cut(&cut, 0).unwrap();
-    assert!(table.export_cut(&cut, 0).unwrap_err().to_string().contains("has been exported"));
+    table.export_cut(&cut).next(|_| ()).unwrap();
+    let again = table.export_cut(&cut).next(|_| ()).unwrap_err().to_string();
+    assert!(again.contains("has been exported"), "{again}");
     table.end_cut(cut, false).unwrap();
     assert_eq!(refusal(table.cut(Scope::Changes)), no_base, "that one was not stored");
     table.begin_changes().unwrap();
     let cut = table.cut(Scope::Changes).unwrap();
-    assert!(table.export_cut(&cut, 0).unwrap().is_empty());
+    assert!(table.export_cut(&cut).next(|row| panic!("{row:?}")).unwrap().is_some());
     table.end_cut(cut, true).unwrap();
 }
 
@@ -171,7 +213,8 @@ fn saves_for_serving_leave_the_changes_of_checkpoints_alone() {
     let cut = table.cut(Scope::Rows(SaveMode::Base)).unwrap();
     table.end_cut(cut, true).unwrap();
     let cut = table.cut(Scope::Changes).unwrap();
-    let n = (0..table.n_shards()).map(|s| table.export_cut(&cut, s).unwrap().len()).sum::<usize>();
+    let (mut exported, mut n) = (table.export_cut(&cut), 0);
+    while exported.next(|_| n += 1).unwrap().is_some() {}
     assert_eq!(n, 2);
     table.end_cut(cut, true).unwrap();
 }
