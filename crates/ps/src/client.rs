@@ -13,6 +13,7 @@ use regatta_net::{
 use regatta_checkpoint::Part;
 use regatta_table::SaveMode;
 
+use crate::cut::CutOrder;
 use crate::message::{
     Control, ControlReply, CutTaken, GeoReply, Hello, Inspection, Kind, PullReply, ReduceOp,
     ServerStats,
@@ -486,9 +487,20 @@ impl Client {
     ///
     /// # Errors
     /// If a server is gone, or the last cut is not over.
-    pub fn open_cut(&self, dir: &str) -> Result<(), Error> {
+    pub fn open_cut(&self, order: &CutOrder) -> Result<(), Error> {
         let id = self.cuts.load(Ordering::Relaxed) + 1;
-        self.control_all(&Control::Cut { id, dir: dir.to_string() }).map(|_| ())
+        let (dir, scope) = (order.dir.to_string_lossy().into_owned(), order.scope);
+        self.control_all(&Control::Cut { id, dir, scope }).map(|_| ())
+    }
+
+    /// Tells servers whether the checkpoint of the last cut is stored. Worker 0 does so after every
+    /// cut that is not [`CutScope::Whole`](crate::CutScope::Whole), once it is written.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn stored(&self, stored: bool) -> Result<(), Error> {
+        let id = self.cuts.load(Ordering::Relaxed);
+        self.control_all(&Control::Stored { id, stored }).map(|_| ())
     }
 
     /// Comes to the cut with nothing under way, and waits until all servers have taken it. `state` is
@@ -617,12 +629,13 @@ impl Client {
     }
 
     /// Lets every server go on from its part of a checkpoint, which any number of servers has
-    /// written.
+    /// written. With `count_changes`, later cuts may ask for what has changed since.
     ///
     /// # Errors
     /// If a server is gone or cannot read.
-    pub fn restore(&self, checkpoint: &str) -> Result<(), Error> {
-        self.control_all(&Control::Restore { dir: checkpoint.to_string() }).map(|_| ())
+    pub fn restore(&self, checkpoint: &str, count_changes: bool) -> Result<(), Error> {
+        let request = Control::Restore { dir: checkpoint.to_string(), count_changes };
+        self.control_all(&request).map(|_| ())
     }
 
     /// Ends a day: all rows have gone one more day without a push.

@@ -11,11 +11,36 @@
 //! acknowledged everything it sent, and sends nothing more before all servers have taken their copy.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
 
 use crate::rounds::Members;
 
 /// Number of a cut, rising within a job.
 pub type CutId = u64;
+
+/// A cut that worker 0 wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutOrder {
+    /// Where servers and workers write their parts.
+    pub dir: PathBuf,
+    /// What of the tables is written.
+    pub scope: CutScope,
+}
+
+/// What of the tables a cut gives; everything else is always written whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CutScope {
+    /// Everything.
+    #[default]
+    Whole,
+    /// Everything, and later cuts may ask for what has changed since.
+    Base,
+    /// What has changed since the last cut that was stored.
+    Changes,
+}
 
 /// The cut of one server that is open, if any, and the workers that are ready for it.
 #[derive(Debug)]

@@ -24,6 +24,7 @@ pub use client::{
     Client, ClientConfig, ClientTable, GeoTicket, Gradients, PullTicket, Pulled, PushTicket,
     Wanted, WrittenTicket,
 };
+pub use cut::{CutOrder, CutScope};
 pub use error::Error;
 pub use mode::{AsyncConfig, Mode};
 pub use regatta_net::{Event as NetEvent, JobToken, Observer};

@@ -16,6 +16,7 @@ use regatta_table::{Cut, DensePiece, Receipt, Row, RowBody, SaveMode, Scope, Spa
 use regatta_tensor::{DType, Tensor};
 
 use crate::Error;
+use crate::cut::CutScope;
 use crate::partition::server_of;
 
 /// Threads that load a table.
@@ -33,15 +34,21 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// Keeps this moment of all tables; whatever changes from now on is put aside.
+    /// Keeps this moment of all tables; whatever changes from now on is put aside until
+    /// [`Moment::end`].
     pub(crate) fn keep<'a>(
         tables: impl Iterator<Item = (&'a str, &'a SparseTable)>,
+        scope: CutScope,
         pieces: Vec<DensePiece>,
         steps: u64,
     ) -> Result<Moment, Error> {
+        let scope = match scope {
+            CutScope::Whole | CutScope::Base => Scope::Rows(SaveMode::All),
+            CutScope::Changes => Scope::Changes,
+        };
         let mut kept: Vec<(&SparseTable, Cut)> = Vec::new();
         for (name, table) in tables {
-            match table.cut(Scope::Rows(SaveMode::All)) {
+            match table.cut(scope) {
                 Ok(cut) => kept.push((table, cut)),
                 Err(e) => {
                     kept.into_iter().try_for_each(|(t, cut)| t.end_cut(cut, false)).ok();
@@ -57,34 +64,35 @@ impl Moment {
     /// Writes it as the parts of server `index` of so many into the directory of a checkpoint.
     /// `tables` are those that it was kept of.
     pub(crate) fn write(
-        self,
+        &mut self,
         dir: &str,
         (index, servers): (usize, usize),
         tables: &[(&str, &SparseTable)],
     ) -> Result<Vec<regatta_checkpoint::Part>, Error> {
         let own = format!("server-{index}-of-{servers}");
         let dir = Path::new(dir);
-        let mut outcome = Ok(Vec::new());
-        for ((name, table), cut) in tables.iter().zip(self.cuts) {
-            if let Ok(parts) = &mut outcome {
-                let file = part_name(name, &format!("{own}.rows"));
-                match save_table(dir, &file, name, table, &cut) {
-                    Ok(saved) => parts.push(saved.part),
-                    Err(e) => outcome = Err(file_error(e)),
-                }
-            }
-            // Checkpoints are whole, so there are no changes to count.
-            table.end_cut(cut, false).map_err(|e| Error::Job(format!("table '{name}': {e}")))?;
+        let mut parts = Vec::new();
+        for ((name, table), cut) in tables.iter().zip(&self.cuts) {
+            let file = part_name(name, &format!("{own}.rows"));
+            parts.push(save_table(dir, &file, name, table, cut).map_err(file_error)?.part);
         }
-        let mut parts = outcome?;
-        let tensors = piece_tensors(&self.pieces)?;
+        let tensors = piece_tensors(&std::mem::take(&mut self.pieces))?;
         let mut metadata = Metadata::from([(STEPS.to_string(), self.steps.to_string())]);
-        let counted = tables.iter().map(|(name, _)| *name).zip(self.table_steps);
+        let counted = tables.iter().map(|(name, _)| *name).zip(&self.table_steps);
         metadata.extend(counted.map(|(name, steps)| (steps_key(name), steps.to_string())));
         let named = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor));
         let file = format!("{own}.safetensors");
         parts.push(write_tensors(dir, &file, named, &metadata).map_err(file_error)?);
         Ok(parts)
+    }
+
+    /// Ends it. If it is `stored`, changes of the tables are counted from it.
+    pub(crate) fn end(self, tables: &[(&str, &SparseTable)], stored: bool) -> Result<(), Error> {
+        let ended = tables.iter().zip(self.cuts).map(|((name, table), cut)| {
+            table.end_cut(cut, stored).map_err(|e| Error::Job(format!("table '{name}': {e}")))
+        });
+        // All of them are ended, whatever the first one says.
+        ended.collect::<Vec<_>>().into_iter().collect()
     }
 }
 
@@ -296,7 +304,12 @@ fn table_tensors(
 ) -> Result<Vec<Receipt>, Error> {
     let mut receipts = Vec::new();
     let width: usize = table.row_parts().iter().map(|(_, n)| n).sum();
-    let (mut keys, mut about, mut words) = (Vec::new(), Vec::new(), Vec::new());
+    // Room for every row at once: a vector of this size is slow to grow.
+    let stats = table.stats().map_err(|e| Error::Job(format!("table '{name}': {e}")))?;
+    let n =
+        if mode == SaveMode::Patch || mode == SaveMode::Delta { 0 } else { stats.rows as usize };
+    let (mut keys, mut about) = (Vec::with_capacity(n), Vec::with_capacity(n));
+    let mut words = Vec::with_capacity(n * width);
     for shard in 0..table.n_shards() {
         let rows =
             table.export(shard, mode).map_err(|e| Error::Job(format!("table '{name}': {e}")))?;
@@ -422,6 +435,17 @@ impl<'a> SavedRows<'a> {
         Ok(SavedRows { keys: keys.u64(), about: about.u64(), words: rows.f32(), width })
     }
 
+    /// The same rows in so many parts.
+    fn split(&self, n: usize) -> Vec<SavedRows<'a>> {
+        let bound = |i: usize| self.keys.len() * i / n;
+        let part = |i: usize| {
+            let (from, to, width) = (bound(i), bound(i + 1), self.width);
+            let (keys, about) = (&self.keys[from..to], &self.about[from..to]);
+            SavedRows { keys, about, words: &self.words[from * width..to * width], width }
+        };
+        (0..n).map(part).collect()
+    }
+
     fn iter(&self) -> impl Iterator<Item = (u64, u64, &'a [f32])> {
         let words = self.words.chunks(self.width.max(1));
         self.keys
@@ -474,13 +498,26 @@ pub(crate) fn load_table(
     // Rows come in the order of their hashes. An index that grows under way has all of them in its
     // first lines, and every one walks over those before it.
     table.reserve(saved.keys.iter().filter(|key| is_own(**key)).count()).map_err(fail)?;
-    let mut keys = Vec::new();
-    let rows = saved.iter().filter(|(key, _, _)| is_own(*key)).map(|(key, about, words)| {
-        keys.push(key);
-        row(key, about, words, base)
+    let import = |saved: SavedRows<'_>| {
+        let mut keys = Vec::with_capacity(saved.keys.len());
+        let rows = saved.iter().filter(|(key, _, _)| is_own(*key)).map(|(key, about, words)| {
+            keys.push(key);
+            row(key, about, words, base)
+        });
+        table.import(rows).map(|_| keys)
+    };
+    let import = &import;
+    // A run of rows is a range of shards: threads do not wait for each other's locks.
+    let parts: Vec<_> = std::thread::scope(|scope| {
+        let parts = saved.split(LOAD_THREADS).into_iter();
+        let running: Vec<_> = parts.map(|part| scope.spawn(move || import(part))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        running.into_iter().map(join).collect()
     });
-    table.import(rows).map_err(fail)?;
-    Ok(keys)
+    let parts = parts.into_iter().collect::<Result<Vec<_>, _>>().map_err(fail)?;
+    Ok(parts.concat())
 }
 
 /// Whether a file holds weights from elsewhere, without optimizer state.

@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use regatta_checkpoint::{
-    Check, Checkpoint, CheckpointConfig, CheckpointDir, Draft, Manifest, Metadata, Part, Progress,
-    Resume, Topology, WorkerPosition, program_hash, write_tensors,
+    Check, Checkpoint, CheckpointConfig, CheckpointDir, Draft, Kind, Manifest, Metadata, Part,
+    Progress, Resume, Topology, WorkerPosition, program_hash, write_tensors,
 };
 use regatta_data::{FilePosition, Position};
-use regatta_ps::{Client, WrittenTicket};
+use regatta_ps::{Client, CutOrder, CutScope, WrittenTicket};
 use regatta_tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
@@ -128,6 +128,10 @@ pub(crate) struct Checkpoints {
     /// One is due as soon as the one before is written.
     due: bool,
     open: Option<Draft>,
+    /// What the checkpoint under way is.
+    kind: Kind,
+    /// The checkpoint from which servers count changes.
+    changes_since: Option<u64>,
     writing: Option<Writing>,
     /// Numbers that the manifest keeps beside the seed.
     notes: BTreeMap<String, u64>,
@@ -166,6 +170,13 @@ impl Checkpoints {
         topology: Topology,
     ) -> Result<Option<Checkpoints>, Error> {
         let Some(wanted) = &config.runner.checkpoint else { return Ok(None) };
+        if wanted.config.full_every > 1 && topology.servers == 0 {
+            return Err(Error::Resume(format!(
+                "runner.checkpoint.full_every is {}, but only parameter servers write checkpoints of \
+                 changes: leave it out",
+                wanted.config.full_every
+            )));
+        }
         let fail = |source| Error::Write { path: wanted.config.dir.clone(), source };
         std::fs::create_dir_all(&wanted.config.dir).map_err(fail)?;
         Ok(Some(Checkpoints {
@@ -178,17 +189,27 @@ impl Checkpoints {
             last: Instant::now(),
             due: false,
             open: None,
+            kind: Kind::Full,
+            changes_since: None,
             writing: None,
             notes: BTreeMap::new(),
         }))
     }
 
-    /// A step is done: the directory for the parts of a checkpoint, if one is to be made now.
+    /// Servers hold what is in a checkpoint, and count changes from there if it is one of this job's.
+    pub(crate) fn go_on_from(&mut self, checkpoint: &Checkpoint) {
+        let serial = checkpoint.manifest().serial;
+        let canonical = |path: &Path| path.canonicalize().ok();
+        let is_ours = canonical(checkpoint.path()) == canonical(&self.dir.path_of(serial));
+        self.changes_since = Some(serial).filter(|_| is_ours);
+    }
+
+    /// A step is done: what is to be written where, if a checkpoint is to be made now.
     pub(crate) fn after_step(
         &mut self,
         epoch: u64,
         batch_id: u64,
-    ) -> Result<Option<PathBuf>, Error> {
+    ) -> Result<Option<CutOrder>, Error> {
         self.due |= self.config.due(epoch, batch_id, self.last.elapsed());
         if !self.due || self.writing.is_some() || self.open.is_some() {
             return Ok(None);
@@ -197,12 +218,18 @@ impl Checkpoints {
     }
 
     /// Begins a checkpoint whatever the interval; none may be under way.
-    pub(crate) fn begin(&mut self) -> Result<PathBuf, Error> {
+    pub(crate) fn begin(&mut self) -> Result<CutOrder, Error> {
         (self.due, self.last) = (false, Instant::now());
+        self.kind = self.config.next_kind(self.changes_since)?;
+        let scope = match self.kind {
+            Kind::Delta { .. } => CutScope::Changes,
+            Kind::Full if self.config.full_every > 1 => CutScope::Base,
+            Kind::Full => CutScope::Whole,
+        };
         let draft = self.dir.begin(self.dir.next_serial()?)?;
-        let path = draft.path().to_path_buf();
+        let dir = draft.path().to_path_buf();
         self.open = Some(draft);
-        Ok(path)
+        Ok(CutOrder { dir, scope })
     }
 
     /// A number that the next manifest keeps.
@@ -226,7 +253,7 @@ impl Checkpoints {
             workers: states.iter().map(worker).collect(),
         };
         let mut manifest = Manifest::new(&self.program_hash, self.topology.clone(), progress);
-        manifest.config = self.job.clone();
+        (manifest.kind, manifest.config) = (self.kind, self.job.clone());
         manifest.rng =
             BTreeMap::from([("seed".into(), self.seed), ("step".into(), first.loop_step)]);
         manifest.rng.extend(self.notes.clone());
@@ -307,7 +334,14 @@ impl Checkpoints {
             (None, Writer::Servers(_), None) => Err("there is no connection to servers".into()),
         };
         let serial = draft.serial();
-        Ok(Some(match parts.and_then(|p| publish(draft, manifest, p)) {
+        let published = parts.and_then(|p| publish(draft, manifest, p));
+        if let Some(client) = client.filter(|_| self.config.full_every > 1) {
+            client.stored(published.is_ok()).map_err(regatta_fleet::Error::from)?;
+            if published.is_ok() {
+                self.changes_since = Some(serial);
+            }
+        }
+        Ok(Some(match published {
             Ok((path, manifest)) => {
                 self.dir.rotate(self.config.keep)?;
                 Outcome::Made(report(path, &manifest, stall, since.elapsed()))

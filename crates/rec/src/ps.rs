@@ -12,7 +12,7 @@ use regatta_fleet::ps::{
 };
 use regatta_passes::{Split, split_trainer};
 use regatta_ps::message::{CutTaken, ReduceOp, ServerStats};
-use regatta_ps::{Client, Mode, Server};
+use regatta_ps::{Client, CutOrder, Mode, Server};
 use regatta_table::SaveMode;
 use regatta_tensor::Tensor;
 
@@ -218,6 +218,9 @@ impl WorkerRun {
             was_finished: false,
             has_checkpoints: config.runner.checkpoint.is_some(),
         };
+        if let (Some(checkpoints), Some(resumed)) = (&mut run.checkpoints, &resumed) {
+            checkpoints.go_on_from(&resumed.checkpoint);
+        }
         let begun = match resumed {
             Some(resumed) => run.restore(config, resumed, &mut note),
             None => run.start(config, network),
@@ -369,8 +372,8 @@ impl WorkerRun {
         if !self.was_finished {
             self.state.finished = true;
             if let Some(checkpoints) = &mut self.checkpoints {
-                let dir = checkpoints.begin()?;
-                self.client().open_cut(&dir.to_string_lossy()).map_err(ps)?;
+                let order = checkpoints.begin()?;
+                self.client().open_cut(&order).map_err(ps)?;
             }
             let mut pass = Pass {
                 print_interval: 1,
@@ -493,7 +496,9 @@ fn resume(
     let mut path = Vec::new();
     if let Some(resumed) = &chosen {
         let dir = resumed.checkpoint.path().to_string_lossy().into_owned();
-        client.restore(&dir).map_err(ps)?;
+        let count_changes =
+            config.runner.checkpoint.as_ref().is_some_and(|c| c.config.full_every > 1);
+        client.restore(&dir, count_changes).map_err(ps)?;
         path = dir.bytes().map(f64::from).collect();
     }
     // Only worker 0 has something to say, so all of them hear the same.
@@ -535,7 +540,7 @@ impl Run for Pass<'_> {
         client: &Client,
         fetched: &[Tensor],
         batch: Batch,
-    ) -> Result<Option<PathBuf>, regatta_fleet::Error> {
+    ) -> Result<Option<CutOrder>, regatta_fleet::Error> {
         self.position.advance(&batch);
         let n = batch.examples() as u64;
         if let Some(batches) = &mut self.batches {

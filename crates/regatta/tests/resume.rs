@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use regatta_checkpoint::{CheckpointDir, load_tensors};
+use regatta_checkpoint::{Check, CheckpointDir, Kind, load_tensors, verify};
 
 const EXAMPLES: u64 = 12_000;
 const BATCH: u64 = 40;
@@ -251,6 +251,85 @@ fn no_example_is_lost_by_kills_of_an_asynchronous_job() {
     }
     for server in report["servers"].as_array().unwrap() {
         assert_eq!(server["steps"], 2 * EXAMPLES / BATCH, "{server}");
+    }
+}
+
+/// Checkpoints of changes between whole ones: a killed job goes on from a chain of them, and no bit
+/// differs.
+#[test]
+fn a_job_goes_on_from_checkpoints_of_changes() {
+    let (calm, stormy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let start = |dir: &Path| {
+        let flags = ["--servers", "2", "--workers", "2", "--max-restart", "100"];
+        let changes = ["--checkpoint-full-every", "4", "--checkpoint-keep", "2"];
+        command(
+            dir,
+            &["runner.sync_mode=sync", "runner.epochs=1"],
+            &[&flags[..], &changes].concat(),
+        )
+    };
+    let mut expected = Costs::exact();
+    let (ok, errors) = Job::start(start(calm.path())).end(&mut expected);
+    assert!(ok, "{errors}");
+    let mut costs = Costs { by_batch: expected.by_batch.clone(), ..Costs::exact() };
+    run_with_kills(|| start(stormy.path()), 5, &mut Draw(500), &mut costs);
+    let of = |dir: &Path| tensors(&dir.join("model").join("0"));
+    assert!(of(calm.path()) == of(stormy.path()));
+    // Of two checkpoints that are kept, one at least is of changes; what it builds on is there.
+    let dir = CheckpointDir::open(stormy.path().join("checkpoints"));
+    let entries = dir.list().unwrap();
+    let kinds: Vec<Kind> = entries.iter().filter_map(|e| Some(e.manifest()?.kind)).collect();
+    assert!(kinds.iter().any(|kind| matches!(kind, Kind::Delta { .. })), "{kinds:?}");
+    assert!(kinds.contains(&Kind::Full), "{kinds:?}");
+    for entry in entries.iter().filter(|entry| entry.manifest().is_some()) {
+        assert_eq!(verify(&entry.path, Check::Checksums), []);
+    }
+    // Without servers there are no such checkpoints, and the user hears so.
+    let alone = tempfile::tempdir().unwrap();
+    let flags = ["--checkpoint-full-every", "4"];
+    let (ok, errors) = Job::start(command(alone.path(), &[], &flags)).end(&mut Costs::default());
+    assert!(!ok && errors.contains("runner.checkpoint.full_every is 4"), "{errors}");
+}
+
+/// Workers of a geo job train copies of their own. A job that is killed goes on with them: a single
+/// worker learns as if nothing had happened, and no example of two is lost or trained twice.
+#[test]
+fn a_killed_geo_job_goes_on_with_the_copies_of_its_workers() {
+    let geo = ["runner.sync_mode=geo", "runner.geo_step=4", "runner.epochs=1"];
+    let (calm, stormy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let flags = ["--servers", "1", "--workers", "1"];
+    let mut expected = Costs::default();
+    let (ok, errors) = Job::start(command(calm.path(), &geo, &flags)).end(&mut expected);
+    assert!(ok, "{errors}");
+    let mut costs = Costs::default();
+    for n in [20, 60] {
+        let mut job = Job::start(command(stormy.path(), &geo, &flags));
+        assert!(job.batches(n, &mut costs) && job.checkpoint(&mut costs));
+        job.child.kill().unwrap();
+        job.end(&mut costs);
+    }
+    let (ok, errors) = Job::start(command(stormy.path(), &geo, &flags)).end(&mut costs);
+    assert!(ok, "{errors}");
+    assert_eq!(costs.notes.iter().filter(|note| note.contains("going on from")).count(), 2);
+    assert_eq!(costs.by_batch.len(), expected.by_batch.len());
+    for (batch, cost) in &costs.by_batch {
+        // When an exchange is brought into the copy depends on the network: the last bits may differ.
+        let [cost, expected] = [cost, &expected.by_batch[batch]].map(|c| c.parse::<f64>().unwrap());
+        assert!((cost - expected).abs() < 1e-3, "{batch:?}: {cost} instead of {expected}");
+    }
+
+    let two = tempfile::tempdir().unwrap();
+    let start = || {
+        let flags = ["--servers", "2", "--workers", "2", "--max-restart", "100"];
+        command(two.path(), &geo, &flags)
+    };
+    run_with_kills(start, 5, &mut Draw(700), &mut Costs::default());
+    assert_eq!(report(two.path())["epochs"][0]["examples"], EXAMPLES);
+    let checkpoints = CheckpointDir::open(two.path().join("checkpoints")).list().unwrap();
+    let manifest = checkpoints.last().unwrap().manifest().unwrap();
+    let names: Vec<&str> = manifest.parts.iter().map(|part| part.name.as_str()).collect();
+    for worker in ["worker-0-of-2", "worker-1-of-2"] {
+        assert!(names.iter().any(|name| name.starts_with(worker)), "{names:?}");
     }
 }
 

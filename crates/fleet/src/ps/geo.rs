@@ -143,8 +143,8 @@ impl GeoTrainer {
             let input = Input::Batch(batch);
             self.compute(scope, &input)?;
             let Input::Batch(batch) = input else { continue };
-            if let Some(dir) = run.on_step(&self.client, self.executor.fetched(), batch)? {
-                self.client.open_cut(&dir.to_string_lossy())?;
+            if let Some(order) = run.on_step(&self.client, self.executor.fetched(), batch)? {
+                self.client.open_cut(&order)?;
             }
             self.own_part.poll(&self.client)?;
             self.exchange_if_due(scope)?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use regatta_checkpoint::{Metadata, Part, write_tensors};
 use regatta_data::Batch;
-use regatta_ps::Client;
 use regatta_ps::message::CutTaken;
+use regatta_ps::{Client, CutOrder};
 use regatta_tensor::Tensor;
 
 use super::input::Input;
@@ -21,7 +21,7 @@ pub trait Run {
     /// If data cannot be read.
     fn next(&mut self) -> Result<Option<Batch>, Error>;
 
-    /// A step is done. Worker 0 may ask for a checkpoint by naming the directory for its parts: all
+    /// A step is done. Worker 0 may ask for a checkpoint: all
     /// workers then come to a cut after this step in sync mode, soon after it in others.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ pub trait Run {
         client: &Client,
         fetched: &[Tensor],
         batch: Batch,
-    ) -> Result<Option<PathBuf>, Error>;
+    ) -> Result<Option<CutOrder>, Error>;
 
     /// Nothing is under way after this many steps: what this worker needs to go on from here, beside
     /// what the loop keeps itself.
@@ -73,7 +73,7 @@ where
         _: &Client,
         fetched: &[Tensor],
         batch: Batch,
-    ) -> Result<Option<PathBuf>, Error> {
+    ) -> Result<Option<CutOrder>, Error> {
         (self.on_step)(batch.examples(), fetched, batch).map(|()| None)
     }
 }
@@ -94,7 +94,7 @@ pub(super) trait Caller {
         client: &Client,
         fetched: &[Tensor],
         input: Input,
-    ) -> Result<Option<PathBuf>, Error>;
+    ) -> Result<Option<CutOrder>, Error>;
     /// Who speaks for the worker in cuts.
     fn run(&mut self) -> &mut dyn Run;
 }
@@ -112,7 +112,7 @@ impl Caller for Reading<'_> {
         client: &Client,
         fetched: &[Tensor],
         input: Input,
-    ) -> Result<Option<PathBuf>, Error> {
+    ) -> Result<Option<CutOrder>, Error> {
         match input {
             Input::Batch(batch) => self.0.on_step(client, fetched, batch),
             Input::Feeds(_) => Ok(None),
@@ -142,7 +142,7 @@ impl Caller for OneStep {
         _: &Client,
         fetched: &[Tensor],
         _: Input,
-    ) -> Result<Option<PathBuf>, Error> {
+    ) -> Result<Option<CutOrder>, Error> {
         self.result = fetched.to_vec();
         Ok(None)
     }
@@ -158,7 +158,7 @@ impl Run for OneStep {
         Ok(None)
     }
 
-    fn on_step(&mut self, _: &Client, _: &[Tensor], _: Batch) -> Result<Option<PathBuf>, Error> {
+    fn on_step(&mut self, _: &Client, _: &[Tensor], _: Batch) -> Result<Option<CutOrder>, Error> {
         Ok(None)
     }
 }

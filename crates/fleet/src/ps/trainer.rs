@@ -399,8 +399,8 @@ impl PsTrainer {
                     self.compute(scope, pass.first + batch, &work)?;
                     self.step += 1;
                     let fetched = &self.executor.fetched()[..self.n_user_fetches];
-                    if let Some(dir) = caller.on_step(&self.client, fetched, work.batch)? {
-                        self.client.open_cut(&dir.to_string_lossy())?;
+                    if let Some(order) = caller.on_step(&self.client, fetched, work.batch)? {
+                        self.client.open_cut(&order)?;
                     }
                     self.own_part.poll(&self.client)?;
                     self.spare.push(work.lookups);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exact;
 use crate::Error;
-use crate::cut::CutId;
+use crate::cut::{CutId, CutScope};
 
 /// The first thing a worker says to a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +72,16 @@ pub enum Control {
         id: CutId,
         /// The directory.
         dir: String,
+        /// What of the tables.
+        scope: CutScope,
+    },
+    /// Whether the checkpoint of the last cut is stored, from which changes are to be counted. Only
+    /// worker 0 knows, and says so after cuts that are not [`CutScope::Whole`].
+    Stored {
+        /// Number of the cut.
+        id: CutId,
+        /// It is; else the next changes hold those of this cut again.
+        stored: bool,
     },
     /// This worker has nothing under way; answered when the cut is taken.
     Ready {
@@ -119,6 +129,8 @@ pub enum Control {
     Restore {
         /// The checkpoint.
         dir: String,
+        /// Later cuts may ask for what has changed since.
+        count_changes: bool,
     },
     /// Drop the rows of all tables that are not worth keeping; their statistics decay.
     Shrink {

@@ -114,9 +114,13 @@ impl Core {
     }
 
     /// Goes on from a checkpoint: tables, dense parameters, and the step of the learning rate.
-    pub(super) fn restore(&self, dir: &str) -> Result<(), Error> {
+    /// With `count_changes`, changes of the tables are counted from there.
+    pub(super) fn restore(&self, dir: &str, count_changes: bool) -> Result<(), Error> {
         let checkpoint = Checkpoint::open(dir).map_err(|e| Error::Job(e.to_string()))?;
         let steps = self.load_checkpoint(&checkpoint, |_| true, false)?;
+        for table in self.tables.iter().filter(|_| count_changes) {
+            table.rows.begin_changes().map_err(|e| table.error(&e))?;
+        }
         self.steps.store(steps, Ordering::Relaxed);
         Ok(())
     }

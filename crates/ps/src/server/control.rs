@@ -73,16 +73,20 @@ impl Core {
                 self.worker(peer)?;
                 self.load(&dir, &names, over)?;
             }
-            Control::Restore { dir } => {
+            Control::Restore { dir, count_changes } => {
                 self.worker(peer)?;
-                self.restore(&dir)?;
+                self.restore(&dir, count_changes)?;
             }
             Control::Save { dir, id: save, mode } => {
                 self.anyone(peer)?;
                 return self.once(peer, id, || self.save(&dir, save, mode));
             }
-            Control::Cut { id, dir } => match self.worker(peer)? {
-                0 => self.open_cut(id, &dir)?,
+            Control::Stored { id, stored } => {
+                self.worker(peer)?;
+                self.stored(id, stored)?;
+            }
+            Control::Cut { id, dir, scope } => match self.worker(peer)? {
+                0 => self.open_cut(id, &dir, scope)?,
                 worker => {
                     return Err(Error::Job(format!("worker {worker} opens a cut, not worker 0")));
                 }

@@ -8,9 +8,10 @@ use std::time::Instant;
 
 use regatta_checkpoint::Part;
 use regatta_net::Responder;
+use regatta_table::SparseTable;
 
 use super::core::{Core, State, refuse, reply};
-use crate::cut::{CutId, Ready};
+use crate::cut::{CutId, CutScope, Ready};
 use crate::message::{ControlReply, CutTaken};
 use crate::storage::Moment;
 use crate::{Error, STATUS_CUT};
@@ -27,8 +28,11 @@ pub(super) struct AtCut {
 pub(super) struct Writing {
     /// Number of the last cut that was taken.
     id: CutId,
-    /// Where the next one goes.
+    /// Where the next one goes, and what it gives.
     dir: String,
+    scope: CutScope,
+    /// What was written, until worker 0 says whether it is stored.
+    kept: Option<Moment>,
     outcome: Option<Result<Vec<Part>, String>>,
     /// Workers that write parts of their own, and what they have reported.
     expected: BTreeSet<usize>,
@@ -48,11 +52,14 @@ impl Core {
 
     /// Worker 0 opens a cut. In sync mode the step that is being collected comes before it, in other
     /// modes whatever arrives before the workers are ready.
-    pub(super) fn open_cut(&self, id: CutId, dir: &str) -> Result<(), Error> {
+    pub(super) fn open_cut(&self, id: CutId, dir: &str, scope: CutScope) -> Result<(), Error> {
         let mut state = self.lock();
         let from_step = if self.config.mode.is_sync() { state.sync.round() } else { 0 };
         state.cut.open(id, from_step).map_err(Error::Job)?;
-        self.writing().dir = dir.to_string();
+        {
+            let mut writing = self.writing();
+            (writing.dir, writing.scope) = (dir.to_string(), scope);
+        }
         let early = std::mem::take(&mut state.early);
         let idle = std::mem::take(&mut state.idle);
         drop(state);
@@ -122,8 +129,28 @@ impl Core {
     }
 
     fn keep_moment(&self) -> Result<Moment, Error> {
-        let tables = self.tables.iter().map(|t| (t.setup.name.as_str(), &t.rows));
-        Moment::keep(tables, self.dense.export()?, self.steps())
+        let (scope, last) = {
+            let mut writing = self.writing();
+            (writing.scope, writing.kept.take())
+        };
+        // Nobody has said that the last one is stored, so it counts as lost.
+        last.map_or(Ok(()), |last| last.end(&self.named_tables(), false))?;
+        let tables = self.named_tables().into_iter();
+        Moment::keep(tables, scope, self.dense.export()?, self.steps())
+    }
+
+    fn named_tables(&self) -> Vec<(&str, &SparseTable)> {
+        self.tables.iter().map(|t| (t.setup.name.as_str(), &t.rows)).collect()
+    }
+
+    /// Worker 0 says whether the checkpoint of a cut is stored. Saying it again changes nothing.
+    pub(super) fn stored(&self, id: CutId, stored: bool) -> Result<(), Error> {
+        let kept = {
+            let mut writing = self.writing();
+            let is_it = writing.id == id;
+            writing.kept.take_if(|_| is_it)
+        };
+        kept.map_or(Ok(()), |moment| moment.end(&self.named_tables(), stored))
     }
 
     fn begin_to_write(
@@ -139,10 +166,10 @@ impl Core {
             // Its outcome is known: worker 0 opens no cut before.
             let _ = thread.join();
         }
-        let dir = writing.dir.clone();
+        let (dir, scope) = (writing.dir.clone(), writing.scope);
         (writing.id, writing.outcome) = (id, None);
         (writing.expected, writing.own_parts) = (expected, BTreeMap::new());
-        let work = move || core.write(&dir, moment);
+        let work = move || core.write(&dir, scope, moment);
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(work);
         writing.thread =
             Some(thread.map_err(|e| Error::Job(format!("cannot start a thread: {e}")))?);
@@ -150,12 +177,18 @@ impl Core {
     }
 
     /// Writes a moment and tells who waits for it.
-    fn write(self: Arc<Core>, dir: &str, moment: Moment) {
-        let tables: Vec<_> = self.tables.iter().map(|t| (t.setup.name.as_str(), &t.rows)).collect();
+    fn write(self: Arc<Core>, dir: &str, scope: CutScope, mut moment: Moment) {
+        let tables = self.named_tables();
         let part = (self.config.index, self.config.servers);
-        let outcome = moment.write(dir, part, &tables).map_err(|e| e.to_string());
+        let mut outcome = moment.write(dir, part, &tables);
+        let mut kept = Some(moment);
+        if scope == CutScope::Whole {
+            let ended = kept.take().map_or(Ok(()), |moment| moment.end(&tables, false));
+            outcome = outcome.and_then(|parts| ended.map(|()| parts));
+        }
         let mut writing = self.writing();
-        writing.outcome = Some(outcome);
+        writing.kept = kept;
+        writing.outcome = Some(outcome.map_err(|e| e.to_string()));
         tell(&mut writing);
     }
 

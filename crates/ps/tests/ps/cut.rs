@@ -1,15 +1,17 @@
 //! Cuts over real sockets: every server takes the same moment while workers train, and what is
 //! written is that moment, for any number of servers.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use regatta_checkpoint::{
-    Check, CheckpointDir, Manifest, Metadata, Part, Progress, Topology, verify, write_tensors,
+    Check, CheckpointDir, Content, Draft, Kind, Manifest, Metadata, Part, Progress, Topology,
+    verify, write_tensors,
 };
 use regatta_optim::{Adam, Rule, Schedule};
-use regatta_ps::{AsyncConfig, Client, Mode, Pulled};
+use regatta_ps::{AsyncConfig, Client, CutOrder, CutScope, Mode, Pulled};
 use regatta_table::{Initializer, SaveMode};
 use regatta_tensor::Tensor;
 
@@ -37,11 +39,15 @@ fn push(client: &Client, worker: usize, step: u64) {
     client.finish_push(ticket).unwrap();
 }
 
-fn publish(dir: &CheckpointDir, serial: u64, draft: regatta_checkpoint::Draft, parts: Vec<Part>) {
+fn publish(dir: &CheckpointDir, serial: u64, draft: Draft, parts: Vec<Part>) {
     let mut manifest = Manifest::new("hash", Topology::default(), Progress::default());
     manifest.parts = parts;
     draft.publish(manifest).unwrap();
     assert!(verify(&dir.path_of(serial), Check::Checksums).is_empty());
+}
+
+fn order(draft: &Draft, scope: CutScope) -> CutOrder {
+    CutOrder { dir: draft.path().to_path_buf(), scope }
 }
 
 /// Rows and dense parameters after a checkpoint was restored by so many servers.
@@ -49,7 +55,7 @@ fn restored(job: &Job, dir: &Path, keys: &[u64]) -> (Vec<f32>, Vec<f32>) {
     let dir = dir.to_str().unwrap();
     let (values, stats) = job.run(|worker, client| {
         if worker == 0 {
-            client.restore(dir).unwrap();
+            client.restore(dir, false).unwrap();
         }
         client.barrier("restored").unwrap();
         pull(client, 0, keys, true)
@@ -82,7 +88,7 @@ fn a_cut_is_one_moment_of_all_servers_in_every_mode() {
                 let mut draft = None;
                 if worker == 0 && step == 11 {
                     let new = dir.begin(0).unwrap();
-                    client.open_cut(new.path().to_str().unwrap()).unwrap();
+                    client.open_cut(&order(&new, CutScope::Whole)).unwrap();
                     draft = Some(new);
                 }
                 if mode == Mode::Sync && worker == 0 && step == 11 {
@@ -175,7 +181,7 @@ fn a_restored_job_goes_on_with_the_same_bits() {
     let bits = |v: (Vec<f32>, Vec<f32>)| -> Vec<u32> {
         v.0.iter().chain(&v.1).map(|x| x.to_bits()).collect()
     };
-    let steps = |client: &Client, range: std::ops::Range<u64>| {
+    let steps = |client: &Client, range: Range<u64>| {
         for step in range {
             pull_past_cuts(client, step, &gradients(0, step).keys, "");
             push(client, 0, step);
@@ -185,7 +191,7 @@ fn a_restored_job_goes_on_with_the_same_bits() {
         begin(client);
         steps(client, 0..8);
         let draft = dir.begin(0).unwrap();
-        client.open_cut(draft.path().to_str().unwrap()).unwrap();
+        client.open_cut(&order(&draft, CutScope::Whole)).unwrap();
         client.ready("", false).unwrap();
         // While it is written, training goes on and does not touch what is written.
         steps(client, 8..20);
@@ -195,13 +201,95 @@ fn a_restored_job_goes_on_with_the_same_bits() {
     });
     for servers in [1, 2, 5] {
         let (again, stats) = adam(servers).run(|_, client| {
-            client.restore(dir.path_of(0).to_str().unwrap()).unwrap();
+            client.restore(dir.path_of(0).to_str().unwrap(), false).unwrap();
             steps(client, 8..20);
             bits(pull(client, 20, &keys, true))
         });
         assert_eq!(again, results, "{servers} servers");
         assert!(stats.iter().all(|s| s.steps == 20), "{stats:?}");
     }
+}
+
+/// A whole checkpoint and checkpoints of changes: each gives the bits that servers held at its cut, on
+/// any number of servers; a restored job goes on to count changes from where it begins.
+#[test]
+fn changes_on_top_of_a_whole_checkpoint_are_the_servers() {
+    let all = tempfile::tempdir().unwrap();
+    let dir = CheckpointDir::open(all.path());
+    let adam = |servers: usize| {
+        let mut job = Job::new(servers, 1, Mode::HalfAsync);
+        job.rule = Rule::Adam(Adam::default());
+        job.initializer = Initializer::Uniform { low: -1.0, high: 1.0 };
+        job
+    };
+    let (keys, _, _) = expected(1, 40, 1.0);
+    let bits = |v: (Vec<f32>, Vec<f32>)| -> Vec<u32> {
+        v.0.iter().chain(&v.1).map(|x| x.to_bits()).collect()
+    };
+    let steps = |client: &Client, range: Range<u64>| {
+        for step in range {
+            pull_past_cuts(client, step, &gradients(0, step).keys, "");
+            push(client, 0, step);
+        }
+    };
+    // Takes a cut, trains on while it is written, and publishes it unless the disk is full.
+    let save = |client: &Client, serial, base: Option<u64>, works, next: Range<u64>| {
+        let scope = base.map_or(CutScope::Base, |_| CutScope::Changes);
+        let draft = dir.begin(serial).unwrap();
+        client.open_cut(&order(&draft, scope)).unwrap();
+        client.ready("", false).unwrap();
+        steps(client, next);
+        let parts = client.finish_written(client.written().unwrap()).unwrap();
+        let rows = |part: &Part| match part.content {
+            Content::Table { rows, .. } => rows,
+            _ => 0,
+        };
+        let n: u64 = parts.iter().map(rows).sum();
+        if works {
+            let mut manifest = Manifest::new("hash", Topology::default(), Progress::default());
+            manifest.parts = parts;
+            manifest.kind = base.map_or(Kind::Full, |base| Kind::Delta { base });
+            draft.publish(manifest).unwrap();
+        }
+        client.stored(works).unwrap();
+        n
+    };
+    let (results, _) = adam(2).run(|_, client| {
+        begin(client);
+        steps(client, 0..8);
+        // All keys exist, so that values can be compared without creating rows.
+        pull(client, 8, &keys, true);
+        let whole = save(client, 0, None, true, 8..9);
+        let lost = save(client, 1, Some(0), false, 9..10);
+        let changes = save(client, 1, Some(0), true, 10..10);
+        let at_1 = bits(pull(client, 10, &keys, true));
+        steps(client, 10..12);
+        save(client, 2, Some(1), true, 12..12);
+        assert!(0 < lost && lost <= changes && changes < whole, "{whole} {lost} {changes}");
+        (at_1, bits(pull(client, 12, &keys, true)))
+    });
+    let (at_1, at_2) = &results[0];
+    for servers in [1, 2, 3] {
+        for (serial, expected) in [(1, at_1), (2, at_2)] {
+            assert!(verify(&dir.path_of(serial), Check::Checksums).is_empty());
+            let (again, _) = adam(servers).run(|_, client| {
+                client.restore(dir.path_of(serial).to_str().unwrap(), true).unwrap();
+                bits(pull(client, 12, &keys, true))
+            });
+            assert_eq!(&again[0], expected, "checkpoint {serial} on {servers} servers");
+        }
+    }
+    let (results, _) = adam(3).run(|_, client| {
+        client.restore(dir.path_of(2).to_str().unwrap(), true).unwrap();
+        steps(client, 12..14);
+        save(client, 3, Some(2), true, 14..14);
+        bits(pull(client, 14, &keys, true))
+    });
+    let (again, _) = adam(2).run(|_, client| {
+        client.restore(dir.path_of(3).to_str().unwrap(), false).unwrap();
+        bits(pull(client, 14, &keys, true))
+    });
+    assert_eq!(again, results);
 }
 
 #[test]
@@ -215,7 +303,7 @@ fn parts_of_workers_are_waited_for_and_failures_are_told() {
             let mut draft = None;
             if worker == 0 {
                 let new = dir.begin(serial).unwrap();
-                client.open_cut(new.path().to_str().unwrap()).unwrap();
+                client.open_cut(&order(&new, CutScope::Whole)).unwrap();
                 draft = Some(new);
             }
             let taken = client.ready(&format!("worker {worker}"), worker == 1).unwrap();
@@ -250,7 +338,7 @@ fn base_and_deltas_are_the_whole_and_days_pass() {
     let path = |name: &str| all.path().join(name).to_str().unwrap().to_string();
     let job = Job::new(2, 1, Mode::HalfAsync);
     let (keys, _, _) = expected(1, 9, 1.0);
-    let train = |client: &Client, steps: std::ops::Range<u64>| {
+    let train = |client: &Client, steps: Range<u64>| {
         for step in steps {
             pull(client, step, &gradients(0, step).keys, false);
             push(client, 0, step);

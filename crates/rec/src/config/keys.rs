@@ -134,6 +134,7 @@ pub const KEYS: &[Key] = &[
     unset("runner.checkpoint.epoch_interval", Kind::Int(1), "epochs that are multiples of it have checkpoints (1)"),
     unset("runner.checkpoint.step_interval", Kind::Int(1), "in such an epoch, after batches that are multiples of it (10, unless `seconds` is set)"),
     unset("runner.checkpoint.seconds", Kind::Float, "also when the last checkpoint is that old"),
+    unset("runner.checkpoint.full_every", Kind::Int(1), "with parameter servers, every how many checkpoints one is whole; those between hold changes (1)"),
     unset("runner.checkpoint.keep_when_done", Kind::Bool, "leave the checkpoints when the job has reached its end (True)"),
     unset("runner.checkpoint.resume", Kind::Text, "what to go on from: auto, latest, none or a checkpoint (auto)"),
     // Evaluation.

@@ -409,12 +409,13 @@ fn resolve_checkpoint(r: &mut Resolver) -> Option<Checkpointing> {
         epoch_interval: r.int(&key("epoch_interval")).unwrap_or(default.epoch_interval),
         step_interval: steps.or(default.step_interval.filter(|_| seconds.is_none())),
         seconds,
+        full_every: r.int(&key("full_every")).unwrap_or(default.full_every),
         keep_when_done: r.bool(&key("keep_when_done")).unwrap_or(default.keep_when_done),
-        ..default
     };
     let text = r.text(&key("resume"));
     if dir.is_none() {
-        let names = ["keep", "epoch_interval", "step_interval", "seconds", "keep_when_done"];
+        let names =
+            ["keep", "epoch_interval", "step_interval", "seconds", "full_every", "keep_when_done"];
         names.iter().for_each(|name| r.unused(&key(name), "runner.checkpoint.dir is not set"));
         if text.as_deref().is_some_and(|text| text != "none" && text != "auto") {
             r.problem(&key("resume"), "there are no checkpoints: set runner.checkpoint.dir".into());

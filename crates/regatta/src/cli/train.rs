@@ -40,6 +40,9 @@ struct CheckpointArgs {
     /// Newest checkpoints that are kept.
     #[arg(long, value_name = "N")]
     checkpoint_keep: Option<u64>,
+    /// Every how many checkpoints one is whole; those between hold the rows that changed.
+    #[arg(long, value_name = "N")]
+    checkpoint_full_every: Option<u64>,
     /// What to go on from: auto, latest, none or the path of a checkpoint.
     #[arg(long, value_name = "auto|latest|PATH|none")]
     resume: Option<String>,
@@ -62,6 +65,7 @@ impl CheckpointArgs {
             set("dir", dir.map(|dir| dir.to_string_lossy().into_owned())),
             set("step_interval", self.checkpoint_steps.map(|n| n.to_string())),
             set("keep", self.checkpoint_keep.map(|n| n.to_string())),
+            set("full_every", self.checkpoint_full_every.map(|n| n.to_string())),
             set("resume", resume),
         ];
         Ok(all.into_iter().flatten().collect())
