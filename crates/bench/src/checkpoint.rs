@@ -292,25 +292,19 @@ fn round(
     let plain = folder.join("plain");
     // The size is known before the first save: rows of one size, and an index.
     let bytes = options.rows * (table.base_len() as u64 * 4 + 12);
-    let (mut path, mut seconds) = (PathBuf::new(), Seconds::default());
-    in_turns(
+    let mut seconds = Seconds::default();
+    let path;
+    (seconds.write, (path, seconds.save)) = in_turns(
         ours,
-        || Ok(seconds.write = timed(|| plain_write(&plain, bytes))?.1),
-        || Ok((path, seconds.save) = timed(|| save(&dir, table, Kind::Full))?),
+        || Ok(timed(|| plain_write(&plain, bytes))?.1),
+        || timed(|| save(&dir, table, Kind::Full)),
     )?;
     let rows = path.join(ROWS);
     drop_from_cache(&plain)?;
     drop_from_cache(&rows)?;
-    in_turns(
-        ours,
-        || Ok(seconds.read_cold = timed(|| plain_read(&plain))?.1),
-        || Ok(seconds.load_cold = load_time(&path, options)?),
-    )?;
-    in_turns(
-        ours,
-        || Ok(seconds.read_warm = timed(|| plain_read(&plain))?.1),
-        || Ok(seconds.load_warm = load_time(&path, options)?),
-    )?;
+    let read = || Ok(timed(|| plain_read(&plain))?.1);
+    (seconds.read_cold, seconds.load_cold) = in_turns(ours, read, || load_time(&path, options))?;
+    (seconds.read_warm, seconds.load_warm) = in_turns(ours, read, || load_time(&path, options))?;
     seconds.read_memory = timed(|| Ok(fs::read(&plain)?))?.1;
     let bytes = fs::metadata(&rows)?.len();
     fs::remove_file(&plain)?;
@@ -318,17 +312,16 @@ fn round(
     Ok((seconds, bytes))
 }
 
-fn in_turns(
+fn in_turns<A, B>(
     second_first: bool,
-    first: impl FnOnce() -> Result<()>,
-    second: impl FnOnce() -> Result<()>,
-) -> Result<()> {
+    first: impl FnOnce() -> Result<A>,
+    second: impl FnOnce() -> Result<B>,
+) -> Result<(A, B)> {
     if second_first {
-        second()?;
-        return first();
+        let second = second()?;
+        return Ok((first()?, second));
     }
-    first()?;
-    second()
+    Ok((first()?, second()?))
 }
 
 /// The part of the table in a checkpoint.

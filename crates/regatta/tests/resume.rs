@@ -205,6 +205,19 @@ fn run_with_kills(start: impl Fn() -> Command, kills: usize, draw: &mut Draw, co
     assert!(ok, "{errors}");
 }
 
+/// Gives a command again and again, each time killed after so many batches and a checkpoint, and at
+/// last lets it come to its end.
+fn run_and_kill(start: impl Fn() -> Command, kill_after: &[u64], costs: &mut Costs) {
+    for n in kill_after {
+        let mut job = Job::start(start());
+        assert!(job.batches(*n, costs) && job.checkpoint(costs), "the job ended");
+        job.child.kill().unwrap();
+        job.end(costs);
+    }
+    let (ok, errors) = Job::start(start()).end(costs);
+    assert!(ok, "{errors}");
+}
+
 #[test]
 fn twenty_kills_change_no_bit_of_a_synchronous_job() {
     let (calm, stormy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -260,7 +273,7 @@ fn no_example_is_lost_by_kills_of_an_asynchronous_job() {
 fn a_job_goes_on_from_checkpoints_of_changes() {
     let (calm, stormy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let start = |dir: &Path| {
-        let flags = ["--servers", "2", "--workers", "2", "--max-restart", "100"];
+        let flags = ["--servers", "2", "--workers", "2"];
         let changes = ["--checkpoint-full-every", "4", "--checkpoint-keep", "2"];
         command(
             dir,
@@ -272,7 +285,7 @@ fn a_job_goes_on_from_checkpoints_of_changes() {
     let (ok, errors) = Job::start(start(calm.path())).end(&mut expected);
     assert!(ok, "{errors}");
     let mut costs = Costs { by_batch: expected.by_batch.clone(), ..Costs::exact() };
-    run_with_kills(|| start(stormy.path()), 5, &mut Draw(500), &mut costs);
+    run_and_kill(|| start(stormy.path()), &[10, 40], &mut costs);
     let of = |dir: &Path| tensors(&dir.join("model").join("0"));
     assert!(of(calm.path()) == of(stormy.path()));
     // Of two checkpoints that are kept, one at least is of changes; what it builds on is there.
@@ -302,14 +315,7 @@ fn a_killed_geo_job_goes_on_with_the_copies_of_its_workers() {
     let (ok, errors) = Job::start(command(calm.path(), &geo, &flags)).end(&mut expected);
     assert!(ok, "{errors}");
     let mut costs = Costs::default();
-    for n in [20, 60] {
-        let mut job = Job::start(command(stormy.path(), &geo, &flags));
-        assert!(job.batches(n, &mut costs) && job.checkpoint(&mut costs));
-        job.child.kill().unwrap();
-        job.end(&mut costs);
-    }
-    let (ok, errors) = Job::start(command(stormy.path(), &geo, &flags)).end(&mut costs);
-    assert!(ok, "{errors}");
+    run_and_kill(|| command(stormy.path(), &geo, &flags), &[20, 60], &mut costs);
     assert_eq!(costs.notes.iter().filter(|note| note.contains("going on from")).count(), 2);
     assert_eq!(costs.by_batch.len(), expected.by_batch.len());
     for (batch, cost) in &costs.by_batch {
@@ -319,11 +325,9 @@ fn a_killed_geo_job_goes_on_with_the_copies_of_its_workers() {
     }
 
     let two = tempfile::tempdir().unwrap();
-    let start = || {
-        let flags = ["--servers", "2", "--workers", "2", "--max-restart", "100"];
-        command(two.path(), &geo, &flags)
-    };
-    run_with_kills(start, 5, &mut Draw(700), &mut Costs::default());
+    let flags = ["--servers", "2", "--workers", "2"];
+    let start = || command(two.path(), &geo, &flags);
+    run_and_kill(start, &[10, 40], &mut Costs::default());
     assert_eq!(report(two.path())["epochs"][0]["examples"], EXAMPLES);
     let checkpoints = CheckpointDir::open(two.path().join("checkpoints")).list().unwrap();
     let manifest = checkpoints.last().unwrap().manifest().unwrap();
