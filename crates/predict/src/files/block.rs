@@ -258,7 +258,7 @@ mod tests {
             (&bytes[..22], [2, 200], "truncated"),
             (&bytes[..100], [2, 200], "of 1600 bytes"),
             (&bytes[..], [200, 2], "its shape is [2, 200]"),
-            (b"{\"no\": \"file of Paddle's, but long enough\"}", [2, 200], "does not begin"),
+            (&b"{\"no\": \"file of Paddle's, but long enough\"}"[..], [2, 200], "does not begin"),
         ] {
             let said = dense_values(bytes, &shape).unwrap_err();
             assert!(said.contains(says), "{said}");
