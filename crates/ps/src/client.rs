@@ -99,6 +99,26 @@ pub enum Pulled {
 pub struct WrittenTicket {
     pending: Vec<Option<Pending>>,
     parts: Vec<Part>,
+    /// The first of them. It is told when all servers have answered: until then the others write,
+    /// and the directory must stay.
+    failure: Option<Error>,
+}
+
+impl WrittenTicket {
+    /// Notes what one server has written.
+    fn note(&mut self, written: Result<Vec<Part>, Error>) {
+        match written {
+            Ok(parts) => self.parts.extend(parts),
+            Err(e) => self.failure = self.failure.take().or(Some(e)),
+        }
+    }
+
+    fn outcome(&mut self) -> Result<Vec<Part>, Error> {
+        match self.failure.take() {
+            Some(failure) => Err(failure),
+            None => Ok(std::mem::take(&mut self.parts)),
+        }
+    }
 }
 
 /// Gradients on their way.
@@ -554,7 +574,7 @@ impl Client {
         let pending = (0..self.servers())
             .map(|s| Ok(Some(self.connections[s].send(Kind::Control as u16, 0, &[&payload])?)))
             .collect::<Result<Vec<_>, Error>>()?;
-        Ok(WrittenTicket { pending, parts: Vec::new() })
+        Ok(WrittenTicket { pending, parts: Vec::new(), failure: None })
     }
 
     /// What all servers have written, if they have; never waits.
@@ -565,27 +585,29 @@ impl Client {
         for server in 0..ticket.pending.len() {
             let Some(pending) = &mut ticket.pending[server] else { continue };
             if let Some(reply) = pending.try_take() {
-                let (payload, _) = self.checked(server, reply?)?;
-                ticket.parts.extend(written_parts(&payload)?);
                 ticket.pending[server] = None;
+                let payload = reply.map_err(Error::from).and_then(|r| self.checked(server, r));
+                ticket.note(payload.and_then(|(payload, _)| written_parts(&payload)));
             }
         }
-        let all = ticket.pending.iter().all(Option::is_none);
-        Ok(all.then(|| std::mem::take(&mut ticket.parts)))
+        match ticket.pending.iter().all(Option::is_none) {
+            true => ticket.outcome().map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Waits until all servers have written.
     ///
     /// # Errors
     /// As [`Client::try_written`].
-    pub fn finish_written(&self, ticket: WrittenTicket) -> Result<Vec<Part>, Error> {
-        let WrittenTicket { pending, mut parts } = ticket;
-        for (server, pending) in pending.into_iter().enumerate() {
-            if let Some(pending) = pending {
-                parts.extend(written_parts(&self.payload(server, pending)?)?);
+    pub fn finish_written(&self, mut ticket: WrittenTicket) -> Result<Vec<Part>, Error> {
+        for server in 0..ticket.pending.len() {
+            if let Some(pending) = ticket.pending[server].take() {
+                let payload = self.payload(server, pending);
+                ticket.note(payload.and_then(|payload| written_parts(&payload)));
             }
         }
-        Ok(parts)
+        ticket.outcome()
     }
 
     /// Says that this worker is done. Servers end when all workers have left.
