@@ -52,6 +52,8 @@ pub trait RowStore: Sized {
     fn export(&self, mode: SaveMode) -> Result<Vec<ShardRows>, Error>;
     fn saved(&self, rows: &ShardRows) -> Result<(), Error>;
     fn import<'a>(&self, rows: impl IntoIterator<Item = Row<'a>>) -> Result<usize, Error>;
+    fn steps(&self) -> u64;
+    fn set_steps(&self, steps: u64);
     fn stats(&self) -> Result<Stats, Error>;
 }
 
@@ -116,6 +118,12 @@ impl RowStore for SparseTable {
     }
     fn import<'a>(&self, rows: impl IntoIterator<Item = Row<'a>>) -> Result<usize, Error> {
         SparseTable::import(self, rows)
+    }
+    fn steps(&self) -> u64 {
+        SparseTable::steps(self)
+    }
+    fn set_steps(&self, steps: u64) {
+        SparseTable::set_steps(self, steps);
     }
     fn stats(&self) -> Result<Stats, Error> {
         SparseTable::stats(self)
@@ -353,7 +361,7 @@ impl<S: RowStore> Run<'_, S> {
 
     /// Fills the table again, empty or as it is, or goes on with one of another number of shards.
     fn reload(&mut self) {
-        let rows = self.compare(SaveMode::All);
+        let (rows, steps) = (self.compare(SaveMode::All), self.table.steps());
         match self.choices.below(3) {
             0 => {
                 self.ok(self.table.clear());
@@ -369,6 +377,7 @@ impl<S: RowStore> Run<'_, S> {
         let n = rows.iter().map(ShardRows::len).sum::<usize>();
         let taken = self.table.import(rows.iter().flat_map(ShardRows::rows));
         assert_eq!(self.ok(taken), n, "{}: import", self.at);
+        self.table.set_steps(steps);
         self.compare(SaveMode::All);
     }
 
