@@ -53,6 +53,8 @@ mod transpiler;
 mod util;
 pub mod yaml;
 
+use std::io::Write;
+
 pub use error::Error;
 pub use fleet::{DistributedOptimizer, Fleet, FleetExecutor};
 pub use regatta_ps::message::ReduceOp;
@@ -60,3 +62,9 @@ pub use role::{PaddleCloudRoleMaker, Role, RoleMaker, UserDefinedRoleMaker};
 pub use strategy::DistributedStrategy;
 pub use transpiler::{DistributeTranspiler, parse_endpoints};
 pub use util::Util;
+
+/// Writes a line for the user to the standard error, in one piece: several processes may share it.
+pub fn tell(line: &dyn std::fmt::Display) {
+    // Training goes on when nobody reads its lines any more.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}

@@ -1,13 +1,12 @@
 //! A place in a collective job becomes a group of all ranks.
 
-use std::io::Write;
 use std::sync::Arc;
 
 use regatta_cluster::CollectivePlace;
 use regatta_collective::{Group, GroupConfig, Transport};
 use regatta_ps::JobToken;
 
-use crate::Error;
+use crate::{Error, tell};
 
 /// Joins the other ranks: by their endpoints, at the master if those are unknown, or as ranks of MPI.
 /// Who is missing is said on standard error.
@@ -32,10 +31,7 @@ pub fn join(place: &CollectivePlace, transport: Transport) -> Result<Group, Erro
 fn told(mut config: GroupConfig, place: &CollectivePlace) -> GroupConfig {
     config.job.clone_from(&place.job.id);
     config.start_timeout = place.job.start_timeout;
-    config.observer = Arc::new(|event| {
-        // Training goes on when nobody reads its lines any more.
-        let _ = writeln!(std::io::stderr(), "{event}");
-    });
+    config.observer = Arc::new(|event| tell(event));
     config
 }
 

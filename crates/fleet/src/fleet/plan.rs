@@ -1,6 +1,5 @@
 //! What `minimize` decides: the programs of this process and its part in the job.
 
-use std::io::Write;
 use std::sync::Arc;
 
 use regatta_cluster::{CollectivePlace, Place, PsPlace};
@@ -11,10 +10,10 @@ use regatta_passes::{Backward, Minimized, Optimizer, Split, minimize, split_trai
 use regatta_ps::{JobToken, Mode};
 
 use super::Fleet;
-use crate::Error;
 use crate::collective::{CollectivePlan, join, optimizer_for};
 use crate::ps::Job;
 use crate::strategy::DistributedStrategy;
+use crate::{Error, tell};
 
 /// An optimizer whose program runs on one machine or many.
 pub struct DistributedOptimizer {
@@ -120,10 +119,7 @@ impl PsPlan {
         let token = JobToken::new(place.job.secret(&place.servers)?);
         let mut job = Job::new(place.servers.clone(), place.workers, strategy.ps_mode()?, token);
         job.start_timeout = place.job.start_timeout;
-        job.observer = Arc::new(|event| {
-            // Training goes on when nobody reads its lines any more.
-            let _ = writeln!(std::io::stderr(), "{event}");
-        });
+        job.observer = Arc::new(|event| tell(event));
         Ok(PsPlan { split: split_trainer(programs)?, job })
     }
 }

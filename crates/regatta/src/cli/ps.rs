@@ -1,7 +1,6 @@
 //! `regatta train --servers S --workers W`, and `infer` with the same flags: the processes of a
 //! parameter-server job; and each of them, whose place the environment says.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -213,9 +212,7 @@ pub(super) fn run_place(
     job.allow_worker_loss = args.allow_worker_loss;
     job.start_timeout = place.job.start_timeout;
     job.admission = config.runner.distributed.entry.clone();
-    job.observer = Arc::new(|event| {
-        let _ = writeln!(std::io::stderr(), "{event}");
-    });
+    job.observer = Arc::new(|event| regatta_fleet::tell(event));
     let reporter = Reporter::new(env, &place.role.to_string());
     let outcome = match place.role {
         PsRole::Server(i) => ps::serve(&config, &job, i, |endpoint| {
