@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::Meter;
 use crate::network::Network;
+use crate::remote::Mirror;
 use crate::report::{CheckpointReport, EpochReport};
 use crate::{Config, Error};
 
@@ -135,6 +136,8 @@ pub(crate) struct Checkpoints {
     writing: Option<Writing>,
     /// Numbers that the manifest keeps beside the seed.
     notes: BTreeMap<String, u64>,
+    /// Where they are kept beside this machine.
+    mirror: Option<Mirror>,
 }
 
 /// A checkpoint on its way to disk.
@@ -193,6 +196,7 @@ impl Checkpoints {
             changes_since: None,
             writing: None,
             notes: BTreeMap::new(),
+            mirror: wanted.store.as_ref().map(|store| Mirror::new(store, &wanted.config.dir)),
         }))
     }
 
@@ -295,6 +299,9 @@ impl Checkpoints {
 
     /// Publishes the checkpoint on its way if everything is written; never waits.
     pub(crate) fn poll(&mut self, client: Option<&Client>) -> Result<Option<Outcome>, Error> {
+        if let Some(reason) = self.mirror.as_mut().and_then(Mirror::poll) {
+            return Ok(Some(Outcome::Failed(reason)));
+        }
         let Some(writing) = &mut self.writing else { return Ok(None) };
         let parts = match (&mut writing.by, client) {
             (Writer::Thread(thread), _) if !thread.is_finished() => return Ok(None),
@@ -343,7 +350,13 @@ impl Checkpoints {
         }
         Ok(Some(match published {
             Ok((path, manifest)) => {
-                self.dir.rotate(self.config.keep)?;
+                // What is being sent must stay until it has arrived.
+                if self.mirror.as_ref().is_none_or(Mirror::is_idle) {
+                    self.dir.rotate(self.config.keep)?;
+                }
+                if let Some(mirror) = &mut self.mirror {
+                    mirror.send();
+                }
                 Outcome::Made(report(path, &manifest, stall, since.elapsed()))
             }
             Err(reason) => Outcome::Failed(format!(
@@ -354,11 +367,18 @@ impl Checkpoints {
     }
 
     /// The job is done: its checkpoints stay unless the user wants otherwise.
-    pub(crate) fn done(&self) -> Result<(), Error> {
+    pub(crate) fn done(&mut self) -> Result<(), Error> {
         if !self.config.keep_when_done {
-            self.dir.remove_all()?;
+            if let Some(mirror) = &mut self.mirror {
+                mirror.remove_all()?;
+            }
+            return Ok(self.dir.remove_all()?);
         }
-        Ok(())
+        self.mirror.as_mut().map_or(Ok(()), |mirror| {
+            mirror.finish()?;
+            self.dir.rotate(self.config.keep)?;
+            mirror.finish()
+        })
     }
 }
 
@@ -435,6 +455,9 @@ impl Resumed {
         let Some(wanted) = &config.runner.checkpoint else { return Ok(None) };
         if wanted.resume == Resume::None {
             return Ok(None);
+        }
+        if let (Some(store), Resume::Auto | Resume::Latest) = (&wanted.store, &wanted.resume) {
+            Mirror::new(store, &wanted.config.dir).fetch(note)?;
         }
         let choice = wanted.config.open().choose(&wanted.resume, Check::Checksums)?;
         choice.passed_over.iter().for_each(|passed| note(&passed.to_string()));

@@ -43,6 +43,9 @@ pub enum Error {
         /// The reason.
         source: std::io::Error,
     },
+    /// A remote store cannot be reached, refuses, or holds something else.
+    #[error("{0}")]
+    Store(String),
     /// Test data that the model's evaluation cannot use.
     #[error("{0}")]
     Evaluation(String),

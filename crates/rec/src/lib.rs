@@ -17,8 +17,8 @@
 //! (programs), [`data`] (where examples come from), [`train()`] (the loop and the step), [`infer()`],
 //! [`ps`] (the same against parameter servers), [`collective`] (the same by ranks without servers),
 //! [`metrics`], `save` (epochs on disk), `export` (models that predict), `import` (weights from
-//! elsewhere), `checkpoint` (going on after a crash), [`observe`] and [`report`] (what a run tells),
-//! [`events`] (curves for TensorBoard).
+//! elsewhere), `checkpoint` (going on after a crash), [`remote`] (checkpoints and models in stores),
+//! [`observe`] and [`report`] (what a run tells), [`events`] (curves for TensorBoard).
 
 mod checkpoint;
 pub mod collective;
@@ -34,6 +34,7 @@ pub mod metrics;
 pub mod network;
 pub mod observe;
 pub mod ps;
+pub mod remote;
 pub mod report;
 mod save;
 mod train;

@@ -398,7 +398,7 @@ impl WorkerRun {
             }
             self.finish_checkpoint(observer)?;
         }
-        self.checkpoints.as_ref().map_or(Ok(()), Checkpoints::done)
+        self.checkpoints.as_mut().map_or(Ok(()), Checkpoints::done)
     }
 
     /// Waits for the checkpoint on its way.

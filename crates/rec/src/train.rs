@@ -169,7 +169,7 @@ impl LocalRun {
             let outcome = self.checkpoints.as_mut().map(|c| c.finish(None)).transpose()?.flatten();
             self.tell(outcome, observer);
         }
-        self.checkpoints.as_ref().map_or(Ok(()), Checkpoints::done)
+        self.checkpoints.as_mut().map_or(Ok(()), Checkpoints::done)
     }
 }
 

@@ -32,8 +32,10 @@ const AHEAD: usize = 2;
 const PARTS: usize = 4;
 /// How often a whole file is sent again if it has not arrived.
 const TRIES: usize = 3;
-/// How long one request may be repeated.
+/// How long one request may be repeated, unless [`RETRY_VARIABLE`] says otherwise.
 const RETRY_LIMIT: Duration = Duration::from_secs(30);
+/// Seconds for which requests that fail are repeated.
+const RETRY_VARIABLE: &str = "REGATTA_STORE_RETRY_SECONDS";
 /// How long a connection may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long one request may take, its data included.
@@ -251,7 +253,8 @@ fn client(root: &str, settings: &Settings, runtime: &Runtime) -> object_store::R
     let _ = rustls::crypto::ring::default_provider().install_default();
     let options =
         ClientOptions::new().with_connect_timeout(CONNECT_LIMIT).with_timeout(REQUEST_LIMIT);
-    let retry = RetryConfig { retry_timeout: RETRY_LIMIT, ..RetryConfig::default() };
+    let retry_timeout = retry_limit(settings)?;
+    let retry = RetryConfig { retry_timeout, ..RetryConfig::default() };
     match root.split_once("://").map_or("", |(scheme, _)| scheme) {
         "s3" => s3(root, settings, options, retry),
         "gs" => {
@@ -273,6 +276,20 @@ fn client(root: &str, settings: &Settings, runtime: &Runtime) -> object_store::R
                 .with_url(root)
                 .with_io_runtime(runtime.handle().clone());
             Ok(Arc::new(builder.build()?))
+        }
+    }
+}
+
+fn retry_limit(settings: &Settings) -> object_store::Result<Duration> {
+    let env = regatta_cluster::Env::process();
+    let set = settings.values.get(RETRY_VARIABLE).map(String::as_str);
+    let Some(text) = set.or_else(|| env.get(RETRY_VARIABLE)) else { return Ok(RETRY_LIMIT) };
+    match text.parse::<u64>() {
+        Ok(seconds) if seconds <= CALL_LIMIT.as_secs() => Ok(Duration::from_secs(seconds)),
+        _ => {
+            let most = CALL_LIMIT.as_secs();
+            let why = format!("{RETRY_VARIABLE} is '{text}', not a number of seconds up to {most}");
+            Err(object_store::Error::Generic { store: "retries", source: why.into() })
         }
     }
 }

@@ -129,7 +129,8 @@ pub const KEYS: &[Key] = &[
     unset("runner.save_inference_feed_varnames", Kind::Texts, "inputs of the inference model; else those that its outputs need"),
     unset("runner.save_inference_fetch_varnames", Kind::Texts, "outputs of the inference model; else the predictions"),
     // Checkpoints.
-    unset("runner.checkpoint.dir", Kind::Path, "checkpoints to go on from after a crash; none without it"),
+    unset("runner.checkpoint.dir", Kind::Folder, "checkpoints to go on from after a crash; none without it"),
+    unset("runner.checkpoint.local_dir", Kind::Path, "where checkpoints are written before they go to a remote `dir`"),
     unset("runner.checkpoint.keep", Kind::Int(1), "newest checkpoints that are kept (3)"),
     unset("runner.checkpoint.epoch_interval", Kind::Int(1), "epochs that are multiples of it have checkpoints (1)"),
     unset("runner.checkpoint.step_interval", Kind::Int(1), "in such an epoch, after batches that are multiples of it (10, unless `seconds` is set)"),

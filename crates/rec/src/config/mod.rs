@@ -114,8 +114,10 @@ pub struct Runner {
 /// Checkpoints and what a run goes on from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkpointing {
-    /// Where, when and how many.
+    /// Where on this machine, when and how many.
     pub config: CheckpointConfig,
+    /// The address in a remote store where they are kept, if they are.
+    pub store: Option<String>,
     /// What to go on from.
     pub resume: Resume,
 }

@@ -400,6 +400,16 @@ fn resolve_inference(r: &mut Resolver) -> Option<InferenceExport> {
 fn resolve_checkpoint(r: &mut Resolver) -> Option<Checkpointing> {
     let key = |name: &str| format!("runner.checkpoint.{name}");
     let dir = r.path(&key("dir"));
+    let local = r.path(&key("local_dir"));
+    let store = dir.as_deref().filter(|dir| regatta_data::is_remote(dir));
+    let store = store.map(|dir| dir.to_string_lossy().into_owned());
+    if local.is_some() && store.is_none() {
+        r.unused(&key("local_dir"), "runner.checkpoint.dir is no remote store");
+    }
+    let dir = match &store {
+        Some(address) => local.or_else(|| Some(crate::remote::cache_of(address))),
+        None => dir,
+    };
     let default = CheckpointConfig::default();
     let seconds = r.float(&key("seconds"));
     let steps = r.int(&key("step_interval"));
@@ -430,7 +440,7 @@ fn resolve_checkpoint(r: &mut Resolver) -> Option<Checkpointing> {
         Resume::Path(path) => Resume::Path(r.dir.join(path)),
         other => other,
     });
-    Some(Checkpointing { config, resume })
+    Some(Checkpointing { config, store, resume })
 }
 
 fn resolve_distributed(r: &mut Resolver) -> Distributed {

@@ -21,6 +21,8 @@ pub enum Kind {
     Path,
     /// A directory of data files, or the URL of a synthetic source.
     Data,
+    /// A directory, or the address of one in a remote store.
+    Folder,
     /// One of these words; case does not matter.
     Choice(&'static [&'static str]),
     /// A list of integers.
@@ -45,6 +47,7 @@ impl fmt::Display for Kind {
             Kind::Data => {
                 f.write_str("a directory, a synthetic:// URL or the address of a remote store")
             }
+            Kind::Folder => f.write_str("a directory or the address of a remote store"),
             Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),
             Kind::Ints => f.write_str("a list of integers"),
             Kind::Floats => f.write_str("a list of numbers"),
@@ -90,7 +93,10 @@ impl Kind {
             Kind::Float => HyperValue::Float(float(text)?),
             Kind::Text | Kind::Any => HyperValue::Str(text.to_string()),
             Kind::Data if is_address(text) => HyperValue::Str(text.to_string()),
-            Kind::Path | Kind::Data => {
+            Kind::Folder if regatta_data::is_remote(Path::new(text)) => {
+                HyperValue::Str(text.to_string())
+            }
+            Kind::Path | Kind::Data | Kind::Folder => {
                 HyperValue::Str(absolute(dir, text).to_string_lossy().into_owned())
             }
             Kind::Choice(words) => {
@@ -107,7 +113,9 @@ impl Kind {
     pub(crate) fn node(self, text: &str) -> Node {
         let plain = Node { line: 0, kind: NodeKind::Scalar { text: text.into(), quoted: false } };
         match self {
-            Kind::Text | Kind::Path | Kind::Data | Kind::Choice(_) | Kind::Any => plain,
+            Kind::Text | Kind::Path | Kind::Data | Kind::Folder | Kind::Choice(_) | Kind::Any => {
+                plain
+            }
             _ => yaml::parse(text).unwrap_or(plain),
         }
     }

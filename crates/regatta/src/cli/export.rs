@@ -9,13 +9,15 @@ use regatta_predict::files::{self, Format};
 use regatta_rec::{Config, Trained};
 
 use super::Outcome;
+use super::remote::{Target, local};
 
 /// Exports a trained model, merging the shards of all servers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A checkpoint, a directory of checkpoints (the newest is taken), or the folder of an epoch.
+    /// A checkpoint, a directory of checkpoints (the newest is taken), or the folder of an epoch; a
+    /// path or the address of a remote store.
     from: PathBuf,
-    /// The directory to make; a model that is there is replaced.
+    /// The directory to make, or the address in a remote store; a model that is there is replaced.
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
     /// What to write: a model for predict and serve, or plain files of weights.
@@ -81,16 +83,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Some(Quantize::Bf16) => Encoding::Bf16,
         Some(Quantize::Int8) => Encoding::Int8,
     };
-    let trained = Trained::open(&args.from)?;
-    let config = config_of(&trained, &args.from, args.config.as_deref(), &args.overrides)?;
+    let from = local(&args.from, None)?;
+    let trained = Trained::open(&from)?;
+    let config = config_of(&trained, &from, args.config.as_deref(), &args.overrides)?;
+    let target = Target::new(&args.to)?;
     let Some(format) = format else {
-        let manifest = export(&trained, &config, &args.to, encoding)?;
+        let manifest = export(&trained, &config, &target.path(), encoding)?;
+        target.finish()?;
         report(&args.to, &manifest)?;
         return Ok(Outcome::Done);
     };
-    let scratch = Scratch::beside(&args.to)?;
+    let scratch = Scratch::beside(&target.path())?;
     export(&trained, &config, scratch.path(), encoding)?;
-    let written = files::convert(scratch.path(), &args.to, format)?;
+    let written = files::convert(scratch.path(), &target.path(), format)?;
+    target.finish()?;
     let mut out = io::stdout().lock();
     for (name, what) in written {
         writeln!(out, "{name}: {what}")?;

@@ -18,6 +18,7 @@ mod predict;
 mod programs;
 mod progress;
 mod ps;
+mod remote;
 mod serve;
 mod train;
 

@@ -20,13 +20,18 @@ use regatta_tensor::{Tensor, Value};
 
 use super::Outcome;
 use super::export::{Scratch, config_of, export};
+use super::remote::local;
 
 /// Scores data with an exported model, or straight from a checkpoint or a saved epoch.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// An exported model, a checkpoint, a directory of checkpoints, or the folder of an epoch.
+    /// An exported model, a checkpoint, a directory of checkpoints, or the folder of an epoch; a path
+    /// or the address of a remote store.
     #[arg(short = 'm', long = "model", value_name = "MODEL")]
     model: PathBuf,
+    /// Where copies of a remote model are kept; else in the system's temporary folder.
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
     /// A directory of files of the format of the test data, or a synthetic:// URL; else the test data
     /// of the configuration.
     #[arg(long, value_name = "DIR")]
@@ -68,11 +73,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let options = Options { missing_ids, threads: 1 };
     // Lives as long as the model that is mapped in it.
     let scratch;
-    let (path, config) = if args.model.join(PROGRAM_FILE).exists() {
-        (args.model.as_path(), None)
+    let from = local(&args.model, args.cache.as_deref())?;
+    let (path, config) = if from.join(PROGRAM_FILE).exists() {
+        (from.as_path(), None)
     } else {
-        let trained = Trained::open(&args.model)?;
-        let config = config_of(&trained, &args.model, args.config.as_deref(), &overrides)?;
+        let trained = Trained::open(&from)?;
+        let config = config_of(&trained, &from, args.config.as_deref(), &overrides)?;
         scratch = Scratch::beside(args.out.as_deref().unwrap_or(Path::new("scores")))?;
         export(&trained, &config, scratch.path(), Encoding::F32)?;
         (scratch.path(), Some(config))

@@ -9,17 +9,22 @@ use std::time::Duration;
 use anyhow::Context;
 use regatta_checkpoint::{MANIFEST_FILE, PROGRAM_FILE};
 use regatta_predict::{InputKind, Model, Session};
+use regatta_rec::remote::Cached;
 use regatta_serve::{About, Config, Feature, Kind, ScoreError, Scorer, Server, Source};
 use regatta_tensor::{Tensor, Value};
 
+use super::remote::cached;
 use super::{Outcome, positive, threads};
 
 /// Answers requests with an exported model: JSON over HTTP.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A model that `regatta export` wrote.
+    /// A model that `regatta export` wrote: a path or the address of a remote store.
     #[arg(short = 'm', long = "model", value_name = "MODEL")]
     model: PathBuf,
+    /// Where copies of a remote model are kept; else in the system's temporary folder.
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
     /// Where to listen; port 0 for any that is free.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: String,
@@ -47,7 +52,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let source = Arc::new(Exported(args.model.clone()));
+    let remote = cached(&args.model, args.cache.as_deref());
+    let source = Arc::new(Exported { path: args.model.clone(), remote });
     let server = Server::start(config(args)?, source)?;
     let about = server.about();
     let (address, model) = (server.address(), args.model.display());
@@ -89,23 +95,34 @@ fn token(file: &Path) -> anyhow::Result<String> {
 }
 
 /// A directory with an export, which may be replaced.
-struct Exported(PathBuf);
+struct Exported {
+    path: PathBuf,
+    /// It is not on this machine.
+    remote: Option<Cached>,
+}
 
 impl Source for Exported {
     fn open(&self) -> Result<Arc<dyn regatta_serve::Model>, String> {
-        let path = self.0.display();
-        if self.0.join(MANIFEST_FILE).exists() && !self.0.join(PROGRAM_FILE).exists() {
+        let path = self.path.display();
+        let local = match &self.remote {
+            None => self.path.clone(),
+            Some(remote) => remote.fetch().map_err(|e| format!("cannot serve {path}: {e}"))?,
+        };
+        if local.join(MANIFEST_FILE).exists() && !local.join(PROGRAM_FILE).exists() {
             let what = "is no exported model: make one of a checkpoint with";
             return Err(format!("{path} {what} 'regatta export {path} --to DIR'"));
         }
-        let model = Model::open(&self.0).map_err(|e| format!("cannot serve {path}: {e}"))?;
+        let model = Model::open(&local).map_err(|e| format!("cannot serve {path}: {e}"))?;
         let about = Arc::new(about(&model));
         Ok(Arc::new(Opened { model, about }))
     }
 
     /// The manifest is written last and has the checksums of everything else.
     fn stamp(&self) -> Option<Vec<u8>> {
-        fs::read(self.0.join(MANIFEST_FILE)).ok()
+        match &self.remote {
+            None => fs::read(self.path.join(MANIFEST_FILE)).ok(),
+            Some(remote) => remote.manifest().ok().flatten(),
+        }
     }
 }
 

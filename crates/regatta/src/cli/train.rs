@@ -1,13 +1,14 @@
 //! `regatta train`: trains the model of a PaddleRec configuration file.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use regatta_cluster::{Env, Place};
 use regatta_rec::events::EventWriter;
 use regatta_rec::observe::{Event, Interval, Observer};
+use regatta_rec::remote::is_remote;
 use regatta_rec::report::EpochReport;
 use regatta_rec::{Config, Error, Report};
 
@@ -31,7 +32,7 @@ pub(crate) struct Args {
 /// Checkpoints, by the flags that stand for keys of `runner.checkpoint`.
 #[derive(Debug, clap::Args)]
 struct CheckpointArgs {
-    /// Make checkpoints here, and go on from the newest one when the command is started again.
+    /// Make checkpoints here (a directory or the address of a remote store), and go on from the newest one when the command is started again.
     #[arg(long, value_name = "DIR")]
     checkpoint_dir: Option<PathBuf>,
     /// Batches between two checkpoints.
@@ -51,8 +52,16 @@ struct CheckpointArgs {
 impl CheckpointArgs {
     fn overrides(&self) -> anyhow::Result<Vec<String>> {
         // Paths of flags start from here, those of the file from its folder.
-        let dir = self.checkpoint_dir.as_deref().map(std::path::absolute).transpose()?;
+        let from_here = |path: &PathBuf| match is_remote(path) {
+            true => Ok(path.clone()),
+            false => std::path::absolute(path),
+        };
+        let dir = self.checkpoint_dir.as_ref().map(from_here).transpose()?;
         let resume = match self.resume.as_deref() {
+            Some(path) if is_remote(Path::new(path)) => anyhow::bail!(
+                "--resume {path}: a run goes on from what is in its checkpoint directory; set \
+                 --checkpoint-dir to the folder of that checkpoint"
+            ),
             Some(path) if !["auto", "latest", "none"].contains(&path) => {
                 Some(std::path::absolute(path)?.to_string_lossy().into_owned())
             }
@@ -145,7 +154,7 @@ impl RunArgs {
     }
 
     /// Where the report goes.
-    pub(super) fn report(&self) -> Option<&std::path::Path> {
+    pub(super) fn report(&self) -> Option<&Path> {
         self.report.as_deref()
     }
 

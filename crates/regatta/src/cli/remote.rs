@@ -1,0 +1,63 @@
+//! Models and checkpoints in remote stores, for commands that work on local folders.
+
+use std::path::{Path, PathBuf};
+
+use regatta_checkpoint::MANIFEST_FILE;
+use regatta_rec::remote::{Cached, cache_of, is_remote, upload};
+
+use super::ps::TempDir;
+
+/// A remote model or checkpoint with its copies on this machine; none for a local path.
+pub(super) fn cached(path: &Path, cache: Option<&Path>) -> Option<Cached> {
+    let address = path.to_str().filter(|_| is_remote(path))?;
+    let folder = cache.map_or_else(|| cache_of(address), Path::to_path_buf);
+    Some(Cached::new(address, folder))
+}
+
+/// A local path: the same one, or a copy of what is at a remote address.
+pub(super) fn local(path: &Path, cache: Option<&Path>) -> anyhow::Result<PathBuf> {
+    match cached(path, cache) {
+        None => Ok(path.to_path_buf()),
+        Some(cached) => Ok(cached.fetch()?),
+    }
+}
+
+/// Where a folder is made that is to be somewhere in the end.
+pub(super) enum Target {
+    Here(PathBuf),
+    /// Made here, then sent there.
+    There {
+        made: TempDir,
+        address: String,
+    },
+}
+
+impl Target {
+    pub(super) fn new(path: &Path) -> anyhow::Result<Target> {
+        match path.to_str().filter(|_| is_remote(path)) {
+            None => Ok(Target::Here(path.to_path_buf())),
+            Some(address) => Ok(Target::There { made: TempDir::new()?, address: address.into() }),
+        }
+    }
+
+    /// The folder to make.
+    pub(super) fn path(&self) -> PathBuf {
+        match self {
+            Target::Here(path) => path.clone(),
+            Target::There { made, .. } => made.0.join("made"),
+        }
+    }
+
+    /// Sends it, if it is to be elsewhere; a manifest arrives last.
+    pub(super) fn finish(&self) -> anyhow::Result<()> {
+        let Target::There { address, .. } = self else { return Ok(()) };
+        let path = self.path();
+        let mut names: Vec<String> = std::fs::read_dir(&path)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<std::io::Result<_>>()?;
+        names.sort_by_key(|name| name == MANIFEST_FILE);
+        let last = names.iter().rev().find(|name| path.join(name).is_file());
+        upload(&path, address, last.map_or(MANIFEST_FILE, String::as_str))?;
+        Ok(())
+    }
+}
