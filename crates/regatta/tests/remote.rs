@@ -150,7 +150,6 @@ fn a_store_that_goes_away_loses_nothing() {
     fs::write(&job, "a file where a folder should be").unwrap();
     let error = failed(&mut place.train("first", 2, &[]));
     let made = place.path("first/made");
-    assert!(error.contains("training goes on"), "{error}");
     assert!(error.contains("s3://bucket/job/") && error.contains(&made), "{error}");
     assert!(error.contains("epoch: 1 done"), "the training itself has ended well: {error}");
     assert!(Path::new(&place.path("first/epochs/1")).exists());

@@ -348,6 +348,10 @@ fn explain(address: &str, error: object_store::Error) -> Error {
     match error {
         E::NotFound { .. } => Error::Missing(address),
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => Error::Denied { address, why },
+        // Listings do not tell refusals apart otherwise.
+        _ if ["401 ", "403 "].iter().any(|code| why.contains(&format!("status code: {code}"))) => {
+            Error::Denied { address, why }
+        }
         _ => Error::Failed { address, why },
     }
 }
