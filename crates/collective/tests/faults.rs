@@ -7,8 +7,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,10 @@ use regatta_net::JobToken;
 
 /// After this, something hangs. Nothing should come near it, on a busy machine either.
 const HANG: Duration = Duration::from_secs(180);
+
+/// One process is started at a time: between its fork and its exec a child has copies of all sockets
+/// of this process, and would hold the ports that another job's ranks are about to listen on.
+static STARTING: Mutex<()> = Mutex::new(());
 
 /// Runs one scenario over the named transport.
 type Test = fn(&'static str);
@@ -155,6 +159,7 @@ impl Job {
         // Ports that were free a moment ago, on an address of the loopback network that only this
         // job uses: nobody takes them in between.
         static JOBS: AtomicU32 = AtomicU32::new(1);
+        let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let job = JOBS.fetch_add(1, Ordering::Relaxed);
         let host = format!("127.{}.{job}.1", std::process::id() % 250 + 1);
         let sockets: Vec<_> =
@@ -192,6 +197,7 @@ impl Job {
     /// Sends `signal` to `rank`.
     fn signal(&mut self, rank: usize, signal: &str) {
         let id = self.child(rank).id().to_string();
+        let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }
 

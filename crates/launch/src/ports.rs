@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 
 use regatta_cluster::endpoints;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
 use crate::{Error, random_hex};
 
@@ -26,9 +28,9 @@ pub fn free(host: &str, n: usize) -> Result<Vec<u16>, Error> {
             break;
         }
         let port = FIRST + ((seed + i) % range) as u16;
-        match TcpListener::bind((bare(host), port)) {
-            Ok(_) => drop(ports.insert(port)),
-            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {}
+        match try_to_bind(host, port) {
+            Ok(()) => drop(ports.insert(port)),
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
             Err(e) => {
                 return Err(Error::Usage(format!("cannot listen on {host}:{port}: {e}")));
             }
@@ -38,6 +40,26 @@ pub fn free(host: &str, n: usize) -> Result<Vec<u16>, Error> {
         return Err(Error::Usage(format!("{host} has only {} free ports, not {n}", ports.len())));
     }
     Ok(ports.into_iter().collect())
+}
+
+/// Takes a port for a moment. It never listens: a process that another thread is about to start may
+/// inherit the socket, and would keep the port from who is to have it if it did.
+fn try_to_bind(host: &str, port: u16) -> io::Result<()> {
+    let mut outcome = Err(io::Error::from(io::ErrorKind::AddrNotAvailable));
+    for address in (bare(host), port).to_socket_addrs()? {
+        outcome = bind_only(address);
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
+}
+
+fn bind_only(address: SocketAddr) -> io::Result<()> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    Ok(net::bind(&socket, &address)?)
 }
 
 /// The first port that the system gives to outgoing connections.

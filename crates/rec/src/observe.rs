@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use regatta_data::BadLines;
+use regatta_tensor::Tensor;
 
 use crate::metrics::Measure;
 use crate::report::{CheckpointReport, EpochReport};
@@ -37,6 +38,13 @@ pub enum Event<'a> {
     },
     /// A batch is done.
     Batch(&'a Batch),
+    /// What an evaluation predicts for a batch.
+    Scores {
+        /// Examples of the batch.
+        examples: usize,
+        /// Name and values of each head.
+        heads: &'a [(&'a str, &'a Tensor)],
+    },
     /// `print_interval` batches are done.
     Interval(&'a Interval),
     /// A pass is done.

@@ -137,8 +137,7 @@ fn a_killed_rank_ends_the_job_and_is_named() {
 
 /// An address that nobody listens on.
 fn free_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+    format!("127.0.0.1:{}", regatta_launch::ports::free("127.0.0.1", 1).unwrap()[0])
 }
 
 #[test]

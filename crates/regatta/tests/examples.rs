@@ -2,7 +2,6 @@
 //! variables, learn, and end by themselves.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::sync_channel;
@@ -117,8 +116,7 @@ fn assert_success(who: &str, output: &Output) {
 }
 
 fn free_ports(n: usize) -> Vec<u16> {
-    let listeners: Vec<_> = (0..n).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|l| l.local_addr().unwrap().port()).collect()
+    regatta_launch::ports::free("127.0.0.1", n).unwrap()
 }
 
 /// A process of the PaddleCloud contract.

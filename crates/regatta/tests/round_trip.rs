@@ -79,6 +79,23 @@ fn number(text: &str, name: &str) -> f64 {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
 }
 
+/// The lines of a file of scores, without its header.
+fn scores_in(path: &str) -> Vec<Vec<f64>> {
+    let text = fs::read_to_string(path).unwrap();
+    let numbers = |line: &str| line.split(',').map(|x| x.parse().unwrap()).collect();
+    text.lines().skip(1).map(numbers).collect()
+}
+
+/// Every score of every example is the same up to rounding.
+fn assert_close(scores: &[Vec<f64>], wanted: &[Vec<f64>]) {
+    assert_eq!(scores.len(), wanted.len());
+    for (example, (scores, wanted)) in scores.iter().zip(wanted).enumerate() {
+        assert_eq!(scores.len(), wanted.len());
+        let close = scores.iter().zip(wanted).all(|(a, b)| (a - b).abs() <= 1e-6);
+        assert!(close, "example {example}: {scores:?}, not {wanted:?}");
+    }
+}
+
 fn float(epoch: &Value, name: &str) -> f64 {
     let value = if name == "auc" { &epoch["auc"] } else { &epoch["metrics"][name] };
     value.as_f64().unwrap_or_else(|| panic!("no {name} in {epoch}"))
@@ -91,7 +108,10 @@ fn evaluation_and_prediction_agree_wherever_they_run() {
     let flags = ["--servers", "2", "--workers", "2", "--checkpoint-dir", &checkpoints];
     job.run("train", &flags);
 
-    let (alone, _, text) = job.infer(&[]);
+    let judged = job.path("judged.csv");
+    let (alone, _, text) = job.infer(&["--out", &judged]);
+    let by_training = scores_in(&judged);
+    assert_eq!(by_training.len(), 1150);
     assert_eq!(alone["examples"], 1150);
     let missing = alone["missing_ids"].as_u64().unwrap();
     assert!(missing > 0, "{alone}");
@@ -107,14 +127,14 @@ fn evaluation_and_prediction_agree_wherever_they_run() {
         let text = done(&[&["predict", "-m", &export][..], &flags].concat());
         assert_eq!(number(&text, "auc"), float(&alone, "auc"));
         assert_eq!(number(&text, "accuracy"), float(&alone, "accuracy"));
-        // The mean over all scores: each of them is the same up to rounding.
         assert!((number(&text, "log_loss") - float(&alone, "log_loss")).abs() < 1e-6);
+        assert_close(&scores_in(&scores), &by_training);
         assert_eq!(number(&text, "ids without a row, taken as zeros"), missing as f64);
-        assert_eq!(fs::read_to_string(&scores).unwrap().lines().count(), 1151);
     }
 
     // Against running servers, of another number than trained it: one worker has the same batches.
-    let (one, servers, text) = job.infer(&["--servers", "3", "--workers", "1"]);
+    let (one, servers, text) = job.infer(&["--servers", "3", "--workers", "1", "--out", &judged]);
+    assert_close(&scores_in(&judged), &by_training);
     assert_eq!(one["examples"], 1150);
     assert_eq!(one["missing_ids"].as_u64(), Some(missing), "{text}");
     for name in ["auc", "accuracy"] {
@@ -124,7 +144,9 @@ fn evaluation_and_prediction_agree_wherever_they_run() {
     assert_eq!(held(&servers), (3, rows), "nothing was created");
 
     // Workers share the examples: each is counted once.
-    let (two, servers, _) = job.infer(&["--servers", "2", "--workers", "2"]);
+    let (two, servers, _) = job.infer(&["--servers", "2", "--workers", "2", "--out", &judged]);
+    let parts = ["0", "1"].map(|worker| scores_in(&format!("{judged}.{worker}")).len());
+    assert!(parts.iter().all(|n| *n > 0) && parts.iter().sum::<usize>() == 1150, "{parts:?}");
     assert_eq!(two["examples"], 1150);
     assert!(two["missing_ids"].as_u64().unwrap() > 0, "{two}");
     assert!((float(&two, "auc") - float(&alone, "auc")).abs() < 1e-6);

@@ -29,6 +29,13 @@ pub struct Reading {
     pub seed: u64,
 }
 
+impl Reading {
+    /// The same data, all of them and in their order, however they are read otherwise.
+    pub fn in_order(&self) -> Reading {
+        Reading { reader: Reader::Loader { shuffle_buffer: 0 }, drop_last: false, ..self.clone() }
+    }
+}
+
 /// Kinds of datasets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {

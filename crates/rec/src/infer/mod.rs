@@ -1,9 +1,10 @@
 //! Evaluation of saved epochs by the measure that belongs to the model.
 //!
-//! Reading order: [`infer`] and `Judge` (one process), `engine` (what runs the program, and where rows
+//! Reading order: [`infer`] and `Judge` (one process), `pass` (over the data), `engine` (what runs the program, and where rows
 //! come from), `servers` (workers that share the data, against running servers).
 
 mod engine;
+mod pass;
 mod servers;
 
 use std::path::Path;
@@ -19,11 +20,12 @@ use crate::network::Network;
 use crate::observe::{Event, Observer};
 use crate::report::{EpochReport, Report, StageSeconds, peak_rss_mb};
 use crate::save::{epoch_folder, has_server_parts, load_epoch};
-use crate::train::{IntervalClock, epoch_report, stages};
+use crate::train::epoch_report;
 use crate::zoo::Evaluation;
 use crate::{Config, Error};
 
 use engine::Engine;
+use pass::{Pass, pass};
 pub use servers::infer_worker;
 
 /// Evaluates the saved epochs `infer_start_epoch..infer_end_epoch` on the test data.
@@ -110,37 +112,10 @@ impl Judge {
         let Some(data) = &mut self.data else {
             return self.answer(config, network, engine, epoch);
         };
-        let (start, times) = (Instant::now(), engine.times());
         let mut meters = network.meters(Meter::exact);
-        let fetch = network.fetches();
-        let (mut batches, loading) = data.pass(0)?;
-        let mut clock = IntervalClock::new();
-        let (mut examples, mut batch_id, mut loss_sum) = (0_u64, 0_u64, 0.0_f64);
-        while let Some(batch) = batches.next()? {
-            let fetched = engine.run(&batch, &fetch)?;
-            for (meter, head) in meters.iter_mut().zip(fetched[1..].chunks_exact(2)) {
-                meter.add(&head[0], &head[1]);
-            }
-            let (loss, n) = (fetched[0].f32()[0], batch.examples() as u64);
-            examples += n;
-            loss_sum += f64::from(loss) * n as f64;
-            batches.recycle(batch);
-            clock.count(n);
-            if batch_id.is_multiple_of(config.runner.print_interval) {
-                let place = (epoch, batch_id, engine.step());
-                let interval = clock.interval(place, Some(loss), Vec::new(), &batches);
-                observer.event(&Event::Interval(&interval));
-            }
-            batch_id += 1;
-        }
-        let bad = batches.bad_lines();
-        if bad.count > 0 {
-            observer.event(&Event::BadLines(&bad));
-        }
-        let seconds = start.elapsed().as_secs_f64();
-        let stages = stages(&[loading, batches.stages()], times, engine.times());
+        let done = pass(config, network, engine, data, &mut meters, epoch, observer)?;
         let measures = measures(config, &meters)?;
-        let loss = Some(loss_sum / examples.max(1) as f64);
+        let Pass { examples, loss, seconds, stages } = done;
         let report = epoch_report(epoch, loss, examples, seconds, stages, &meters, measures);
         Ok(EpochReport { missing_ids: engine.missing_ids, ..report })
     }

@@ -1,14 +1,13 @@
 //! Evaluation against running servers: they load an epoch, workers share the test data and pull the
 //! rows of their batches. Nothing is created on servers, ids without a row get zeros.
 
-use std::time::Instant;
-
 use regatta_fleet::ps::{Job, client_config};
 use regatta_passes::{Split, split_trainer};
 use regatta_ps::Client;
 use regatta_ps::message::ReduceOp;
 
 use super::engine::{Engine, ps};
+use super::pass::{Pass, pass};
 use super::tell_missing;
 use crate::data::Data;
 use crate::metrics::Meter;
@@ -17,7 +16,7 @@ use crate::observe::{Event, Observer};
 use crate::ps::{WorkerReport, told};
 use crate::report::{EpochReport, Report, peak_rss_mb};
 use crate::save::epoch_folder;
-use crate::train::{IntervalClock, epoch_report, stages};
+use crate::train::epoch_report;
 use crate::zoo::Evaluation;
 use crate::{Config, Error};
 
@@ -112,7 +111,7 @@ impl WorkerRun {
         self.engine.pull_dense(&self.dense)?;
         self.engine.load_statistics(network, &folder)?;
         self.meters = network.meters(Meter::exact);
-        let mine = self.pass(config, network, data, epoch, observer)?;
+        let mine = self.share(config, network, data, epoch, observer)?;
         let everybody = self.global(&mine)?;
         // All have pulled their last rows when all have given their sums.
         let missing_ids = self.missed()? - missed;
@@ -133,8 +132,8 @@ impl WorkerRun {
         Ok(all.first().map_or(0, |n| *n as u64))
     }
 
-    /// One pass over this worker's share of the data.
-    fn pass(
+    /// Evaluates this worker's share of the data.
+    fn share(
         &mut self,
         config: &Config,
         network: &Network,
@@ -142,35 +141,9 @@ impl WorkerRun {
         epoch: u64,
         observer: &mut dyn Observer,
     ) -> Result<EpochReport, Error> {
-        let (start, times) = (Instant::now(), self.engine.times());
-        let fetch = network.fetches();
-        let (mut batches, loading) = data.pass(0)?;
-        let mut clock = IntervalClock::new();
-        let (mut examples, mut batch_id, mut loss_sum) = (0_u64, 0_u64, 0.0_f64);
-        while let Some(batch) = batches.next()? {
-            let fetched = self.engine.run(&batch, &fetch)?;
-            for (meter, head) in self.meters.iter_mut().zip(fetched[1..].chunks_exact(2)) {
-                meter.add(&head[0], &head[1]);
-            }
-            let (loss, n) = (fetched[0].f32()[0], batch.examples() as u64);
-            examples += n;
-            loss_sum += f64::from(loss) * n as f64;
-            batches.recycle(batch);
-            clock.count(n);
-            if batch_id.is_multiple_of(config.runner.print_interval) {
-                let place = (epoch, batch_id, self.engine.step());
-                let interval = clock.interval(place, Some(loss), Vec::new(), &batches);
-                observer.event(&Event::Interval(&interval));
-            }
-            batch_id += 1;
-        }
-        let bad = batches.bad_lines();
-        if bad.count > 0 {
-            observer.event(&Event::BadLines(&bad));
-        }
-        let seconds = start.elapsed().as_secs_f64();
-        let stages = stages(&[loading, batches.stages()], times, self.engine.times());
-        let loss = (examples > 0).then(|| loss_sum / examples as f64);
+        let meters = &mut self.meters;
+        let done = pass(config, network, &mut self.engine, data, meters, epoch, observer)?;
+        let Pass { examples, loss, seconds, stages } = done;
         let measured = self.meters.iter().flat_map(|m| m.all(self.meters.len() == 1)).collect();
         Ok(epoch_report(epoch, loss, examples, seconds, stages, &self.meters, measured))
     }

@@ -19,6 +19,7 @@ mod programs;
 mod progress;
 mod ps;
 mod remote;
+mod scores;
 mod serve;
 mod train;
 

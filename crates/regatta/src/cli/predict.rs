@@ -1,7 +1,6 @@
 //! `regatta predict`: scores files with a trained model on this machine.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -11,7 +10,6 @@ use anyhow::{Context, bail};
 use regatta_checkpoint::{Encoding, PROGRAM_FILE, verify_model};
 use regatta_data::Batch;
 use regatta_predict::{Error as PredictError, MissingIds, Model, Options, Session};
-use regatta_rec::config::Reader;
 use regatta_rec::data::Data;
 use regatta_rec::metrics::Meter;
 use regatta_rec::network::Network;
@@ -21,6 +19,7 @@ use regatta_tensor::{Tensor, Value};
 use super::Outcome;
 use super::export::{Scratch, config_of, export};
 use super::remote::local;
+use super::scores::ScoreFile;
 
 /// Scores data with an exported model, or straight from a checkpoint or a saved epoch.
 #[derive(Debug, clap::Args)]
@@ -111,10 +110,7 @@ fn overrides(args: &Args) -> anyhow::Result<Vec<String>> {
 
 fn score(args: &Args, model: &Model, config: &Config) -> anyhow::Result<Outcome> {
     let network = Network::build(config)?;
-    let mut reading = config.runner.test.clone();
-    // Scores stand in the order of the data, all of them.
-    (reading.reader, reading.drop_last) = (Reader::Loader { shuffle_buffer: 0 }, false);
-    let mut data = Data::open(config, &reading, &network.schema)?;
+    let mut data = Data::open(config, &config.runner.test.in_order(), &network.schema)?;
     let mut judge = Judge::new(args, model, &network)?;
     let start = Instant::now();
     let (mut batches, _) = data.pass(0)?;
@@ -197,7 +193,7 @@ struct Judge {
     outputs: Vec<String>,
     /// Output, label and meter of each head that is among the outputs.
     meters: Vec<(usize, String, Meter)>,
-    file: Option<(PathBuf, BufWriter<File>)>,
+    file: Option<ScoreFile>,
     examples: u64,
 }
 
@@ -209,11 +205,7 @@ impl Judge {
             Some((at, head.label.clone(), Meter::exact(head.metric, head.kind)))
         });
         let meters = heads.collect();
-        let file = args.out.as_ref().map(|path| {
-            let file =
-                File::create(path).with_context(|| format!("cannot write {}", path.display()));
-            file.map(|file| (path.clone(), BufWriter::new(file)))
-        });
+        let file = args.out.as_deref().map(ScoreFile::create);
         Ok(Judge { meters, file: file.transpose()?, outputs, examples: 0 })
     }
 
@@ -229,41 +221,19 @@ impl Judge {
                 meter.add(&scores[*at], label);
             }
         }
-        self.write(batch.examples(), &scores)?;
+        if let Some(file) = &mut self.file {
+            let named: Vec<_> = self.outputs.iter().map(String::as_str).zip(&scores).collect();
+            file.write(batch.examples(), &named)?;
+        }
         self.examples += batch.examples() as u64;
         Ok(())
-    }
-
-    fn write(&mut self, examples: usize, scores: &[Tensor]) -> anyhow::Result<()> {
-        let Some((path, file)) = &mut self.file else { return Ok(()) };
-        let first = self.examples == 0;
-        let mut write = || -> io::Result<()> {
-            if first {
-                writeln!(file, "{}", header(&self.outputs, examples, scores))?;
-            }
-            for example in 0..examples {
-                let mut separator = "";
-                for tensor in scores {
-                    let width = tensor.numel() / examples;
-                    for x in &tensor.f32()[example * width..(example + 1) * width] {
-                        write!(file, "{separator}{x}")?;
-                        separator = ",";
-                    }
-                }
-                writeln!(file)?;
-            }
-            Ok(())
-        };
-        write().with_context(|| format!("cannot write {}", path.display()))
     }
 
     fn finish(self, seconds: f64, missing: u64) -> anyhow::Result<Outcome> {
         let mut out = io::stdout().lock();
         let examples = self.examples;
-        if let Some((path, file)) = self.file {
-            let fail = || format!("cannot write {}", path.display());
-            file.into_inner().map_err(|e| e.into_error()).with_context(fail)?;
-            writeln!(out, "{examples} scores written to {}", path.display())?;
+        if let Some(file) = self.file {
+            writeln!(out, "{}", file.finish()?)?;
         }
         let alone = self.meters.len() == 1;
         for (name, value) in self.meters.iter().flat_map(|(_, _, meter)| meter.all(alone)) {
@@ -276,16 +246,4 @@ impl Judge {
         writeln!(out, "{examples} examples in {seconds:.2} s, {rate:.0} examples/s")?;
         Ok(Outcome::Done)
     }
-}
-
-/// Names of the columns: those of the outputs, numbered where an output has several.
-fn header(outputs: &[String], examples: usize, scores: &[Tensor]) -> String {
-    let mut names = Vec::new();
-    for (name, tensor) in outputs.iter().zip(scores) {
-        match tensor.numel() / examples {
-            1 => names.push(name.clone()),
-            width => names.extend((0..width).map(|i| format!("{name}.{i}"))),
-        }
-    }
-    names.join(",")
 }

@@ -18,6 +18,7 @@ use regatta_rec::{Config, Error, ps};
 use serde_json::json;
 
 use super::Outcome;
+use super::scores;
 use super::train::{Console, RunArgs};
 
 /// Flags of jobs with several processes.
@@ -42,17 +43,18 @@ pub(crate) struct PsArgs {
 
 /// What the processes of a job do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum Work<'a> {
     Train,
-    Infer,
+    /// With the file that scores go to, if they are wanted.
+    Infer(Option<&'a Path>),
 }
 
-impl Work {
+impl Work<'_> {
     /// The command that every process of the job runs.
     fn command(self) -> &'static str {
         match self {
             Work::Train => "train",
-            Work::Infer => "infer",
+            Work::Infer(_) => "infer",
         }
     }
 
@@ -60,7 +62,7 @@ impl Work {
     fn mode(self, config: &Config) -> Result<Mode, Error> {
         match self {
             Work::Train => ps::mode(config),
-            Work::Infer => Ok(Mode::Async(AsyncConfig::default())),
+            Work::Infer(_) => Ok(Mode::Async(AsyncConfig::default())),
         }
     }
 }
@@ -124,19 +126,20 @@ pub(super) fn restarting(
 }
 
 /// Starts servers that load saved epochs and workers that evaluate them, and waits for them.
-pub(super) fn supervise_infer(run: &RunArgs, args: &PsArgs) -> Result<Outcome> {
-    run.load()?;
+pub(super) fn supervise_infer(run: &RunArgs, args: &PsArgs, out: Option<&Path>) -> Result<Outcome> {
+    let mut config = run.load()?;
+    out.map_or(Ok(()), |_| scores::prepare(&mut config))?;
     let (servers, workers) = (args.servers.max(1), args.workers.max(1));
     println!("{workers} workers evaluate what {servers} servers load");
     // Without one of the workers, its examples would be left out.
-    let report = run_job(Work::Infer, run, args, (servers, workers), true, Instant::now())?;
+    let report = run_job(Work::Infer(out), run, args, (servers, workers), true, Instant::now())?;
     Ok(failed(&report.outcome).unwrap_or(Outcome::Done))
 }
 
 /// Starts the processes once and waits for them; writes the report if all is well. If the job `waits`
 /// for all workers, or can go on from a checkpoint, it need not go on without one.
 fn run_job(
-    work: Work,
+    work: Work<'_>,
     run: &RunArgs,
     args: &PsArgs,
     (servers, workers): (usize, usize),
@@ -154,6 +157,9 @@ fn run_job(
         spec.args = run.child_args(work.command());
         if args.allow_worker_loss {
             spec.args.push("--allow-worker-loss".into());
+        }
+        if let Work::Infer(Some(out)) = work {
+            spec.args.extend(["--out".into(), out.to_string_lossy().into_owned()]);
         }
         if let Some(worker) = worker_of(place) {
             let file = worker_report(&reports.0, worker).to_string_lossy().into_owned();
@@ -199,13 +205,16 @@ pub(super) fn failed(ended: &Ended) -> Option<Outcome> {
 
 /// Runs the process of a job that this one is.
 pub(super) fn run_place(
-    work: Work,
+    work: Work<'_>,
     run: &RunArgs,
     args: &PsArgs,
     place: &PsPlace,
     env: &Env,
 ) -> Result<Outcome> {
-    let config = run.load()?;
+    let mut config = run.load()?;
+    if let Work::Infer(Some(_)) = work {
+        scores::prepare(&mut config)?;
+    }
     let token = JobToken::new(place.job.secret(&place.servers)?);
     let mode = work.mode(&config)?;
     let mut job = Job::new(place.servers.clone(), place.workers, mode, token);
@@ -235,7 +244,7 @@ pub(super) fn run_place(
 }
 
 fn run_worker(
-    work: Work,
+    work: Work<'_>,
     config: &Config,
     run: &RunArgs,
     args: &PsArgs,
@@ -262,7 +271,12 @@ fn run_worker(
     };
     let done = match work {
         Work::Train => ps::train_worker(config, job, index, &mut observer)?,
-        Work::Infer => regatta_rec::infer_worker(config, job, index, &mut observer)?,
+        Work::Infer(out) => {
+            let out = out.map(|path| scores::part(path, index, job.workers));
+            scores::written(out.as_deref(), &mut observer, |observer| {
+                regatta_rec::infer_worker(config, job, index, observer)
+            })?
+        }
     };
     if let Some(path) = &args.part_report {
         let own = json!({ "epochs": done.own, "peak_rss_mb": done.report.peak_rss_mb });

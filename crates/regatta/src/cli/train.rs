@@ -183,14 +183,22 @@ impl RunArgs {
 /// Loads the configuration, runs, and writes what was asked for.
 pub(crate) fn run_with(
     args: &RunArgs,
-    work: fn(&Config, &mut dyn Observer) -> Result<Report, Error>,
+    work: impl FnOnce(&Config, &mut dyn Observer) -> Result<Report, Error>,
 ) -> anyhow::Result<Outcome> {
-    let config = args.load()?;
+    run_loaded(&args.load()?, args, work)
+}
+
+/// The same with a configuration that is already loaded.
+pub(super) fn run_loaded(
+    config: &Config,
+    args: &RunArgs,
+    work: impl FnOnce(&Config, &mut dyn Observer) -> Result<Report, Error>,
+) -> anyhow::Result<Outcome> {
     if args.print_config {
         write!(io::stdout(), "{}", config.to_yaml())?;
         return Ok(Outcome::Done);
     }
-    match run_config(&config, args, work) {
+    match run_config(config, args, work) {
         Ok(()) => Ok(Outcome::Done),
         Err(error) if error.is_usage() => Err(error.into()),
         Err(error) => {
@@ -203,7 +211,7 @@ pub(crate) fn run_with(
 fn run_config(
     config: &Config,
     args: &RunArgs,
-    work: fn(&Config, &mut dyn Observer) -> Result<Report, Error>,
+    work: impl FnOnce(&Config, &mut dyn Observer) -> Result<Report, Error>,
 ) -> Result<(), Error> {
     let mut console = Console::for_run(args, config, true)?;
     let report = work(config, &mut console)?;
