@@ -68,8 +68,14 @@ struct Pass {
     read: u64,
     /// The pipeline wants a batch that was not there yet.
     wants_batch: bool,
-    pulls: VecDeque<(u64, bool)>,
-    pushes: VecDeque<PushTicket>,
+    /// What was sent and is not answered, in the order in which it was sent.
+    awaited: VecDeque<Awaited>,
+}
+
+/// Something that servers are going to answer.
+enum Awaited {
+    Pull { batch: u64, with_push: bool },
+    Push(PushTicket),
 }
 
 impl PsTrainer {
@@ -359,8 +365,7 @@ impl PsTrainer {
             first: self.step,
             read: 0,
             wants_batch: false,
-            pulls: VecDeque::new(),
-            pushes: VecDeque::new(),
+            awaited: VecDeque::new(),
         })
     }
 
@@ -392,7 +397,7 @@ impl PsTrainer {
                 }
                 Command::Pull(batch) => {
                     self.send_pull(pass.first + batch, pass.works.get_mut(&batch))?;
-                    pass.pulls.push_back((batch, false));
+                    pass.awaited.push_back(Awaited::Pull { batch, with_push: false });
                 }
                 Command::Compute(batch) => {
                     let work = pass.works.remove(&batch).ok_or_else(lost_batch)?;
@@ -412,13 +417,14 @@ impl PsTrainer {
                 Command::Push { .. } => {
                     let start = Instant::now();
                     let gradients = self.merged.gradients(&self.executor);
-                    pass.pushes.push_back(self.client.push(&gradients.borrow())?);
+                    let ticket = self.client.push(&gradients.borrow())?;
+                    pass.awaited.push_back(Awaited::Push(ticket));
                     self.merged.clear();
                     self.times.push += start.elapsed();
                 }
                 Command::PushPull { pull, .. } => {
                     self.send_push_pull(pass.first + pull, pass.works.get_mut(&pull))?;
-                    pass.pulls.push_back((pull, true));
+                    pass.awaited.push_back(Awaited::Pull { batch: pull, with_push: true });
                 }
                 Command::Cut => {
                     self.cut(scope, caller.run())?;
@@ -446,24 +452,29 @@ impl PsTrainer {
         pass.queue.extend(pass.pipeline.on_event(event));
     }
 
-    /// Waits for values first, because computing goes on with them, then for pushes.
+    /// Waits for the oldest answer. Servers answer in the order of requests, so those of pushes that
+    /// were sent before a pull are here when its values are.
     fn wait(&mut self, pass: &mut Pass, scope: &mut Scope) -> Result<(), Error> {
-        if let Some((batch, with_push)) = pass.pulls.pop_front() {
-            let pulled = self.finish_pull(scope, pass.works.get_mut(&batch))?;
-            if with_push {
+        match pass.awaited.pop_front() {
+            Some(Awaited::Pull { batch, with_push }) => {
+                let pulled = self.finish_pull(scope, pass.works.get_mut(&batch))?;
+                if with_push {
+                    pass.queue.extend(pass.pipeline.on_event(Event::Acked));
+                }
+                pass.queue.extend(pass.pipeline.on_event(match pulled {
+                    Pulled::Values => Event::Pulled(batch),
+                    Pulled::HeldBack => Event::HeldBack(batch),
+                }));
+            }
+            Some(Awaited::Push(ticket)) => {
+                let start = Instant::now();
+                self.client.finish_push(ticket)?;
+                self.times.push += start.elapsed();
                 pass.queue.extend(pass.pipeline.on_event(Event::Acked));
             }
-            pass.queue.extend(pass.pipeline.on_event(match pulled {
-                Pulled::Values => Event::Pulled(batch),
-                Pulled::HeldBack => Event::HeldBack(batch),
-            }));
-        } else if let Some(ticket) = pass.pushes.pop_front() {
-            let start = Instant::now();
-            self.client.finish_push(ticket)?;
-            self.times.push += start.elapsed();
-            pass.queue.extend(pass.pipeline.on_event(Event::Acked));
-        } else {
-            return Err(Error::Config("the training loop has nothing to wait for".into()));
+            None => {
+                return Err(Error::Config("the training loop has nothing to wait for".into()));
+            }
         }
         Ok(())
     }
