@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
+use regatta_kernels::prefetch_row;
 use regatta_kernels::rows::copy_floats;
 use regatta_optim::{Kernel, Per, RowLoop, RowRule, RowUpdater, SharedState};
 
@@ -153,6 +154,8 @@ impl<const D: usize> Pull<'_, D> {
         self.places[i] = place;
         if let Some(slot) = place.slot() {
             self.shard.base.prefetch(slot, self.dim());
+            // The items of a shard stand far apart in a request.
+            prefetch_row(self.out, self.items[i].pos as usize * self.dim(), self.dim());
         }
     }
 }
@@ -219,6 +222,8 @@ impl<K: Kernel, const D: usize> PushWith<'_, '_, K, D> {
         push.places[i] = place;
         if let Some(slot) = place.slot() {
             push.shard.base.prefetch(slot, push.shard.base.stride());
+            let dim = if D == 0 { push.dim } else { D };
+            prefetch_row(push.values, push.items[i].pos as usize * dim, dim);
             push.shard.index.touch(push.items[i].hash, place, push.day);
         }
     }

@@ -13,6 +13,7 @@
 
 mod dense;
 mod dtype;
+mod large;
 mod ragged;
 pub mod rng;
 mod row_index;
