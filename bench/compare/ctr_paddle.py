@@ -32,6 +32,7 @@ def arguments():
     p.add_argument("--test", help="file to measure AUC on")
     p.add_argument("--rows", type=int, required=True, help="rows of the embedding table")
     p.add_argument("--batch", type=int, default=512)
+    p.add_argument("--seed", type=int, default=1)
     p.add_argument("--geo-steps", type=int, default=100)
     p.add_argument("--feed-steps", type=int, default=0,
                    help="instead of a dataset: as many exe.run steps over batches in memory")
@@ -76,7 +77,7 @@ class Static:
     def __init__(self, a):
         self.a, self.ps = a, a.mode in SERVERS
         paddle.enable_static()
-        paddle.seed(1)
+        paddle.seed(a.seed)
         if self.ps:
             fleet.init()
         self.inputs, cost, self.predict = self.network()
@@ -234,7 +235,7 @@ class Ranks:
 
     def __init__(self, a):
         self.a = a
-        paddle.seed(1)
+        paddle.seed(a.seed)
         fleet.init(is_collective=True)
         self.rank, self.ranks = fleet.worker_index(), fleet.worker_num()
         uniform = paddle.ParamAttr(initializer=paddle.nn.initializer.Uniform())

@@ -22,7 +22,7 @@ class Mode:
         self.workers, self.servers, self.ranks, self.shared = workers, servers, ranks, shared
 
 
-GEO_STEPS = 100
+GEO_STEPS = 25
 # beside this one, the dense layers alone are measured on one core
 COMPUTE_BESIDE = "async-1-1"
 MODES = {
@@ -104,6 +104,8 @@ class Bench:
             entry["error"] = self.broken[key]
         else:
             begin = time.monotonic()
+            # every round begins with other weights, so that AUC has a spread too
+            self.seed = number + 1
             try:
                 entry.update(self.start(part, batch, system))
             except Failed as e:
@@ -152,7 +154,8 @@ class Bench:
 
     def regatta_train(self, mode, batch):
         size = batch // mode.workers if mode.shared else batch
-        settings = ["runner.train_batch_size=%d" % size, "hyper_parameters.sparse_feature_number=%d" % ROWS]
+        settings = ["runner.train_batch_size=%d" % size, "runner.seed=%d" % self.seed,
+                    "hyper_parameters.sparse_feature_number=%d" % ROWS]
         flags = []
         if mode.servers:
             flags = ["--servers", str(mode.servers), "--workers", str(mode.workers)]
@@ -212,7 +215,7 @@ class Bench:
         if best and machine.is_amd():
             env.update(BEST)
         flags = ["--mode", mode.paddle, "--train", self.data.train, "--rows", str(ROWS),
-                 "--batch", str(batch), "--geo-steps", str(GEO_STEPS),
+                 "--batch", str(batch), "--seed", str(self.seed), "--geo-steps", str(GEO_STEPS),
                  "--test", os.path.join(self.data.test, "files", "part-00000.txt")]
         if mode.ranks:
             return self.paddle_ranks(mode, flags, env)
@@ -298,7 +301,7 @@ class Bench:
         ranks = max(mode.ranks, 1)
         script = [self.torch, "-u", os.path.join(HERE, "ctr_torch.py"), "--train", self.data.train,
                   "--test", os.path.join(self.data.test, "files", "part-00000.txt"),
-                  "--rows", str(ROWS), "--batch", str(batch)]
+                  "--rows", str(ROWS), "--batch", str(batch), "--seed", str(self.seed)]
         env = dict(ONE_THREAD, WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1",
                    MASTER_PORT=str(free_ports(1)[0]), BENCH_START=str(time.time()))
         members = [Member("worker:%d" % i, script, dict(env, RANK=str(i))) for i in range(ranks)]
