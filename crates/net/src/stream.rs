@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 /// A connected, ordered, reliable byte stream that one thread reads while others write.
@@ -102,6 +103,15 @@ impl Stream for Tcp {
     fn transport(&self) -> &'static str {
         "tcp"
     }
+}
+
+/// A Unix socket that takes a push of some megabytes at once, as far as the system allows: its own
+/// buffers are so small that the sender would wait for the reader several times per request.
+pub(crate) fn roomy(stream: UnixStream) -> UnixStream {
+    const ROOM: usize = 4 << 20;
+    // Where it is not allowed, the system takes its limit.
+    let _ = set_socket_send_buffer_size(&stream, ROOM);
+    stream
 }
 
 impl Stream for UnixStream {
