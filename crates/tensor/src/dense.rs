@@ -1,6 +1,5 @@
 //! Rectangular arrays in row-major order.
 
-use crate::large;
 use crate::{DType, Error};
 
 /// The elements of a tensor, typed.
@@ -22,7 +21,7 @@ impl Data {
     /// `len` zeros of the given type.
     pub fn zeros(dtype: DType, len: usize) -> Data {
         match dtype {
-            DType::F32 => Data::F32(large::zeros(len)),
+            DType::F32 => Data::F32(vec![0.0; len]),
             DType::F16 => Data::F16(vec![0; len]),
             DType::BF16 => Data::BF16(vec![0; len]),
             DType::I64 => Data::I64(vec![0; len]),

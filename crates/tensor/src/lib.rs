@@ -13,7 +13,6 @@
 
 mod dense;
 mod dtype;
-mod large;
 mod ragged;
 pub mod rng;
 mod row_index;
