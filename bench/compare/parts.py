@@ -186,7 +186,8 @@ class Bench:
         settings = ["runner.train_batch_size=%d" % (keys // SLOTS), "runner.epochs=2",
                     "runner.infer_end_epoch=2", "hyper_parameters.fc_sizes=[1]",
                     "hyper_parameters.sparse_feature_number=%d" % (KEY_EXAMPLES * SLOTS + 1),
-                    "runner.sync_mode=async"]
+                    # nothing is learned that old values could spoil
+                    "runner.sync_mode=async", "runner.pull_ahead_after=0"]
         _, report = self.regatta("train", settings, ["--servers", "1", "--workers", "1"],
                                  data=self.data.keys)
         return {"keys_per_sec": SLOTS * report["epochs"][1]["examples_per_sec"]}

@@ -43,6 +43,9 @@ pub struct AsyncConfig {
     /// Batches whose rows are pulled before they are computed; 0 waits for the last update first.
     /// Paddle has no such number: it always runs ahead by one.
     pub pull_ahead: u64,
+    /// A worker begins to run ahead after so many steps. At first every step changes much, and values
+    /// that are a step old cost more than they save.
+    pub pull_ahead_after: u64,
     /// Dense parameters are pulled once per this many pushes.
     pub min_send_grad_num_before_recv: u64,
     /// Gradients that are being added up are pushed after the first batch that ends later than this
@@ -65,6 +68,7 @@ impl Default for AsyncConfig {
             max_merge_var_num: 1,
             send_queue_size: 16,
             pull_ahead: 0,
+            pull_ahead_after: 0,
             min_send_grad_num_before_recv: 1,
             send_wait_times: None,
             independent_recv_thread: false,

@@ -357,7 +357,7 @@ impl PsTrainer {
             self.step = self.client.resume(self.step)?;
             self.rests = false;
         }
-        let mut pipeline = Pipeline::new(&self.mode);
+        let mut pipeline = Pipeline::new(&self.mode).after(self.step);
         Ok(Pass {
             queue: pipeline.start().into(),
             pipeline,

@@ -60,6 +60,8 @@ pub enum Command {
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     pull_ahead: u64,
+    /// Batches of this pass that are computed before it runs ahead.
+    ahead_after: u64,
     max_unacked: u64,
     merge: u64,
     /// Batches read, pulled for (asked), computed.
@@ -109,6 +111,7 @@ impl Pipeline {
         };
         Pipeline {
             pull_ahead: config.pull_ahead,
+            ahead_after: config.pull_ahead_after,
             max_unacked: config.send_queue_size.max(1),
             merge: config.max_merge_var_num.max(1),
             read: 0,
@@ -125,6 +128,17 @@ impl Pipeline {
             cut: CutState::None,
             finished: false,
         }
+    }
+
+    /// The same for a worker that has made so many steps before.
+    #[must_use]
+    pub fn after(self, steps: u64) -> Pipeline {
+        Pipeline { ahead_after: self.ahead_after.saturating_sub(steps), ..self }
+    }
+
+    /// How many batches may be asked for before the one that is computed is done.
+    fn ahead(&self) -> u64 {
+        if self.computed < self.ahead_after { 0 } else { self.pull_ahead }
     }
 
     /// What to do first.
@@ -181,7 +195,7 @@ impl Pipeline {
     fn next_commands(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
         // One batch more than may be pulled is read, so that a push can take the next pull along.
-        if !self.reading && !self.ended && self.read <= self.computed + self.pull_ahead + 1 {
+        if !self.reading && !self.ended && self.read <= self.computed + self.ahead() + 1 {
             self.reading = true;
             commands.push(Command::Read);
         }
@@ -215,7 +229,7 @@ impl Pipeline {
         let flush = draining && !self.computing && self.pulling == 0 && self.pulled.is_empty();
         if self.is_due() || (pending > 0 && (last || flush)) {
             // Without running ahead, the next pull goes with the push, if its batch is known.
-            let fused = self.pull_ahead == 0 && self.merge == 1 && self.cut == CutState::None;
+            let fused = self.ahead() == 0 && self.merge == 1 && self.cut == CutState::None;
             if fused && !self.ended && self.asked == self.read {
                 return;
             }
@@ -243,8 +257,8 @@ impl Pipeline {
         if self.cut != CutState::None {
             return false;
         }
-        if self.pull_ahead > 0 {
-            return self.asked <= self.computed + self.pull_ahead;
+        if self.ahead() > 0 {
+            return self.asked <= self.computed + self.ahead();
         }
         !self.computing && self.asked == self.computed && self.unacked == 0 && !self.is_due()
     }
@@ -340,6 +354,65 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_runs_ahead_when_its_first_steps_are_done() {
+        use Command::{Compute, Finish, Pull, PushPull};
+        let config = AsyncConfig { pull_ahead: 1, pull_ahead_after: 102, ..AsyncConfig::default() };
+        let mut pipeline = Pipeline::new(&Mode::Async(config)).after(100);
+        // Pulls are answered when there is nothing else to do, as by servers that take their time.
+        let (mut queue, mut pulls) = (VecDeque::from(pipeline.start()), VecDeque::new());
+        let (mut trace, mut read) = (Vec::new(), 0);
+        while trace.last() != Some(&Finish) {
+            let Some(command) = queue.pop_front() else {
+                let (batch, with_push) = pulls.pop_front().unwrap();
+                if with_push {
+                    queue.extend(pipeline.on_event(Event::Acked));
+                }
+                queue.extend(pipeline.on_event(Event::Pulled(batch)));
+                continue;
+            };
+            let event = match &command {
+                Command::Read if read < 5 => {
+                    read += 1;
+                    Some(Event::Read)
+                }
+                Command::Read => Some(Event::End),
+                Pull(batch) => {
+                    pulls.push_back((*batch, false));
+                    None
+                }
+                PushPull { pull, .. } => {
+                    pulls.push_back((*pull, true));
+                    None
+                }
+                Compute(batch) => Some(Event::Computed(*batch)),
+                Command::Push { .. } => Some(Event::Acked),
+                Command::Cut | Finish => None,
+            };
+            trace.push(command);
+            queue.extend(event.into_iter().flat_map(|event| pipeline.on_event(event)));
+        }
+        trace.retain(|c| *c != Command::Read);
+        let expected = [
+            Pull(0),
+            Compute(0),
+            PushPull { push: 0, pull: 1 },
+            Compute(1),
+            push(1),
+            Pull(2),
+            Pull(3),
+            Compute(2),
+            push(2),
+            Pull(4),
+            Compute(3),
+            push(3),
+            Compute(4),
+            push(4),
+            Finish,
+        ];
+        assert_eq!(trace, expected);
+    }
+
+    #[test]
     fn gradients_are_merged_and_the_rest_is_sent_at_the_end() {
         let config = AsyncConfig { max_merge_var_num: 2, ..AsyncConfig::default() };
         let pushes: Vec<Command> = run(&Mode::Async(config), 5)
@@ -421,6 +494,7 @@ mod tests {
                 max_merge_var_num: 1 + rng.u64(1) % 3,
                 send_queue_size: 1 + rng.u64(2) % 4,
                 pull_ahead: rng.u64(3) % 3,
+                pull_ahead_after: rng.u64(4) % 4,
                 ..AsyncConfig::default()
             };
             let batches = rng.u64(4) % 9;
@@ -481,6 +555,7 @@ mod tests {
                 max_merge_var_num: 1 + rng.u64(1) % 3,
                 send_queue_size: 1 + rng.u64(2) % 4,
                 pull_ahead: rng.u64(3) % 3,
+                pull_ahead_after: rng.u64(4) % 4,
                 ..AsyncConfig::default()
             };
             let mode = if seed % 2 == 0 { Mode::Sync } else { Mode::Async(config) };

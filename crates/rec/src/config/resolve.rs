@@ -464,6 +464,7 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
         send_queue_size: r.int("runner.send_queue_size").unwrap_or(default.send_queue_size),
         // Batches come from a reader here, so the values of the next one can be asked for early.
         pull_ahead: r.int("runner.pull_ahead").unwrap_or(1),
+        pull_ahead_after: r.int("runner.pull_ahead_after").unwrap_or(200),
         min_send_grad_num_before_recv: r
             .int("runner.min_send_grad_num_before_recv")
             .unwrap_or(default.min_send_grad_num_before_recv),
