@@ -1,7 +1,8 @@
 //! Evaluation of saved epochs by the measure that belongs to the model.
 //!
-//! Reading order: [`infer`] and `Judge` (one process), `pass` (over the data), `engine` (what runs the program, and where rows
-//! come from), `servers` (workers that share the data, against running servers).
+//! Reading order: [`infer`] and `Judge` (one process), `pass` (over the data), `engine` (what runs the
+//! program, and where rows come from), `servers` (workers that share the data, against running
+//! servers).
 
 mod engine;
 mod pass;
