@@ -1,7 +1,7 @@
 //! One operation under way: its header, its links, its deadline. Every wait of every algorithm is
 //! [`Call::wait`], which notices failures, reports stalls and gives up in time.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::time::{Duration, Instant};
 
 use crate::config::Event;
@@ -133,7 +133,21 @@ impl<'a> Call<'a> {
 
     /// Reads what is there; 0 when nothing is.
     pub(crate) fn try_read(&mut self, from: usize, buf: &mut [u8]) -> Result<usize> {
-        match self.links.try_read(from, buf) {
+        self.try_read_both(from, &mut [], buf)
+    }
+
+    /// Reads what is there into `first`, then into `second`; 0 when nothing is.
+    pub(crate) fn try_read_both(
+        &mut self,
+        from: usize,
+        first: &mut [u8],
+        second: &mut [u8],
+    ) -> Result<usize> {
+        if first.is_empty() && second.is_empty() {
+            return Ok(0);
+        }
+        let mut bufs = [IoSliceMut::new(first), IoSliceMut::new(second)];
+        match self.links.try_read(from, &mut bufs) {
             Ok(Got::Bytes(n)) => Ok(n),
             Ok(Got::Nothing) => Ok(0),
             Ok(Got::End) => Err(self.broken(from, &io::ErrorKind::UnexpectedEof.into())),

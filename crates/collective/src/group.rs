@@ -9,7 +9,7 @@ use regatta_kernels::half::Half;
 use regatta_net::JobToken;
 
 use crate::algorithm::exchange::{Announce, Incoming, Into, Outgoing, exchange};
-use crate::algorithm::{chain, direct, ring};
+use crate::algorithm::{chain, direct, doubling, ring};
 use crate::call::{Call, Limits};
 use crate::config::{Event, GroupConfig, Transport};
 use crate::error::{Error, Result, internal};
@@ -19,8 +19,11 @@ use crate::memory::{self, Memory};
 use crate::node::{Node, meet, random_name};
 use crate::reduce::{Element, Halves, Plain, ReduceOp, Wire, part};
 
-/// Up to this many bytes in all, everybody sends everything to everybody.
+/// Up to this many bytes in all, a root sends to everybody itself.
 const SMALL: usize = 64 << 10;
+
+/// Up to this many bytes sent by a rank, an all-reduce of few messages is faster than one of few bytes.
+const FEW_MESSAGES: usize = 512 << 10;
 
 /// Up to this many bytes in shared memory, everybody reads everything.
 const SMALL_IN_MEMORY: usize = 16 << 10;
@@ -222,8 +225,8 @@ impl Group {
                     false => memory.all_reduce(data, op, Plain),
                 };
             }
-            match bytes * (call.size - 1) <= SMALL {
-                true => direct::all_reduce_small(call, data, op, scratch),
+            match bytes * doubling::rounds(call.size) <= FEW_MESSAGES {
+                true => doubling::all_reduce(call, data, op, scratch),
                 false => ring::all_reduce(call, data, op, scratch),
             }
         })

@@ -1,7 +1,7 @@
 //! A connected stream socket, TCP or Unix, that is read and written without blocking; and waits on
 //! several of them.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
+};
 
 /// One end of a connection to another rank.
 #[derive(Debug)]
@@ -64,12 +66,14 @@ impl Socket {
         }
     }
 
-    /// Reads what is there.
-    pub(crate) fn try_read(&self, buf: &mut [u8]) -> io::Result<Got> {
+    /// Reads what is there, into one buffer after the other. They have room for a byte at least.
+    pub(crate) fn try_read(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<Got> {
         loop {
-            return match recv(self, &mut *buf, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) if !buf.is_empty() => Ok(Got::End),
-                Ok((_, n)) => Ok(Got::Bytes(n)),
+            let mut control = RecvAncillaryBuffer::default();
+            let read = recvmsg(self, bufs, &mut control, RecvFlags::DONTWAIT);
+            return match read.map(|message| message.bytes) {
+                Ok(0) => Ok(Got::End),
+                Ok(n) => Ok(Got::Bytes(n)),
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => Ok(Got::Nothing),
                 Err(e) => Err(e.into()),
@@ -93,7 +97,7 @@ impl Socket {
     /// Reads exactly `buf`, until `deadline`.
     pub(crate) fn read_exact(&self, mut buf: &mut [u8], deadline: Instant) -> io::Result<()> {
         while !buf.is_empty() {
-            match self.try_read(buf)? {
+            match self.try_read(&mut [IoSliceMut::new(buf)])? {
                 Got::Bytes(n) => buf = &mut buf[n..],
                 Got::Nothing => self.wait(PollFlags::IN, deadline)?,
                 Got::End => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -12,24 +12,6 @@ use super::exchange::{Announce, Incoming, Into, Outgoing, exchange};
 /// Elements of an all-reduce of much data that are under way at a time: bounds the scratch space.
 const AT_A_TIME: usize = 4 << 20;
 
-/// All-reduce of little data: everybody sends everything to everybody, and all compute the same.
-pub(crate) fn all_reduce_small<T: Element>(
-    call: &mut Call<'_>,
-    data: &mut [T],
-    op: ReduceOp,
-    scratch: &mut Vec<u64>,
-) -> Result<()> {
-    let len = size_of_val(data);
-    let from_others = bytes_of(scratch, (call.size - 1) * len);
-    {
-        let bytes: &[u8] = bytemuck::cast_slice(data);
-        let outgoing: Vec<_> = call.others().map(|to| Outgoing { to, bytes }).collect();
-        exchange(call, Announce::Header, &outgoing, &mut incoming(call, from_others, len))?;
-    }
-    reduce_mine(call, data, from_others, op, Plain);
-    Ok(())
-}
-
 /// Reduces everybody's part of `data`: afterwards `data[part(rank)]` is finished, the rest is as it
 /// was.
 pub(crate) fn reduce_scatter<T: Element>(
@@ -130,7 +112,7 @@ pub(crate) fn gather_parts(
 }
 
 /// `len` bytes of scratch space.
-fn bytes_of(scratch: &mut Vec<u64>, len: usize) -> &mut [u8] {
+pub(crate) fn bytes_of(scratch: &mut Vec<u64>, len: usize) -> &mut [u8] {
     let words = len.div_ceil(8);
     if scratch.len() < words {
         scratch.resize(words, 0);

@@ -103,24 +103,27 @@ fn pull(
     got: &mut usize,
     their_head: &mut [u8; HEADER_LEN],
 ) -> Result<(bool, bool)> {
-    let mut progress = false;
+    let before = *got;
     if *got < head_len {
-        let n = call.try_read(incoming.from, &mut their_head[*got..])?;
-        *got += n;
-        progress = n > 0;
+        // A buffer is filled by the same read as the header; how long a vector is, the header says.
+        let body: &mut [u8] = match &mut incoming.into {
+            Into::Slice(slice) => slice,
+            Into::Vec(_) => &mut [],
+        };
+        *got += call.try_read_both(incoming.from, &mut their_head[*got..], body)?;
         if *got < head_len {
-            return Ok((progress, false));
+            return Ok((*got > before, false));
         }
         let len = call.check(incoming.from, their_head)?;
         if let Into::Vec(vec) = &mut incoming.into {
             vec.resize(len, 0);
         }
     }
-    let rest = &mut incoming.into.bytes()[*got - head_len..];
-    if rest.is_empty() {
-        return Ok((progress, true));
+    let total = head_len + incoming.into.bytes().len();
+    // What a read has not filled is not there yet.
+    if *got < total && (before >= head_len || *got == head_len) {
+        let rest = &mut incoming.into.bytes()[*got - head_len..];
+        *got += call.try_read(incoming.from, rest)?;
     }
-    let n = call.try_read(incoming.from, rest)?;
-    *got += n;
-    Ok((progress || n > 0, n == rest.len()))
+    Ok((*got > before, *got == total))
 }

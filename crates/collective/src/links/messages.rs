@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -321,10 +321,18 @@ impl Links for Messages {
         Messages::peer(&mut self.peers, to)?.write(self.tag, bufs)
     }
 
-    fn try_read(&mut self, from: usize, buf: &mut [u8]) -> io::Result<Got> {
+    fn try_read(&mut self, from: usize, bufs: &mut [IoSliceMut<'_>]) -> io::Result<Got> {
         let _calls = self.mpi.calls();
-        let n = Messages::peer(&mut self.peers, from)?.read(self.tag, buf)?;
-        Ok(if n == 0 && !buf.is_empty() { Got::Nothing } else { Got::Bytes(n) })
+        let peer = Messages::peer(&mut self.peers, from)?;
+        let (mut got, mut wanted) = (0, 0);
+        for buf in bufs.iter_mut() {
+            got += peer.read(self.tag, buf)?;
+            wanted += buf.len();
+            if got < wanted {
+                break;
+            }
+        }
+        Ok(if got == 0 && wanted > 0 { Got::Nothing } else { Got::Bytes(got) })
     }
 
     fn wait(

@@ -5,7 +5,7 @@
 mod messages;
 mod sockets;
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ pub(crate) trait Links: Send {
     /// Takes what fits of `bufs` for `to`; 0 when nothing does.
     fn try_write(&mut self, to: usize, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Reads what is there from `from`.
-    fn try_read(&mut self, from: usize, buf: &mut [u8]) -> io::Result<Got>;
+    /// Reads what is there from `from`, into one buffer after the other.
+    fn try_read(&mut self, from: usize, bufs: &mut [IoSliceMut<'_>]) -> io::Result<Got>;
 
     /// Waits until one of `reads` can be read, one of `writes` written, `alarm` is readable, or
     /// `limit` has passed. May return early.

@@ -1,6 +1,6 @@
 //! Links over one socket per peer: TCP between machines, Unix sockets within one.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ impl Links for Sockets {
         self.to(to)?.try_write(bufs)
     }
 
-    fn try_read(&mut self, from: usize, buf: &mut [u8]) -> io::Result<Got> {
-        self.to(from)?.try_read(buf)
+    fn try_read(&mut self, from: usize, bufs: &mut [IoSliceMut<'_>]) -> io::Result<Got> {
+        self.to(from)?.try_read(bufs)
     }
 
     fn wait(

@@ -10,7 +10,7 @@
 //!
 //! Rank 0 goes on listening at the master address as its own endpoint.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -233,7 +233,7 @@ fn listen(config: &GroupConfig, master: &str) -> Result<TcpListener> {
 
 /// Whoever waits for the list says nothing more: an end is all that can be read.
 fn is_gone(socket: &Socket) -> bool {
-    !matches!(socket.try_read(&mut [0]), Ok(Got::Nothing))
+    !matches!(socket.try_read(&mut [IoSliceMut::new(&mut [0])]), Ok(Got::Nothing))
 }
 
 /// Tells rank 0 where this rank listens, and waits for the list.

@@ -2,6 +2,7 @@
 //! connections, and notices who is silent. It sleeps nearly always.
 
 use std::collections::HashMap;
+use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -135,7 +136,7 @@ fn listen(shared: &Shared, control: &Control, heard: &mut Heard) {
     let rank = control.rank;
     let mut buf = [0; 4096];
     loop {
-        match control.socket.try_read(&mut buf) {
+        match control.socket.try_read(&mut [IoSliceMut::new(&mut buf)]) {
             Ok(Got::Bytes(n)) => heard.bytes.extend_from_slice(&buf[..n]),
             Ok(Got::Nothing) => break,
             Ok(Got::End) => {
