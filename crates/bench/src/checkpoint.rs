@@ -7,6 +7,10 @@
 //! plain read goes through one buffer, as `dd` does; a load leaves a table that can be trained, so a
 //! plain read of the whole file into fresh memory is measured, too.
 //!
+//! A virtual machine may give free memory back to its host, and then the first use of a page takes
+//! longer than reading it from the disk. So before every measurement, of ours and of plain ones,
+//! as much memory as they need is used once.
+//!
 //! Training is the dense part of a click model on one thread, with a pull before and a push after every
 //! step, to the table that is being saved.
 
@@ -18,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use memmap2::MmapMut;
 use regatta_checkpoint::{
     Checkpoint, CheckpointDir, Kind, Manifest, Progress, Topology, save_table,
 };
@@ -34,6 +39,8 @@ use crate::dense::{Runner, W1};
 
 /// Bytes per call of plain writes and reads.
 const CALL_BYTES: usize = 1 << 20;
+/// Bytes of a page of memory, at least.
+const PAGE: usize = 4096;
 /// Keys of a push that is timed while a checkpoint is made: a batch of 100 examples with 26 slots.
 const PUSH_KEYS: usize = 2600;
 /// Examples of a training step, and lookups of each.
@@ -293,23 +300,45 @@ fn round(
     // The size is known before the first save: rows of one size, and an index.
     let bytes = options.rows * (table.base_len() as u64 * 4 + 12);
     let mut seconds = Seconds::default();
+    // For the file in the page cache, the table and its index.
+    let fetch = || fetch_memory(3 * bytes as usize);
     let path;
     (seconds.write, (path, seconds.save)) = in_turns(
         ours,
-        || Ok(timed(|| plain_write(&plain, bytes))?.1),
-        || timed(|| save(&dir, table, Kind::Full)),
+        || Ok(timed_after(fetch, || plain_write(&plain, bytes))?.1),
+        || timed_after(fetch, || save(&dir, table, Kind::Full)),
     )?;
     let rows = path.join(ROWS);
     drop_from_cache(&plain)?;
     drop_from_cache(&rows)?;
-    let read = || Ok(timed(|| plain_read(&plain))?.1);
-    (seconds.read_cold, seconds.load_cold) = in_turns(ours, read, || load_time(&path, options))?;
-    (seconds.read_warm, seconds.load_warm) = in_turns(ours, read, || load_time(&path, options))?;
-    seconds.read_memory = timed(|| Ok(fs::read(&plain)?))?.1;
+    let read = || Ok(timed_after(fetch, || plain_read(&plain))?.1);
+    let load = || load_time(&path, options, fetch);
+    (seconds.read_cold, seconds.load_cold) = in_turns(ours, read, load)?;
+    (seconds.read_warm, seconds.load_warm) = in_turns(ours, read, load)?;
+    seconds.read_memory = timed_after(fetch, || Ok(fs::read(&plain)?))?.1;
     let bytes = fs::metadata(&rows)?.len();
     fs::remove_file(&plain)?;
     dir.remove_all()?;
     Ok((seconds, bytes))
+}
+
+/// Uses so much memory once, in large pages as tables do, and gives it back.
+fn fetch_memory(bytes: usize) -> Result<()> {
+    let mut memory = MmapMut::map_anon(bytes)?;
+    #[cfg(target_os = "linux")]
+    memory.advise(memmap2::Advice::HugePage)?;
+    memory.iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
+    std::hint::black_box(&memory);
+    Ok(())
+}
+
+/// Seconds of `what`, which comes after something that is not timed.
+fn timed_after<T>(
+    before: impl Fn() -> Result<()>,
+    what: impl FnOnce() -> Result<T>,
+) -> Result<(T, f64)> {
+    before()?;
+    timed(what)
 }
 
 fn in_turns<A, B>(
@@ -343,8 +372,8 @@ fn save(dir: &CheckpointDir, table: &SparseTable, kind: Kind) -> Result<PathBuf>
 }
 
 /// Loads into a new table and makes sure that all rows are there. The old one is dropped untimed.
-fn load_time(path: &Path, options: &Options) -> Result<f64> {
-    let ((table, n), seconds) = timed(|| {
+fn load_time(path: &Path, options: &Options, before: impl Fn() -> Result<()>) -> Result<f64> {
+    let ((table, n), seconds) = timed_after(before, || {
         let table = SparseTable::new(config(options.dim))?;
         let saved = Checkpoint::open(path)?.table("emb")?;
         let n = saved.load_into(&table, |_| true, options.threads)?;

@@ -1,9 +1,10 @@
 //! The file of a table's rows.
 //!
 //! Reading order: `layout` (the bytes), `write` ([`TableWriter`]), `behind` (its way to disk), `read`
-//! ([`TableReader`]), `merge` (a base and its deltas).
+//! ([`TableReader`]), `direct` (its way from disk), `merge` (a base and its deltas).
 
 mod behind;
+mod direct;
 pub(crate) mod layout;
 mod merge;
 mod read;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use regatta_table::{Row, RowBody, row_order};
 
+use super::direct::ReadOnce;
 use super::layout::{
     Block, CHANGED, DAYS, END, END_MAGIC, End, FIXED_HEAD, INDEX_ENTRY, MAGIC, MAX_DESCRIPTION,
     RowKind, TableHeader, block_bytes, u32_at, u64_at, words_offset,
@@ -32,6 +33,15 @@ pub struct TableReader {
 pub struct BlockBuffer {
     /// As `u64`, so that every column is aligned.
     memory: Vec<u64>,
+    /// Where the block begins in it.
+    first: usize,
+}
+
+impl BlockBuffer {
+    /// From the beginning of the block.
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.memory[self.first..])
+    }
 }
 
 /// The rows of a block.
@@ -146,8 +156,7 @@ impl TableReader {
     /// The same file once more, for a thread that reads blocks one after the other: the system reads
     /// ahead for each open file on its own.
     pub(crate) fn stream(&self) -> Result<Stream<'_>, Error> {
-        let file = File::open(&self.path).map_err(Error::io("read", &self.path))?;
-        will_read_in_order(&file);
+        let file = ReadOnce::open(&self.path).map_err(Error::io("read", &self.path))?;
         Ok(Stream { reader: self, file })
     }
 
@@ -171,22 +180,26 @@ impl TableReader {
         at: usize,
         buffer: &'b mut BlockBuffer,
     ) -> Result<BlockRows<'b>, Flaw> {
-        self.check_block_of(&self.file, at, buffer)
+        let file = &self.file;
+        self.check_block_by(at, buffer, |memory, offset, len| {
+            memory.resize(len / 8, 0);
+            read_at(file, bytemuck::cast_slice_mut(memory), offset).map(|()| 0)
+        })
     }
 
-    fn check_block_of<'b>(
+    /// `read` fills memory with so many bytes from so far into the file, and says where they begin.
+    fn check_block_by<'b>(
         &self,
-        file: &File,
         at: usize,
         buffer: &'b mut BlockBuffer,
+        read: impl FnOnce(&mut Vec<u64>, u64, usize) -> io::Result<usize>,
     ) -> Result<BlockRows<'b>, Flaw> {
         let block = &self.blocks[at];
         let n = block.n_rows;
         let len = block.bytes as usize;
-        buffer.memory.resize(len / 8, 0);
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut buffer.memory);
-        read_at(file, bytes, block.offset).map_err(|e| Flaw::new(block.offset, e.to_string()))?;
-        let actual = Checksum::of(bytes);
+        buffer.first = read(&mut buffer.memory, block.offset, len)
+            .map_err(|e| Flaw::new(block.offset, e.to_string()))?;
+        let actual = Checksum::of(&buffer.bytes()[..len]);
         if actual != block.checksum {
             let reason = format!(
                 "a block of {len} bytes ({n} rows) is damaged: its checksum is {actual}, not {}",
@@ -201,7 +214,7 @@ impl TableReader {
     pub(crate) fn view<'b>(&self, at: usize, buffer: &'b BlockBuffer) -> BlockRows<'b> {
         let block = &self.blocks[at];
         let (n, width) = (block.n_rows as usize, self.header.words(block.kind));
-        let bytes: &[u8] = bytemuck::cast_slice(&buffer.memory);
+        let bytes = buffer.bytes();
         let words = &bytes[words_offset(n)..][..n * width * 4];
         BlockRows {
             kind: block.kind,
@@ -239,13 +252,15 @@ impl TableReader {
 /// Blocks of a file in order.
 pub(crate) struct Stream<'r> {
     reader: &'r TableReader,
-    file: File,
+    file: ReadOnce,
 }
 
 impl Stream<'_> {
     /// As [`TableReader::read_block`].
     pub(crate) fn read_block(&self, block: usize, buffer: &mut BlockBuffer) -> Result<(), Error> {
-        let read = self.reader.check_block_of(&self.file, block, buffer);
+        let read = self.reader.check_block_by(block, buffer, |memory, offset, len| {
+            self.file.read(memory, offset, len)
+        });
         read.map(|_| ()).map_err(|flaw| flaw.error(&self.reader.path))
     }
 }
@@ -386,23 +401,13 @@ fn read_head(file: &File, len: u64, expected: Checksum) -> Result<TableHeader, F
     header.problem().map_or(Ok(header), |problem| Err(flaw(problem)))
 }
 
-#[cfg(target_os = "linux")]
-fn will_read_in_order(file: &File) {
-    use rustix::fs::{Advice, fadvise};
-    // Reading is right without it, only slower.
-    let _ = fadvise(file, 0, None, Advice::Sequential);
-}
-
-#[cfg(not(target_os = "linux"))]
-fn will_read_in_order(_: &File) {}
-
 #[cfg(unix)]
-fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+pub(super) fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
 }
 
 #[cfg(windows)]
-fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+pub(super) fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match std::os::windows::fs::FileExt::seek_read(file, bytes, offset)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
