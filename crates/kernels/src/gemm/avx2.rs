@@ -93,7 +93,7 @@ unsafe fn tile<const ROWS: usize, const VECS: usize>(t: &Tile) {
 /// Transposes eight vectors in registers.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn transpose(r: [__m256; 8]) -> [__m256; 8] {
+pub(super) fn transpose(r: [__m256; 8]) -> [__m256; 8] {
     let pair = |a, b| (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
     let (a0, a1) = pair(r[0], r[1]);
     let (a2, a3) = pair(r[2], r[3]);

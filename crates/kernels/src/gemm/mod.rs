@@ -24,6 +24,8 @@ mod flat;
 mod pack;
 mod portable;
 mod scratch;
+#[cfg(target_arch = "x86_64")]
+mod sparse;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
@@ -133,8 +135,12 @@ unsafe fn run_avx2(problem: &Problem, c: &mut [f32], scratch: &mut GemmScratch) 
         // SAFETY: the features are the caller's promise.
         unsafe { flat::run_avx2(problem, c, scratch) };
         finish::apply(problem, c);
+    // SAFETY: the features are the caller's promise.
+    } else if let Some(side) = unsafe { sparse::side(problem) } {
+        // SAFETY: as above.
+        unsafe { sparse::run(problem, c, scratch, side) };
     } else {
-        // SAFETY: the features are the caller's promise.
+        // SAFETY: as above.
         unsafe { driver::run(problem, c, &KERNELS, scratch) };
     }
 }

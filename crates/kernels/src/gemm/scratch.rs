@@ -14,6 +14,7 @@ const ALIGN: usize = 4096;
 pub struct GemmScratch {
     pub(super) a: Buffer,
     pub(super) b: Buffer,
+    pub(super) c: Buffer,
 }
 
 /// A page-aligned run of floats that only ever grows.

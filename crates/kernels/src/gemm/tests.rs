@@ -65,11 +65,25 @@ fn activate(act: Act, x: f64) -> f64 {
     }
 }
 
-/// Runs one product on every path and compares; elements outside C must not change.
+/// Runs one product on every path and compares.
 fn check(problem: &Problem, old: &[f32], scratch: &mut GemmScratch, case: &str) {
-    let &Problem { m, n, k, ref a, ref b, accumulate, ldc, epilogue } = problem;
     super::check(problem, old);
     for (path, run) in paths() {
+        check_path(path, &run, problem, old, scratch, case);
+    }
+}
+
+/// Runs one product and compares; elements outside C must not change.
+fn check_path(
+    path: &str,
+    run: &dyn Fn(&Problem, &mut [f32], &mut GemmScratch),
+    problem: &Problem,
+    old: &[f32],
+    scratch: &mut GemmScratch,
+    case: &str,
+) {
+    let &Problem { m, n, k, ref a, ref b, accumulate, ldc, epilogue } = problem;
+    {
         let mut c = old.to_vec();
         run(problem, &mut c, scratch);
         for (at, (new, old)) in c.iter().zip(old).enumerate() {
@@ -134,6 +148,63 @@ fn random_products_of_several_blocks() {
     let mut scratch = GemmScratch::default();
     for seed in 0..12 {
         random_case(seed, 250, &mut scratch);
+    }
+}
+
+/// Values of which about one in three is not zero, with a NaN or an infinity nowhere.
+fn mostly_zeros(random: &mut Random, len: usize) -> Vec<f32> {
+    let mut values = random.values(len);
+    values.iter_mut().for_each(|x| *x = if random.below(3) == 0 { *x } else { 0.0 });
+    values
+}
+
+/// Products with a sparse operand on either side, by the kernel for them and by the choice of gemm.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn products_with_many_zeros() {
+    use super::sparse::{self, Side};
+    let mut scratch = GemmScratch::default();
+    let shapes =
+        [(5, 7, 9), (33, 100, 65), (200, 97, 130), (193, 8, 64), (70, 400, 41), (400, 247, 150)];
+    for (case, (m, n, k)) in (0..).zip(shapes.into_iter().flat_map(|shape| [shape; 16])) {
+        let mut random = Random(case);
+        let side = if case & 1 > 0 { Side::Left } else { Side::Right };
+        let (mut a, a_ld, a_trans) = random.operand(m, k);
+        let (mut b, b_ld, b_trans) = random.operand(k, n);
+        match side {
+            Side::Left => a = mostly_zeros(&mut random, a.len()),
+            Side::Right => b = mostly_zeros(&mut random, b.len()),
+        }
+        let ldc = n + random.below(5);
+        let (bias, old) = (random.values(n), random.values((m - 1) * ldc + n));
+        let open = random.values(old.len());
+        let act = [Act::None, Act::Relu, Act::Tanh][random.below(3)];
+        let problem = Problem {
+            m,
+            n,
+            k,
+            a: Mat { data: &a, ld: a_ld, trans: a_trans },
+            b: Mat { data: &b, ld: b_ld, trans: b_trans },
+            accumulate: random.flip(),
+            ldc,
+            epilogue: Epilogue {
+                bias: random.flip().then_some(&bias[..]),
+                act,
+                open: random.flip().then_some(&open[..]),
+            },
+        };
+        let name = format!("case {case}: {m} x {n} x {k}, {side:?} sparse");
+        check(&problem, &old, &mut scratch, &name);
+        if crate::has_avx2_fma() {
+            let run = |problem: &Problem, c: &mut [f32], scratch: &mut GemmScratch| {
+                // SAFETY: AVX2 and FMA were just detected.
+                unsafe { sparse::run(problem, c, scratch, side) }
+            };
+            check_path("sparse", &run, &problem, &old, &mut scratch, &name);
+            // SAFETY: as above.
+            let chosen = unsafe { sparse::side(&problem) };
+            assert_eq!(chosen, (m * n * k > 1 << 20).then_some(side), "{name}");
+        }
     }
 }
 
