@@ -19,7 +19,7 @@ use std::ops::Range;
 /// Depth of a block: a panel of the dense operand then takes 24 KiB at most.
 const DEPTH: usize = 64;
 /// Rows of a block: their lists and their part of C stay in the second level of cache.
-const ROWS: usize = 192;
+const ROWS: usize = 96;
 /// Vectors of a panel: sums that fit into the registers.
 const VECS: usize = 12;
 /// Entries of a list, with room for a whole vector behind the last one.
@@ -357,7 +357,8 @@ impl List {
     unsafe fn push(&mut self, values: __m256, places: __m256i) {
         let full = _mm256_cmp_ps::<_CMP_NEQ_UQ>(values, _mm256_setzero_ps());
         let full = _mm256_movemask_ps(full) as usize;
-        let order = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(FIRST[full] as i64));
+        let first = FIRST[full];
+        let order = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(first as i64));
         // SAFETY: `len` is at most the number of values pushed so far, and a vector more fits.
         unsafe {
             let at = self.start.add(self.len);
@@ -365,11 +366,12 @@ impl List {
             let places = _mm256_permutevar8x32_epi32(places, order);
             _mm256_storeu_si256(at.add(ENTRIES).cast(), places);
         }
-        self.len += full.count_ones() as usize;
+        self.len += (first >> COUNT) as usize;
     }
 }
 
-/// For every set of lanes, as bits: their numbers, as bytes from the lowest on.
+/// For every set of lanes, as bits: their numbers, as bytes from the lowest on, and how many they are
+/// in the four highest bits, which are beyond the number of any lane.
 static FIRST: [u64; 256] = {
     let mut table = [0; 256];
     let mut set = 0;
@@ -382,10 +384,14 @@ static FIRST: [u64; 256] = {
             }
             lane += 1;
         }
+        table[set] |= at << COUNT;
         set += 1;
     }
     table
 };
+
+/// Where the number of lanes stands.
+const COUNT: u32 = 60;
 
 /// The first `n` floats at `src`, then zeros.
 ///
@@ -430,6 +436,10 @@ unsafe fn run_lists<const V: usize>(t: &Task<'_>) {
             let values = t.lists.add(i * LIST);
             let offsets = values.add(ENTRIES).cast::<u32>();
             let mut sums = [_mm256_setzero_ps(); V];
+            // The end of a list is rarely foreseen: have the next row here by then.
+            for v in (0..V).step_by(2) {
+                _mm_prefetch::<_MM_HINT_T0>(c.wrapping_add(t.ldc + v * LANES).cast());
+            }
             if t.accumulate {
                 for (v, sum) in sums.iter_mut().enumerate() {
                     *sum = read(c, v);
