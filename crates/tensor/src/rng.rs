@@ -31,7 +31,8 @@ impl Rng {
     /// Uniform in `[0, 1)`, with 24 random bits.
     #[inline]
     pub fn unit_f32(&self, i: u64) -> f32 {
-        (self.u64(i) >> 40) as f32 * (1.0 / 16_777_216.0)
+        // 24 bits fit an i32, from which processors convert in one step.
+        (self.u64(i) >> 40) as i32 as f32 * (1.0 / 16_777_216.0)
     }
 
     /// Uniform in `[0, 1)`, with 53 random bits.
