@@ -171,9 +171,9 @@ simd! {
     }
 }
 
-/// From so many values on a variable is a table, and worth a thread per core: it is filled once,
-/// before training, and most of the time goes into memory that is used for the first time.
-const LARGE: usize = 1 << 20;
+/// From so many values on a variable is worth a thread per core. It is filled once, before training,
+/// and drawing its values, or touching its memory for the first time, takes longer than a thread.
+const LARGE: usize = 1 << 16;
 
 /// Calls `fill` with parts of the values and the position of their first.
 fn in_parts(values: &mut [f32], fill: impl Fn(usize, &mut [f32]) + Sync) {
