@@ -74,8 +74,13 @@ struct Pass {
 
 /// Something that servers are going to answer.
 enum Awaited {
-    Pull { batch: u64, with_push: bool },
+    Pull {
+        batch: u64,
+        with_push: bool,
+    },
     Push(PushTicket),
+    /// A push, and the dense values after it.
+    PushAndDense(PullTicket),
 }
 
 impl PsTrainer {
@@ -396,7 +401,9 @@ impl PsTrainer {
                     self.read(pass, found);
                 }
                 Command::Pull(batch) => {
-                    self.send_pull(pass.first + batch, pass.works.get_mut(&batch))?;
+                    // Those of a fresh batch come with the push before it, which the first has not.
+                    let dense = batch == 0 || !pass.pipeline.is_fresh(batch);
+                    self.send_pull(pass.first + batch, pass.works.get_mut(&batch), dense)?;
                     pass.awaited.push_back(Awaited::Pull { batch, with_push: false });
                 }
                 Command::Compute(batch) => {
@@ -414,13 +421,10 @@ impl PsTrainer {
                     }
                     pass.queue.extend(pass.pipeline.on_event(Event::Computed(batch)));
                 }
-                Command::Push { .. } => {
-                    let start = Instant::now();
-                    let gradients = self.merged.gradients(&self.executor);
-                    let ticket = self.client.push(&gradients.borrow())?;
-                    pass.awaited.push_back(Awaited::Push(ticket));
-                    self.merged.clear();
-                    self.times.push += start.elapsed();
+                Command::Push { last, .. } => {
+                    let next_is_fresh = pass.pipeline.is_fresh(last + 1);
+                    let awaited = self.send_push(pass.first + last + 1, next_is_fresh)?;
+                    pass.awaited.push_back(awaited);
                 }
                 Command::PushPull { pull, .. } => {
                     self.send_push_pull(pass.first + pull, pass.works.get_mut(&pull))?;
@@ -472,6 +476,14 @@ impl PsTrainer {
                 self.times.push += start.elapsed();
                 pass.queue.extend(pass.pipeline.on_event(Event::Acked));
             }
+            Some(Awaited::PushAndDense(ticket)) => {
+                let start = Instant::now();
+                let mut no_rows: Vec<&mut [f32]> =
+                    self.exchange.tables.iter().map(|_| &mut [][..]).collect();
+                finish(&self.client, &self.exchange, ticket, &mut no_rows, scope)?;
+                self.times.push += start.elapsed();
+                pass.queue.extend(pass.pipeline.on_event(Event::Acked));
+            }
             None => {
                 return Err(Error::Config("the training loop has nothing to wait for".into()));
             }
@@ -507,12 +519,34 @@ impl PsTrainer {
         }
     }
 
-    fn send_pull(&mut self, step: u64, mut work: Option<&mut Work>) -> Result<(), Error> {
+    /// Sends gradients, and asks for the dense values of step `next` if they are to be `fresh`.
+    fn send_push(&mut self, next: u64, fresh: bool) -> Result<Awaited, Error> {
+        let start = Instant::now();
+        let gradients = self.merged.gradients(&self.executor);
+        let awaited = if fresh && self.wants_dense(next) && !self.exchange.params.is_empty() {
+            let no_keys: Vec<&[u64]> = self.exchange.tables.iter().map(|_| &[][..]).collect();
+            let wanted =
+                Wanted { step: next, test: true, dense: true, keys: &no_keys, counts: &[] };
+            Awaited::PushAndDense(self.client.push_pull(&gradients.borrow(), &wanted)?)
+        } else {
+            Awaited::Push(self.client.push(&gradients.borrow())?)
+        };
+        self.merged.clear();
+        self.times.push += start.elapsed();
+        Ok(awaited)
+    }
+
+    fn send_pull(
+        &mut self,
+        step: u64,
+        mut work: Option<&mut Work>,
+        dense: bool,
+    ) -> Result<(), Error> {
         let start = Instant::now();
         self.prepare(work.as_deref_mut())?;
         let work = work.ok_or_else(lost_batch)?;
         let keys: Vec<&[u64]> = work.lookups.iter().map(Lookup::keys).collect();
-        let dense = self.wants_dense(step) && !self.exchange.params.is_empty();
+        let dense = dense && self.wants_dense(step) && !self.exchange.params.is_empty();
         let counts: Vec<&[u32]> = work.lookups.iter().map(Lookup::counts).collect();
         let wanted = Wanted { step, test: false, dense, keys: &keys, counts: &counts };
         work.ticket = Some(self.client.pull(&wanted)?);

@@ -92,6 +92,12 @@ impl Core {
 
     /// One update with the weighted sum of these gradients, which have been checked.
     pub(super) fn apply(&self, parts: &[(f32, Push<'_>)]) -> Result<(), Error> {
+        let lr = self.apply_dense(parts)?;
+        self.apply_rows(parts, lr)
+    }
+
+    /// The first half of an update: counts it and gives its learning rate.
+    pub(super) fn apply_dense(&self, parts: &[(f32, Push<'_>)]) -> Result<f32, Error> {
         let start = Instant::now();
         let step = self.steps.fetch_add(1, Ordering::Relaxed);
         let lr = self.config.schedule.lr(self.config.learning_rate, step);
@@ -101,12 +107,23 @@ impl Core {
             .map(|(weight, p)| (*weight, p.dense))
             .collect();
         self.dense.push(&dense, lr)?;
-        self.with_scratch(|scratch| self.apply_rows(parts, lr, scratch))?;
-        self.busy_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.busy_since(start);
+        Ok(lr)
+    }
+
+    /// The second half.
+    pub(super) fn apply_rows(&self, parts: &[(f32, Push<'_>)], lr: f32) -> Result<(), Error> {
+        let start = Instant::now();
+        self.with_scratch(|scratch| self.update_rows(parts, lr, scratch))?;
+        self.busy_since(start);
         Ok(())
     }
 
-    fn apply_rows(
+    fn busy_since(&self, start: Instant) {
+        self.busy_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    fn update_rows(
         &self,
         parts: &[(f32, Push<'_>)],
         lr: f32,
@@ -191,7 +208,7 @@ impl Core {
             self.dense.pull(grow_floats(&mut buf, self.dense.len())?)?;
             pad(&mut buf);
         }
-        self.busy_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.busy_since(start);
         Ok(buf)
     }
 
