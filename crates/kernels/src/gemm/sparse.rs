@@ -27,6 +27,9 @@ const ENTRIES: usize = DEPTH + LANES;
 /// A list: values, then offsets of rows in the panel.
 const LIST: usize = 2 * ENTRIES;
 
+/// Floats in a cache line.
+const LINE: usize = 16;
+
 /// Products with fewer multiplications gain nothing.
 const MIN_WORK: usize = 1 << 20;
 /// Neither do those with a short side.
@@ -140,23 +143,45 @@ impl Product<'_> {
         // Panels of equal width; only the last may be narrower.
         let width = vecs.div_ceil(vecs.div_ceil(VECS)) * LANES;
         let n_panels = self.cols.div_ceil(width);
+        let in_place = self.reads_in_place();
         let panel_len = DEPTH * width;
-        let n_depths = self.depth.div_ceil(DEPTH);
-        let panels = panels.reserve(n_depths * n_panels * panel_len + LANES);
-        self.pack(panels, width);
+        let panels: &[f32] = if in_place {
+            &[]
+        } else {
+            let n_depths = self.depth.div_ceil(DEPTH);
+            let panels = panels.reserve(n_depths * n_panels * panel_len + LANES);
+            self.pack(panels, width);
+            panels
+        };
+        let stride = if in_place { self.dense.ld } else { width };
         let lists = lists.reserve(ROWS * LIST);
         let mut counts = [0u32; ROWS];
         for rows in blocks(self.rows, ROWS) {
             for (i, depths) in blocks(self.depth, DEPTH).enumerate() {
-                self.list(&rows, &depths, width, lists, &mut counts);
+                self.list(&rows, &depths, stride, lists, &mut counts);
                 for j in 0..n_panels {
-                    let panel = &panels[(i * n_panels + j) * panel_len..][..panel_len];
                     let first = j * width;
                     let cols = first..self.cols.min(first + width);
+                    let panel = match in_place {
+                        true => &self.dense.data[depths.start * stride + first..],
+                        false => &panels[(i * n_panels + j) * panel_len..],
+                    };
+                    let vectors = cols.len().next_multiple_of(LANES);
+                    assert!(panel.len() >= (depths.len() - 1) * stride + vectors);
                     self.run_panel(&rows, &depths, cols, panel, lists, &counts, c);
                 }
             }
         }
+    }
+
+    /// Whether rows of the dense operand are read where they lie: when they are whole vectors that
+    /// begin with a cache line, and do not share few sets of the cache.
+    fn reads_in_place(&self) -> bool {
+        let Mat { data, ld, trans } = self.dense;
+        let lines = ld / LINE;
+        let aligned = data.as_ptr().addr().is_multiple_of(LINE * size_of::<f32>());
+        let whole = ld.is_multiple_of(LINE) && self.cols.is_multiple_of(LANES);
+        !trans && aligned && whole && !lines.is_multiple_of(8)
     }
 
     /// Copies the dense operand into panels: blocks of depth one after the other, in each the panels.
@@ -197,13 +222,13 @@ impl Product<'_> {
         &self,
         rows: &Range<usize>,
         depths: &Range<usize>,
-        width: usize,
+        stride: usize,
         lists: &mut [f32],
         counts: &mut [u32; ROWS],
     ) {
         assert!(lists.len() >= rows.len() * LIST && rows.len() <= ROWS && depths.len() <= DEPTH);
         let Mat { data, ld, trans } = self.sparse;
-        let mut places = Places::new(width);
+        let mut places = Places::new(stride);
         if !trans {
             for (i, row) in rows.clone().enumerate() {
                 let row = &data[row * ld..][depths.clone()];
@@ -226,10 +251,20 @@ impl Product<'_> {
             places.restart();
             for p in depths.clone().step_by(LANES) {
                 let mut values = [_mm256_setzero_ps(); LANES];
-                for (q, values) in (p..depths.end).zip(&mut values) {
-                    let row = &data[q * ld + first..][..height];
-                    // SAFETY: as many values are read as there are.
-                    *values = unsafe { load(row.as_ptr(), height) };
+                let depth = LANES.min(depths.end - p);
+                let block = &data[p * ld + first..][..(depth - 1) * ld + height];
+                let block = block.as_ptr();
+                // SAFETY: `depth` rows of `height` values are there.
+                unsafe {
+                    if depth == LANES && height == LANES {
+                        for (q, values) in values.iter_mut().enumerate() {
+                            *values = _mm256_loadu_ps(block.add(q * ld));
+                        }
+                    } else {
+                        for (q, values) in values[..depth].iter_mut().enumerate() {
+                            *values = load(block.add(q * ld), height);
+                        }
+                    }
                 }
                 let place = places.next();
                 for (list, values) in eight[..height].iter_mut().zip(transpose(values)) {
@@ -315,10 +350,10 @@ struct Places {
 impl Places {
     #[inline]
     #[target_feature(enable = "avx2,fma")]
-    fn new(width: usize) -> Places {
-        let width = _mm256_set1_epi32(width as i32);
-        let first = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), width);
-        Places { first, next: first, step: _mm256_slli_epi32::<3>(width) }
+    fn new(stride: usize) -> Places {
+        let stride = _mm256_set1_epi32(stride as i32);
+        let first = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), stride);
+        Places { first, next: first, step: _mm256_slli_epi32::<3>(stride) }
     }
 
     #[inline]

@@ -208,6 +208,27 @@ fn products_with_many_zeros() {
     }
 }
 
+/// Rows of whole cache lines are read where they lie, to the last float of the slice.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_dense_operand_of_whole_lines_beside_many_zeros() {
+    let mut random = Random(3);
+    let (m, n, k) = (130, 400, 150);
+    let (zeros, padded) = (mostly_zeros(&mut random, m * k), random.values(k * n + 16));
+    let start = padded.as_ptr().align_offset(64);
+    let problem = Problem {
+        m,
+        n,
+        k,
+        a: Mat::new(&zeros, k),
+        b: Mat::new(&padded[start..start + k * n], n),
+        accumulate: false,
+        ldc: n,
+        epilogue: Epilogue::default(),
+    };
+    check(&problem, &vec![0.0; m * n], &mut GemmScratch::default(), "whole lines");
+}
+
 /// Shapes that cross every block boundary, are thin on either side, or have one extent of zero.
 #[test]
 fn chosen_products() {
