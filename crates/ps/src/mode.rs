@@ -43,8 +43,9 @@ pub struct AsyncConfig {
     /// Batches whose rows are pulled before they are computed; 0 waits for the last update first.
     /// Paddle has no such number: it always runs ahead by one.
     pub pull_ahead: u64,
-    /// A worker begins to run ahead after so many steps. At first every step changes much, and values
-    /// that are a step old cost more than they save.
+    /// For so many steps of a worker that runs ahead, dense values come with the answer to the push
+    /// before, and are as new as without running ahead; only rows are pulled early. At first every
+    /// step changes the dense layers much, and values a step old cost accuracy. Those of rows do not.
     pub pull_ahead_after: u64,
     /// Dense parameters are pulled once per this many pushes.
     pub min_send_grad_num_before_recv: u64,
