@@ -2,8 +2,9 @@
 //!
 //! One function, [`gemm`]. Row-major operands with leading dimensions go in, either may be
 //! transposed; a row-major block of C comes out. The way is chosen by shape: products with one side
-//! of at most four go through `thin`, those over a depth of at most four through `flat`, all others
-//! through `driver`, which packs blocks and calls a 6 x 16 micro-kernel of `avx2` or `portable`.
+//! of at most four go through `thin`, those over a depth of at most four through `flat`. Large ones
+//! with many zeros on one side, as behind a relu, go through `sparse`, all others through `driver`,
+//! which packs blocks and calls a 6 x 16 micro-kernel of `avx2` or `portable`.
 //!
 //! ```
 //! use regatta_kernels::gemm::{Act, Epilogue, GemmScratch, Mat, gemm};
@@ -91,7 +92,8 @@ pub struct Epilogue<'a> {
 ///
 /// C is `m` x `n`, row-major, rows `ldc` apart; op(A) is `m` x `k` and op(B) `k` x `n`. Elements of
 /// `c` between the rows are left alone. Sums run over the depth in a fixed order, so equal calls on
-/// one machine give equal bits.
+/// one machine give equal bits. Zeros of an operand that has many of them may be skipped, also where
+/// the other one is infinite or NaN.
 ///
 /// # Panics
 /// If a leading dimension is shorter than its rows, or a slice does not hold its matrix.
