@@ -70,7 +70,7 @@ pub(crate) static DEFS: &[OpDef] = &[
         grad: NO_INPUT,
         kernel: |s| {
             let (low, high) = (s.op.float("low")?, s.op.float("high")?);
-            random(s, move |rng, first, values| uniform(rng, first, low, high, values))
+            random(s, move |rng, values| uniform(rng, low, high, values))
         },
         batch: per_example,
         samples: no_samples,
@@ -132,7 +132,7 @@ fn fill(s: &Spec<'_>, dtype: DType) -> Result<Kernel, Error> {
     let value = s.op.float("value")?;
     Ok(Box::new(move |io, _| {
         match dtype {
-            DType::F32 => in_parts(io.out_f32(0), |_, part| part.fill(value as f32)),
+            DType::F32 => io.out_f32(0).fill(value as f32),
             DType::F16 => io.out_half(0).fill(f16_from_f32(value as f32)),
             DType::BF16 => io.out_half(0).fill(bf16_from_f32(value as f32)),
             DType::I64 => io.out_i64(0).fill(value as i64),
@@ -142,52 +142,30 @@ fn fill(s: &Spec<'_>, dtype: DType) -> Result<Kernel, Error> {
     }))
 }
 
-/// `draw` fills values of a variable from a position on.
-fn random(
-    s: &Spec<'_>,
-    draw: impl Fn(&Rng, u64, &mut [f32]) + Send + Sync + 'static,
-) -> Result<Kernel, Error> {
+/// `draw` fills the values of a variable.
+fn random(s: &Spec<'_>, draw: impl Fn(&Rng, &mut [f32]) + Send + 'static) -> Result<Kernel, Error> {
     let rng = Rng::named(s.op.int("seed")? as u64, &s.op.outs("Out")[0]);
     Ok(Box::new(move |io, _| {
-        in_parts(io.out_f32(0), |first, part| draw(&rng, first as u64, part));
+        draw(&rng, io.out_f32(0));
         Ok(())
     }))
 }
 
 /// Fills one value after the other.
-fn each(value: impl Fn(&Rng, u64) -> f64) -> impl Fn(&Rng, u64, &mut [f32]) {
-    move |rng, first, values| {
-        for (i, x) in (first..).zip(values) {
+fn each(value: impl Fn(&Rng, u64) -> f64) -> impl Fn(&Rng, &mut [f32]) {
+    move |rng, values| {
+        for (i, x) in (0..).zip(values) {
             *x = value(rng, i) as f32;
         }
     }
 }
 
 simd! {
-    fn uniform(rng: &Rng, first: u64, low: f64, high: f64, values: &mut [f32]) {
+    fn uniform(rng: &Rng, low: f64, high: f64, values: &mut [f32]) {
         for (i, x) in values.iter_mut().enumerate() {
-            *x = (low + (high - low) * f64::from(rng.unit_f32(first + i as u64))) as f32;
+            *x = (low + (high - low) * f64::from(rng.unit_f32(i as u64))) as f32;
         }
     }
-}
-
-/// From so many values on a variable is worth a thread per core. It is filled once, before training,
-/// and drawing its values, or touching its memory for the first time, takes longer than a thread.
-const LARGE: usize = 1 << 16;
-
-/// Calls `fill` with parts of the values and the position of their first.
-fn in_parts(values: &mut [f32], fill: impl Fn(usize, &mut [f32]) + Sync) {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if values.len() < LARGE || cores == 1 {
-        return fill(0, values);
-    }
-    let len = values.len().div_ceil(cores);
-    std::thread::scope(|scope| {
-        for (i, part) in values.chunks_mut(len).enumerate() {
-            let fill = &fill;
-            scope.spawn(move || fill(i * len, part));
-        }
-    });
 }
 
 /// Redraws beyond two standard deviations; each position has its own sequence of draws.
