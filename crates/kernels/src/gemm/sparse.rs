@@ -181,7 +181,8 @@ impl Product<'_> {
         let lines = ld / LINE;
         let aligned = data.as_ptr().addr().is_multiple_of(LINE * size_of::<f32>());
         let whole = ld.is_multiple_of(LINE) && self.cols.is_multiple_of(LANES);
-        !trans && aligned && whole && !lines.is_multiple_of(8)
+        // Offsets within a block have 31 bits.
+        !trans && aligned && whole && !lines.is_multiple_of(8) && ld <= i32::MAX as usize / DEPTH
     }
 
     /// Copies the dense operand into panels: blocks of depth one after the other, in each the panels.
@@ -229,6 +230,7 @@ impl Product<'_> {
         assert!(lists.len() >= rows.len() * LIST && rows.len() <= ROWS && depths.len() <= DEPTH);
         let Mat { data, ld, trans } = self.sparse;
         let mut places = Places::new(stride);
+        let lists = lists.as_mut_ptr();
         if !trans {
             for (i, row) in rows.clone().enumerate() {
                 let row = &data[row * ld..][depths.clone()];
@@ -247,7 +249,7 @@ impl Product<'_> {
         for (group, first) in rows.clone().step_by(LANES).enumerate() {
             let height = LANES.min(rows.end - first);
             let mut eight: [List; LANES] =
-                std::array::from_fn(|i| List::at(lists, (group * LANES + i).min(ROWS - 1)));
+                std::array::from_fn(|i| List::at(lists, group * LANES + i));
             places.restart();
             for p in depths.clone().step_by(LANES) {
                 let mut values = [_mm256_setzero_ps(); LANES];
@@ -379,14 +381,16 @@ struct List {
 }
 
 impl List {
-    fn at(lists: &mut [f32], row: usize) -> List {
-        List { start: lists[row * LIST..][..LIST].as_mut_ptr(), len: 0 }
+    /// That of a row; it may only be pushed to if there is such a row.
+    fn at(lists: *mut f32, row: usize) -> List {
+        List { start: lists.wrapping_add(row * LIST), len: 0 }
     }
 
     /// Appends those of eight values that are not zero, with their places.
     ///
     /// # Safety
-    /// No more values than [`DEPTH`] were pushed before, in whole vectors.
+    /// The list is that of a row in memory. Fewer values than [`DEPTH`] were pushed before, in whole
+    /// vectors.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn push(&mut self, values: __m256, places: __m256i) {

@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
-use std::thread;
 use std::time::Instant;
 
 use regatta_net::{Buf, Peer, Responder, Role};
@@ -115,9 +114,6 @@ pub(super) struct Reduction {
     pub(super) values: Vec<f64>,
     pub(super) responder: Responder,
 }
-
-/// Bytes of all requests of a synchronous step from which on threads are worth their start.
-const LARGE_STEP: usize = 256 << 10;
 
 impl Core {
     pub(super) fn new(config: ServerConfig) -> Result<Core, Error> {
@@ -353,7 +349,6 @@ impl Core {
         mut state: MutexGuard<'_, State>,
         parts: Vec<(usize, Waiting)>,
     ) {
-        let large = parts.iter().map(|(_, w)| w.payload.len()).sum::<usize>() >= LARGE_STEP;
         let pushes: Result<Vec<Push<'_>>, Error> = parts.iter().map(|(_, w)| w.push()).collect();
         let outcome = pushes.and_then(|pushes| {
             let total: f64 = pushes.iter().map(|p| p.examples as f64).sum();
@@ -363,7 +358,7 @@ impl Core {
             };
             let sequences: Vec<u64> = pushes.iter().map(|p| p.sequence).collect();
             let weighted: Vec<_> = pushes.iter().map(|p| (weight(p), p.clone())).collect();
-            if large { self.apply_at_once(&weighted) } else { self.apply(&weighted) }?;
+            self.apply(&weighted)?;
             Ok(sequences)
         });
         match outcome {
@@ -372,16 +367,7 @@ impl Core {
                     state.applied(*worker, sequence);
                 }
                 drop(state);
-                let mut waiting = parts.into_iter().map(|(_, waiting)| waiting);
-                let first = waiting.next();
-                if large {
-                    thread::scope(|scope| {
-                        waiting.for_each(|w| drop(scope.spawn(|| self.pull_in_turn(w))));
-                        first.into_iter().for_each(|w| self.pull_in_turn(w));
-                    });
-                } else {
-                    first.into_iter().chain(waiting).for_each(|w| self.pull_in_turn(w));
-                }
+                parts.into_iter().for_each(|(_, waiting)| self.pull_in_turn(waiting));
             }
             Err(e) => {
                 drop(state);
