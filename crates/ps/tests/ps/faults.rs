@@ -87,6 +87,25 @@ fn train_ahead(worker: usize, client: &Client, workers: usize) -> (Vec<f32>, Vec
     result
 }
 
+/// Pushes and asks for dense values alone, which are answered before the rows are applied.
+fn train_with_dense(worker: usize, client: &Client, workers: usize) -> (Vec<f32>, Vec<f32>) {
+    begin(client);
+    let (keys, _, _) = expected(workers, STEPS, 1.0);
+    pull(client, 0, &keys, false);
+    client.barrier("rows are there").unwrap();
+    for step in 0..STEPS {
+        let v = gradients(worker, step);
+        let asked = wanted(step + 1, &[&[]], true);
+        let ticket = with_gradients(&v, step, |g| client.push_pull(g, &asked).unwrap());
+        let mut dense = vec![0.0; DENSE];
+        client.finish_pull(ticket, &mut [&mut []], &mut [&mut dense]).unwrap();
+    }
+    client.barrier("pushed").unwrap();
+    let result = pull(client, STEPS, &keys, true);
+    client.barrier("read").unwrap();
+    result
+}
+
 type Train = fn(usize, &Client, usize) -> (Vec<f32>, Vec<f32>);
 
 /// Cuts at every so many bytes until a run is not cut any more; returns how many pushes came again.
@@ -118,6 +137,8 @@ fn nothing_is_applied_twice_or_lost_in_async_mode() {
     let answered = cut_everywhere(mode, -1.0, train, Side::Server, 61);
     let ahead = cut_everywhere(mode, -1.0, train_ahead, Side::Client, 61);
     let ahead_answered = cut_everywhere(mode, -1.0, train_ahead, Side::Server, 31);
+    cut_everywhere(mode, -1.0, train_with_dense, Side::Client, 61);
+    cut_everywhere(mode, -1.0, train_with_dense, Side::Server, 61);
     // A request that is cut is not applied; one whose answer is cut is, and comes again.
     assert!(answered + ahead_answered > 5, "{asked} {answered} {ahead} {ahead_answered}");
 }
