@@ -22,7 +22,8 @@
 //!
 //! Reading order:
 //!
-//! 1. `tensors`: [`save_tensors`] and [`load_tensors`], the safetensors file
+//! 1. `tensors`: [`save_tensors`] and [`load_tensors`], the safetensors file; `open_tensors`:
+//!    [`OpenTensors`], one that is read piece by piece
 //! 2. `persistables`: [`save_persistables`] and [`load_persistables`], everything a program keeps
 //! 3. `model`: [`save_model`], [`save_inference_model`] and [`open_model`], a pruned program with its
 //!    parameters and tables
@@ -55,6 +56,7 @@ mod format;
 mod history;
 mod manifest;
 mod model;
+mod open_tensors;
 mod parts;
 mod persistables;
 mod publish;
@@ -87,6 +89,7 @@ pub use model::{
     OpenModel, PARAMS_FILE, PROGRAM_FILE, TableRows, load_inference_model, lookup_tables,
     open_model, save_inference_model, save_model, verify_model,
 };
+pub use open_tensors::OpenTensors;
 pub use parts::{read_bytes, read_tensors, write_bytes, write_tensors};
 pub use persistables::{PERSISTABLES_FILE, load_persistables, save_persistables};
 pub use resume::{Check, Choice, PassedOver, Resume};

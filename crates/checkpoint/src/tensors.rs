@@ -1,17 +1,14 @@
 //! Named tensors in one safetensors file, to the bit.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
 use regatta_tensor::{DType, Data, Tensor};
-use safetensors::tensor::{Dtype, Metadata as Header, SafeTensors};
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::json;
 
 use crate::Error;
+use crate::open_tensors::OpenTensors;
 use crate::publish::publish_file;
 
 /// Free text about a file, by key.
@@ -75,42 +72,12 @@ impl<'t, N: AsRef<str>> Prepared<'t, N> {
 /// If the file is missing, truncated or no safetensors file, or if it holds an element type other
 /// than f32, f16, bf16, i64 and u64, or one name twice.
 pub fn load_tensors(path: impl AsRef<Path>) -> Result<TensorFile, Error> {
-    let path = path.as_ref();
-    let bytes = fs::read(path).map_err(Error::io("read", path))?;
-    parse_tensors(path, &bytes)
+    OpenTensors::open(path)?.read_all()
 }
 
 /// The tensors in the bytes of a safetensors file.
 pub(crate) fn parse_tensors(path: &Path, bytes: &[u8]) -> Result<TensorFile, Error> {
-    let corrupt = |reason: String| Error::corrupt(path, reason);
-    let header = header_bytes(bytes).map_err(corrupt)?;
-    if let Some(name) = duplicate_key(header) {
-        return Err(corrupt(format!("holds '{name}' twice")));
-    }
-    let (_, parsed) =
-        SafeTensors::read_metadata(bytes).map_err(|e| corrupt(explain(bytes, header, &e)))?;
-    let file = SafeTensors::deserialize(bytes).map_err(|e| corrupt(e.to_string()))?;
-    let mut tensors = BTreeMap::new();
-    for (name, view) in file.tensors() {
-        let data = match view.dtype() {
-            Dtype::F32 => Data::F32(elements(view.data(), f32::from_le_bytes)),
-            Dtype::F16 => Data::F16(elements(view.data(), u16::from_le_bytes)),
-            Dtype::BF16 => Data::BF16(elements(view.data(), u16::from_le_bytes)),
-            Dtype::I64 => Data::I64(elements(view.data(), i64::from_le_bytes)),
-            Dtype::U64 => Data::U64(elements(view.data(), u64::from_le_bytes)),
-            other => {
-                let reason = format!(
-                    "'{name}' is of type {other:?}; f32, f16, bf16, i64 and u64 can be read"
-                );
-                return Err(corrupt(reason));
-            }
-        };
-        let tensor =
-            Tensor::new(view.shape(), data).map_err(|e| corrupt(format!("'{name}': {e}")))?;
-        tensors.insert(name, tensor);
-    }
-    let metadata = parsed.metadata().clone().unwrap_or_default().into_iter().collect();
-    Ok(TensorFile { tensors, metadata })
+    OpenTensors::new(path, bytes)?.read_all()
 }
 
 /// The type of a tensor as programs write it: `f32[2, 3]`.
@@ -163,64 +130,4 @@ pub(crate) fn element_bytes(tensor: &Tensor) -> &[u8] {
         Data::I64(v) => bytemuck::cast_slice(v),
         Data::U64(v) => bytemuck::cast_slice(v),
     }
-}
-
-fn elements<T, const N: usize>(bytes: &[u8], from_bytes: impl Fn([u8; N]) -> T) -> Vec<T> {
-    bytes.as_chunks::<N>().0.iter().map(|&chunk| from_bytes(chunk)).collect()
-}
-
-/// The header of a file that is at least long enough for it.
-fn header_bytes(file: &[u8]) -> Result<&[u8], String> {
-    let Some((length, rest)) = file.split_first_chunk::<8>() else {
-        return Err(format!("truncated: {} bytes are too few for a safetensors file", file.len()));
-    };
-    if rest.first().is_some_and(|&b| b != b'{') {
-        return Err("not a safetensors file: it does not begin with a header".into());
-    }
-    let length = u64::from_le_bytes(*length);
-    match usize::try_from(length).ok().and_then(|n| rest.get(..n)) {
-        Some(header) => Ok(header),
-        None => Err(format!(
-            "truncated or not a safetensors file: the header should have {length} bytes, but only \
-             {} follow",
-            rest.len()
-        )),
-    }
-}
-
-/// Says what is wrong with a file whose header is all there.
-fn explain(file: &[u8], header: &[u8], error: &safetensors::SafeTensorError) -> String {
-    if let Ok(parsed) = serde_json::from_slice::<Header>(header) {
-        let (expected, actual) = (8 + header.len() + parsed.data_len(), file.len());
-        if actual < expected {
-            return format!("truncated: {expected} bytes expected, {actual} found");
-        }
-        if actual > expected {
-            return format!("{} bytes too many after the last tensor", actual - expected);
-        }
-    }
-    format!("not a safetensors file: {error}")
-}
-
-/// The first key of a JSON object that comes twice. The library would take the last one.
-fn duplicate_key(header: &[u8]) -> Option<String> {
-    struct Keys;
-    impl<'de> Visitor<'de> for Keys {
-        type Value = Option<String>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<String>, A::Error> {
-            let (mut seen, mut twice) = (std::collections::HashSet::new(), None);
-            while let Some((key, _)) = map.next_entry::<String, IgnoredAny>()? {
-                if let Some(key) = seen.replace(key) {
-                    twice.get_or_insert(key);
-                }
-            }
-            Ok(twice)
-        }
-    }
-    serde_json::Deserializer::from_slice(header).deserialize_map(Keys).ok().flatten()
 }

@@ -6,11 +6,11 @@
 //! parameters carry their position in their name.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use regatta_checkpoint::{
-    Checkpoint, Metadata, TensorFile, load_tensors, part_name, save_table, save_tensors,
-    write_tensors,
+    Checkpoint, Metadata, OpenTensors, part_name, save_table, save_tensors, write_tensors,
 };
 use regatta_table::{Cut, DensePiece, Receipt, Row, RowBody, SaveMode, Scope, SparseTable};
 use regatta_tensor::{DType, Tensor};
@@ -136,8 +136,8 @@ fn steps_key(table: &str) -> String {
 pub(crate) struct TableSteps(Metadata);
 
 impl TableSteps {
-    pub(crate) fn read(&mut self, file: &TensorFile) {
-        let counts = file.metadata.iter().filter(|(key, _)| key.starts_with(STEPS));
+    pub(crate) fn read(&mut self, metadata: &Metadata) {
+        let counts = metadata.iter().filter(|(key, _)| key.starts_with(STEPS));
         self.0.extend(counts.map(|(key, steps)| (key.clone(), steps.clone())));
     }
 
@@ -165,8 +165,8 @@ pub(crate) fn restore_pieces(
         };
         // All servers count the same updates.
         steps = updates.max(steps);
-        of_tables.read(&file);
-        pieces.extend(dense_pieces(&file));
+        of_tables.read(&file.metadata);
+        pieces.extend(dense_pieces(file.tensors));
     }
     Ok((pieces, steps, of_tables))
 }
@@ -371,20 +371,20 @@ pub(crate) fn files(dir: &str) -> Result<Vec<PathBuf>, Error> {
     Ok(found.into_iter().map(|f| f.2).collect())
 }
 
-/// Reads one of the files.
-pub(crate) fn read(path: &Path) -> Result<TensorFile, Error> {
-    load_tensors(path).map_err(file_error)
+/// Opens one of the files.
+pub(crate) fn open(path: &Path) -> Result<OpenTensors, Error> {
+    OpenTensors::open(path).map_err(file_error)
 }
 
 fn for_each_file(
     dir: &str,
-    mut visit: impl FnMut(&Path, &TensorFile) -> Result<(), Error>,
+    mut visit: impl FnMut(&OpenTensors) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut ids = Ids::default();
     for path in files(dir)? {
-        let file = read(&path)?;
-        ids.check(&path, &file)?;
-        visit(&path, &file)?;
+        let file = open(&path)?;
+        ids.check(&file)?;
+        visit(&file)?;
     }
     Ok(())
 }
@@ -396,8 +396,8 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    pub(crate) fn check(&mut self, path: &Path, file: &TensorFile) -> Result<(), Error> {
-        let id = file.metadata.get(SAVE_ID).cloned();
+    pub(crate) fn check(&mut self, file: &OpenTensors) -> Result<(), Error> {
+        let (path, id) = (file.path(), file.metadata.get(SAVE_ID).cloned());
         let (first, known) = self.first.get_or_insert_with(|| (path.to_path_buf(), id.clone()));
         if *known == id {
             return Ok(());
@@ -410,43 +410,82 @@ impl Ids {
     }
 }
 
-/// The rows of a table in a file: keys, what they are, and words.
+/// Rows that are read at once when a table is loaded.
+const BLOCK_ROWS: usize = 8192;
+
+/// The rows of a table in a file: keys, what they are, and words; or a run of them.
 struct SavedRows<'a> {
-    keys: &'a [u64],
-    about: &'a [u64],
-    words: &'a [f32],
+    file: &'a OpenTensors,
+    table: &'a str,
+    rows: Range<usize>,
+    width: usize,
+}
+
+/// Some rows of a table.
+struct Block<'b> {
+    keys: &'b [u64],
+    about: &'b [u64],
+    words: &'b [f32],
     width: usize,
 }
 
 impl<'a> SavedRows<'a> {
-    fn find(file: &'a TensorFile, path: &Path, name: &str) -> Result<SavedRows<'a>, Error> {
-        let get = |what: &str| file.tensors.get(&format!("table/{name}/{what}"));
-        let (Some(keys), Some(about), Some(rows)) = (get("keys"), get("about"), get("rows")) else {
-            let known = tables_in(file).join(", ");
-            let path = path.display();
-            return Err(Error::Job(format!("{path} holds no table '{name}' (tables: {known})")));
-        };
-        let is_u64 = |t: &Tensor| t.dtype() == DType::U64;
-        let &[n, width] = rows.shape() else { return Err(odd(path, name)) };
-        let fits = keys.numel() == n && about.numel() == n && rows.dtype() == DType::F32;
-        if !fits || !is_u64(keys) || !is_u64(about) {
-            return Err(odd(path, name));
+    fn find(file: &'a OpenTensors, table: &'a str) -> Result<SavedRows<'a>, Error> {
+        let known = tables_in(file);
+        if !known.iter().any(|name| name == table) {
+            let (path, known) = (file.path().display(), known.join(", "));
+            return Err(Error::Job(format!("{path} holds no table '{table}' (tables: {known})")));
         }
-        Ok(SavedRows { keys: keys.u64(), about: about.u64(), words: rows.f32(), width })
+        let describe = |what| file.describe(&part_of(table, what)).map_err(file_error);
+        let (keys, about, rows) = (describe("keys")?, describe("about")?, describe("rows")?);
+        let (DType::F32, &[n, width]) = rows else { return Err(odd(file, table)) };
+        if [keys, about].iter().any(|(dtype, shape)| *dtype != DType::U64 || *shape != [n]) {
+            return Err(odd(file, table));
+        }
+        Ok(SavedRows { file, table, rows: 0..n, width })
     }
 
-    /// The same rows in so many parts.
+    /// The same rows in so many runs.
     fn split(&self, n: usize) -> Vec<SavedRows<'a>> {
-        let bound = |i: usize| self.keys.len() * i / n;
-        let part = |i: usize| {
-            let (from, to, width) = (bound(i), bound(i + 1), self.width);
-            let (keys, about) = (&self.keys[from..to], &self.about[from..to]);
-            SavedRows { keys, about, words: &self.words[from * width..to * width], width }
-        };
-        (0..n).map(part).collect()
+        let bound = |i: usize| self.rows.start + self.rows.len() * i / n;
+        (0..n).map(|i| SavedRows { rows: bound(i)..bound(i + 1), ..*self }).collect()
     }
 
-    fn iter(&self) -> impl Iterator<Item = (u64, u64, &'a [f32])> {
+    /// The ids that belong to someone.
+    fn keys(&self, is_own: impl Fn(u64) -> bool) -> Result<Vec<u64>, Error> {
+        let mut keys = vec![0; self.rows.len()];
+        self.read_u64("keys", self.rows.start, &mut keys)?;
+        keys.retain(|key| is_own(*key));
+        Ok(keys)
+    }
+
+    /// Reads the rows block by block.
+    fn for_each_block(
+        &self,
+        mut visit: impl FnMut(Block<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (mut keys, mut about, mut words) = (Vec::new(), Vec::new(), Vec::new());
+        for from in self.rows.clone().step_by(BLOCK_ROWS) {
+            let n = BLOCK_ROWS.min(self.rows.end - from);
+            keys.resize(n, 0);
+            about.resize(n, 0);
+            words.resize(n * self.width, 0.0);
+            self.read_u64("keys", from, &mut keys)?;
+            self.read_u64("about", from, &mut about)?;
+            let rows = part_of(self.table, "rows");
+            self.file.read_f32(&rows, from * self.width, &mut words).map_err(file_error)?;
+            visit(Block { keys: &keys, about: &about, words: &words, width: self.width })?;
+        }
+        Ok(())
+    }
+
+    fn read_u64(&self, what: &str, from: usize, into: &mut [u64]) -> Result<(), Error> {
+        self.file.read_u64(&part_of(self.table, what), from, into).map_err(file_error)
+    }
+}
+
+impl<'b> Block<'b> {
+    fn iter(&self) -> impl Iterator<Item = (u64, u64, &'b [f32])> {
         let words = self.words.chunks(self.width.max(1));
         self.keys
             .iter()
@@ -456,30 +495,46 @@ impl<'a> SavedRows<'a> {
     }
 }
 
-/// Names of the tables in a file.
-fn tables_in(file: &TensorFile) -> Vec<&str> {
-    let keys = file.tensors.keys().filter_map(|name| name.strip_prefix("table/"));
-    keys.filter_map(|name| name.strip_suffix("/keys")).collect()
+/// What a file calls a part of a table.
+fn part_of(table: &str, what: &str) -> String {
+    format!("table/{table}/{what}")
 }
 
-fn odd(path: &Path, name: &str) -> Error {
-    Error::Job(format!("{}: the rows of table '{name}' do not fit together", path.display()))
+/// Names of the tables in a file.
+fn tables_in(file: &OpenTensors) -> Vec<String> {
+    let name = |name: String| Some(name.strip_prefix("table/")?.strip_suffix("/keys")?.to_string());
+    let mut names: Vec<String> = file.names().into_iter().filter_map(name).collect();
+    names.sort();
+    names
+}
+
+fn odd(file: &OpenTensors, name: &str) -> Error {
+    Error::Job(format!("{}: the rows of table '{name}' do not fit together", file.path().display()))
 }
 
 /// Takes those rows of a table that belong to this server; gives their ids.
 pub(crate) fn load_table(
-    file: &TensorFile,
-    path: &Path,
+    file: &OpenTensors,
     name: &str,
     table: &SparseTable,
-    server: usize,
-    servers: usize,
+    (server, servers): (usize, usize),
 ) -> Result<Vec<u64>, Error> {
-    let saved = SavedRows::find(file, path, name)?;
+    let saved = SavedRows::find(file, name)?;
     let width: usize = table.row_parts().iter().map(|(_, n)| n).sum();
     let weights = table.row_parts().first().map_or(0, |(_, n)| *n);
+    let is_own = |key: u64| server_of(key, servers) == server;
+    let fail = |e| Error::Job(format!("{}, table '{name}': {e}", file.path().display()));
+    let keys = saved.keys(is_own)?;
+    // Rows come in the order of their hashes. An index that grows under way has all of them in its
+    // first lines, and every one walks over those before it.
+    table.reserve(keys.len()).map_err(fail)?;
     if is_weights_alone(file) && saved.width == weights {
-        return load_weights(&saved, path, name, table, |key| server_of(key, servers) == server);
+        // Their states are those of new rows.
+        saved.for_each_block(|block| {
+            let own = block.iter().filter(|(key, _, _)| is_own(*key));
+            table.import_weights(own.map(|(key, _, words)| (key, words))).map_err(fail).map(|_| ())
+        })?;
+        return Ok(keys);
     }
     if saved.width != width {
         let parts: Vec<String> =
@@ -487,28 +542,22 @@ pub(crate) fn load_table(
         return Err(Error::Job(format!(
             "{}: rows of table '{name}' have {} words, but this job's have {width} ({}): another \
              width or another optimizer",
-            path.display(),
+            file.path().display(),
             saved.width,
             parts.join(", ")
         )));
     }
     let base = table.base_len();
-    let fail = |e| Error::Job(format!("{}, table '{name}': {e}", path.display()));
-    let is_own = |key: u64| server_of(key, servers) == server;
-    // Rows come in the order of their hashes. An index that grows under way has all of them in its
-    // first lines, and every one walks over those before it.
-    table.reserve(saved.keys.iter().filter(|key| is_own(**key)).count()).map_err(fail)?;
-    let import = |saved: SavedRows<'_>| {
-        let mut keys = Vec::with_capacity(saved.keys.len());
-        let rows = saved.iter().filter(|(key, _, _)| is_own(*key)).map(|(key, about, words)| {
-            keys.push(key);
-            row(key, about, words, base)
-        });
-        table.import(rows).map(|_| keys)
+    let import = |part: SavedRows<'_>| {
+        part.for_each_block(|block| {
+            let own = block.iter().filter(|(key, _, _)| is_own(*key));
+            let rows = own.map(|(key, about, words)| row(key, about, words, base));
+            table.import(rows).map_err(fail).map(|_| ())
+        })
     };
     let import = &import;
     // A run of rows is a range of shards: threads do not wait for each other's locks.
-    let parts: Vec<_> = std::thread::scope(|scope| {
+    let parts: Vec<Result<(), Error>> = std::thread::scope(|scope| {
         let parts = saved.split(LOAD_THREADS).into_iter();
         let running: Vec<_> = parts.map(|part| scope.spawn(move || import(part))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
@@ -516,28 +565,12 @@ pub(crate) fn load_table(
         };
         running.into_iter().map(join).collect()
     });
-    let parts = parts.into_iter().collect::<Result<Vec<_>, _>>().map_err(fail)?;
-    Ok(parts.concat())
+    parts.into_iter().collect::<Result<(), Error>>().map(|()| keys)
 }
 
 /// Whether a file holds weights from elsewhere, without optimizer state.
-pub(crate) fn is_weights_alone(file: &TensorFile) -> bool {
+pub(crate) fn is_weights_alone(file: &OpenTensors) -> bool {
     file.metadata.get(CONTENT).is_some_and(|content| content == WEIGHTS_ALONE)
-}
-
-/// Takes rows of weights; their states are those of new rows.
-fn load_weights(
-    saved: &SavedRows<'_>,
-    path: &Path,
-    name: &str,
-    table: &SparseTable,
-    is_own: impl Fn(u64) -> bool,
-) -> Result<Vec<u64>, Error> {
-    let fail = |e| Error::Job(format!("{}, table '{name}': {e}", path.display()));
-    let own = || saved.iter().filter(|(key, _, _)| is_own(*key));
-    table.reserve(own().count()).map_err(fail)?;
-    table.import_weights(own().map(|(key, _, words)| (key, words))).map_err(fail)?;
-    Ok(own().map(|(key, _, _)| key).collect())
 }
 
 fn row(key: u64, about: u64, words: &[f32], base: usize) -> Row<'_> {
@@ -550,12 +583,21 @@ fn row(key: u64, about: u64, words: &[f32], base: usize) -> Row<'_> {
     Row { key, unseen_days, changed: about & 4 != 0, body }
 }
 
-/// The pieces of dense parameters in a file, with states in any order.
-pub(crate) fn dense_pieces(file: &TensorFile) -> Vec<DensePiece> {
-    let mut pieces: BTreeMap<(&str, usize), DensePiece> = BTreeMap::new();
-    for (name, tensor) in file.tensors.iter().filter(|(_, t)| t.dtype() == DType::F32) {
-        let Some((param, offset, what)) = piece_name(name) else { continue };
-        let piece = pieces.entry((param, offset)).or_insert_with(|| DensePiece {
+/// The pieces of dense parameters in a file of a saved model.
+pub(crate) fn saved_pieces(file: &OpenTensors) -> Result<Vec<DensePiece>, Error> {
+    let names = file.names().into_iter().filter(|name| piece_name(name).is_some());
+    let tensors = names.map(|name| Ok((name.clone(), file.read(&name).map_err(file_error)?)));
+    Ok(dense_pieces(tensors.collect::<Result<Vec<_>, Error>>()?))
+}
+
+/// The pieces of dense parameters among tensors, with states in any order.
+fn dense_pieces(tensors: impl IntoIterator<Item = (String, Tensor)>) -> Vec<DensePiece> {
+    let mut pieces: BTreeMap<(String, usize), DensePiece> = BTreeMap::new();
+    for (name, tensor) in tensors {
+        let (Some((param, offset, what)), DType::F32) = (piece_name(&name), tensor.dtype()) else {
+            continue;
+        };
+        let piece = pieces.entry((param.to_string(), offset)).or_insert_with(|| DensePiece {
             name: param.to_string(),
             offset,
             weights: Vec::new(),
@@ -584,8 +626,8 @@ fn piece_name(name: &str) -> Option<(&str, usize, &str)> {
 pub fn load_dense(dir: &str, param: &str, len: usize) -> Result<Vec<f32>, Error> {
     let mut weights = vec![0.0; len];
     let mut covered = 0;
-    for_each_file(dir, |_, file| {
-        for piece in dense_pieces(file).iter().filter(|p| p.name == param) {
+    for_each_file(dir, |file| {
+        for piece in saved_pieces(file)?.iter().filter(|p| p.name == param) {
             let to = weights.get_mut(piece.offset..).and_then(|w| w.get_mut(..piece.weights.len()));
             let Some(to) = to else {
                 return Err(Error::Job(format!("{dir}: '{param}' has more than {len} floats")));
@@ -611,14 +653,16 @@ pub fn load_rows(
     dim: usize,
     mut row: impl FnMut(u64, &[f32]),
 ) -> Result<(), Error> {
-    for_each_file(dir, |path, file| {
-        let saved = SavedRows::find(file, path, table)?;
+    for_each_file(dir, |file| {
+        let saved = SavedRows::find(file, table)?;
         if saved.width < dim {
-            let (path, width) = (path.display(), saved.width);
+            let (path, width) = (file.path().display(), saved.width);
             return Err(Error::Job(format!("{path}, table '{table}': rows of {width} words")));
         }
-        let rows = saved.iter().filter(|(_, about, _)| about & 3 != KIND_CANDIDATE);
-        rows.for_each(|(key, _, words)| row(key, &words[..dim]));
-        Ok(())
+        saved.for_each_block(|block| {
+            let rows = block.iter().filter(|(_, about, _)| about & 3 != KIND_CANDIDATE);
+            rows.for_each(|(key, _, words)| row(key, &words[..dim]));
+            Ok(())
+        })
     })
 }

@@ -12,5 +12,6 @@ mod write;
 
 pub use layout::TableHeader;
 pub(crate) use merge::Merge;
+pub(crate) use read::read_at;
 pub use read::{BlockBuffer, BlockRows, Saved, TableReader};
 pub use write::TableWriter;

@@ -81,26 +81,25 @@ impl Core {
     ) -> Result<(), Error> {
         let files = storage::files(dir)?;
         let tables = || self.tables.iter().enumerate().filter(|(_, t)| wanted(&t.setup.name));
-        let (index, servers) = self.place();
         let geo = matches!(self.config.mode, Mode::Geo { .. });
         let (mut pieces, mut ids, mut alone) = (Vec::new(), storage::Ids::default(), true);
         let mut steps = storage::TableSteps::default();
         for (number, path) in files.iter().enumerate() {
-            let file = storage::read(path)?;
-            ids.check(path, &file)?;
+            let file = storage::open(path)?;
+            ids.check(&file)?;
             alone &= storage::is_weights_alone(&file);
             for (_, table) in tables().filter(|_| number == 0 && !over) {
                 table.rows.clear().map_err(|e| table.error(&e))?;
             }
             for (number, table) in tables() {
                 let name = &table.setup.name;
-                let keys = storage::load_table(&file, path, name, &table.rows, index, servers)?;
+                let keys = storage::load_table(&file, name, &table.rows, self.place())?;
                 if geo {
                     self.note_changed(number, &keys);
                 }
             }
-            steps.read(&file);
-            pieces.extend(storage::dense_pieces(&file));
+            steps.read(&file.metadata);
+            pieces.extend(storage::saved_pieces(&file)?);
         }
         for (_, table) in tables().filter(|_| !over) {
             table.rows.set_steps(steps.of(&table.setup.name));
