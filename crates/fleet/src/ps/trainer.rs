@@ -55,6 +55,8 @@ pub struct PsTrainer {
 struct Work {
     batch: Input,
     lookups: Vec<Lookup>,
+    /// The lookups are those of the batch.
+    prepared: bool,
     ticket: Option<PullTicket>,
 }
 
@@ -390,6 +392,8 @@ impl PsTrainer {
                 if pass.wants_batch && pass.works.is_empty() {
                     return Ok(());
                 }
+                // There is time for it now, before somebody waits for the next pull.
+                pass.works.values_mut().try_for_each(|work| self.prepare(work))?;
                 self.wait(pass, scope)?;
                 continue;
             };
@@ -447,7 +451,8 @@ impl PsTrainer {
             }
             Next::Batch(batch) => {
                 let lookups = self.spare.pop().unwrap_or_default();
-                pass.works.insert(pass.read, Work { batch, lookups, ticket: None });
+                let work = Work { batch, lookups, prepared: false, ticket: None };
+                pass.works.insert(pass.read, work);
                 pass.read += 1;
                 Event::Read
             }
@@ -491,8 +496,11 @@ impl PsTrainer {
         Ok(())
     }
 
-    fn prepare(&self, work: Option<&mut Work>) -> Result<(), Error> {
-        let work = work.ok_or_else(lost_batch)?;
+    /// Finds the distinct ids of a batch, unless that is done.
+    fn prepare(&self, work: &mut Work) -> Result<(), Error> {
+        if std::mem::replace(&mut work.prepared, true) {
+            return Ok(());
+        }
         work.lookups.resize_with(self.exchange.tables.len(), Lookup::default);
         let counted = self.client.tables().iter().map(|t| t.counted);
         for ((lookup, table), count) in
@@ -536,15 +544,10 @@ impl PsTrainer {
         Ok(awaited)
     }
 
-    fn send_pull(
-        &mut self,
-        step: u64,
-        mut work: Option<&mut Work>,
-        dense: bool,
-    ) -> Result<(), Error> {
+    fn send_pull(&mut self, step: u64, work: Option<&mut Work>, dense: bool) -> Result<(), Error> {
         let start = Instant::now();
-        self.prepare(work.as_deref_mut())?;
         let work = work.ok_or_else(lost_batch)?;
+        self.prepare(work)?;
         let keys: Vec<&[u64]> = work.lookups.iter().map(Lookup::keys).collect();
         let dense = dense && self.wants_dense(step) && !self.exchange.params.is_empty();
         let counts: Vec<&[u32]> = work.lookups.iter().map(Lookup::counts).collect();
@@ -554,10 +557,10 @@ impl PsTrainer {
         Ok(())
     }
 
-    fn send_push_pull(&mut self, step: u64, mut work: Option<&mut Work>) -> Result<(), Error> {
+    fn send_push_pull(&mut self, step: u64, work: Option<&mut Work>) -> Result<(), Error> {
         let start = Instant::now();
-        self.prepare(work.as_deref_mut())?;
         let work = work.ok_or_else(lost_batch)?;
+        self.prepare(work)?;
         let keys: Vec<&[u64]> = work.lookups.iter().map(Lookup::keys).collect();
         let counts: Vec<&[u32]> = work.lookups.iter().map(Lookup::counts).collect();
         let dense = self.wants_dense(step) && !self.exchange.params.is_empty();
