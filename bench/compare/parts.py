@@ -22,6 +22,11 @@ class Mode:
         self.workers, self.servers, self.ranks, self.shared = workers, servers, ranks, shared
 
 
+# All exchanges and updates are made, but no value changes: layers have the same zeros in every mode, and skipping
+# them saves all modes the same work.
+LEARN_NOTHING = ["hyper_parameters.optimizer.learning_rate=0"]
+
+
 GEO_STEPS = 25
 # beside this one, the dense layers alone are measured on one core
 COMPUTE_BESIDE = "async-1-1"
@@ -32,6 +37,10 @@ MODES = {
     "sync-2-1": Mode("sync, 2 + 1", "sync", 2, 1, settings=["runner.sync_mode=sync"]),
     "sync-2-1-shared": Mode("sync, 2 + 1, batch shared", None, 2, 1,
                             settings=["runner.sync_mode=sync"], shared=True),
+    "async-2-1-still": Mode("async, 2 + 1, learning rate 0", None, 2, 1,
+                            settings=["runner.sync_mode=async"] + LEARN_NOTHING),
+    "sync-2-1-still": Mode("sync, 2 + 1, learning rate 0", None, 2, 1,
+                           settings=["runner.sync_mode=sync"] + LEARN_NOTHING),
     "geo-2-1": Mode("geo, 2 + 1", "geo", 2, 1,
                     settings=["runner.sync_mode=geo", "runner.geo_step=%d" % GEO_STEPS]),
     "collective-2": Mode("collective, 2 ranks", "collective", 2, ranks=2),

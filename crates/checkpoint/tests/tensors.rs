@@ -6,7 +6,7 @@ use std::path::Path;
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use regatta_checkpoint::{Error, Metadata, load_tensors, save_tensors};
+use regatta_checkpoint::{Error, Metadata, OpenTensors, load_tensors, save_tensors};
 use regatta_tensor::{Data, Tensor};
 
 /// Shape and bits: `==` on floats would take -0 for 0 and a NaN for nothing at all.
@@ -101,6 +101,41 @@ fn the_library_reads_our_files_and_we_read_its() {
     let ours = load_tensors(&path).unwrap().tensors;
     fs::write(&path, again).unwrap();
     assert_eq!(load_tensors(&path).unwrap().tensors, ours);
+}
+
+#[test]
+fn pieces_are_read_from_where_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pieces.safetensors");
+    let floats: Vec<f32> = (0..100).map(|i| i as f32).collect();
+    let floats = Tensor::from_f32(&[20, 5], floats).unwrap();
+    let numbers = Tensor::from_u64(&[7], (10..17).collect()).unwrap();
+    let both = [("floats", &floats), ("numbers", &numbers)];
+    save_tensors(&path, both, &Metadata::new()).unwrap();
+
+    let file = OpenTensors::open(&path).unwrap();
+    assert_eq!(file.names(), ["numbers", "floats"]);
+    assert_eq!(file.describe("floats").unwrap(), (floats.dtype(), &[20, 5][..]));
+    assert_eq!(file.read("floats").unwrap(), floats);
+    let (mut some, mut last) = ([0.0; 3], [0; 2]);
+    file.read_f32("floats", 49, &mut some).unwrap();
+    file.read_u64("numbers", 5, &mut last).unwrap();
+    assert_eq!((some, last), ([49.0, 50.0, 51.0], [15, 16]));
+
+    let wrong = [
+        (file.read_u64("numbers", 6, &mut last), "'numbers' has 7 numbers, not 2 from 6 on"),
+        (file.read_u64("numbers", usize::MAX, &mut last), "'numbers' has 7 numbers"),
+        (file.read_f32("numbers", 0, &mut some), "'numbers' is of type u64, not f32"),
+        (file.read_f32("none", 0, &mut some), "it holds no 'none'"),
+    ];
+    for (outcome, expected) in wrong {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{}: ", path.display())), "{error}");
+        assert!(error.contains(expected), "{error} lacks '{expected}'");
+    }
+    // A file that is shortened while it is open gives no values that are not in it.
+    fs::File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
+    assert!(matches!(file.read("floats").unwrap_err(), Error::Io { .. }));
 }
 
 #[test]

@@ -200,12 +200,12 @@ impl Pipeline {
 
     fn next_commands(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
-        self.exchange(&mut commands);
         // One batch more than may be pulled is read, so that a push can take the next pull along.
         if !self.reading && !self.ended && self.read <= self.computed + self.pull_ahead + 1 {
             self.reading = true;
             commands.push(Command::Read);
         }
+        self.exchange(&mut commands);
         let may_compute = !self.computing && self.unacked < self.max_unacked();
         if may_compute && self.pulled.remove(&self.computed) {
             self.computing = true;

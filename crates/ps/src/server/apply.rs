@@ -1,6 +1,8 @@
 //! What pushes and pulls do to tables and dense parameters.
 
+use std::panic::resume_unwind;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Instant;
 
 use regatta_net::Buf;
@@ -96,11 +98,33 @@ impl Core {
         self.apply_rows(parts, lr)
     }
 
+    /// As [`apply`](Core::apply), with both halves at the same time: while a synchronous step is
+    /// made nobody computes, so there are idle processors.
+    pub(super) fn apply_at_once(&self, parts: &[(f32, Push<'_>)]) -> Result<(), Error> {
+        let lr = self.next_rate();
+        thread::scope(|scope| {
+            let dense = scope.spawn(|| self.step_dense(parts, lr));
+            let rows = self.apply_rows(parts, lr);
+            let dense = dense.join().unwrap_or_else(|panic| resume_unwind(panic));
+            dense.and(rows)
+        })
+    }
+
     /// The first half of an update: counts it and gives its learning rate.
     pub(super) fn apply_dense(&self, parts: &[(f32, Push<'_>)]) -> Result<f32, Error> {
-        let start = Instant::now();
+        let lr = self.next_rate();
+        self.step_dense(parts, lr)?;
+        Ok(lr)
+    }
+
+    /// Counts an update and gives its learning rate.
+    fn next_rate(&self) -> f32 {
         let step = self.steps.fetch_add(1, Ordering::Relaxed);
-        let lr = self.config.schedule.lr(self.config.learning_rate, step);
+        self.config.schedule.lr(self.config.learning_rate, step)
+    }
+
+    fn step_dense(&self, parts: &[(f32, Push<'_>)], lr: f32) -> Result<(), Error> {
+        let start = Instant::now();
         let dense: Vec<(f32, &[f32])> = parts
             .iter()
             .filter(|(_, p)| !p.dense.is_empty())
@@ -108,7 +132,7 @@ impl Core {
             .collect();
         self.dense.push(&dense, lr)?;
         self.busy_since(start);
-        Ok(lr)
+        Ok(())
     }
 
     /// The second half.

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread;
 use std::time::Instant;
 
 use regatta_net::{Buf, Peer, Responder, Role};
@@ -114,6 +115,9 @@ pub(super) struct Reduction {
     pub(super) values: Vec<f64>,
     pub(super) responder: Responder,
 }
+
+/// Bytes of all requests of a synchronous step from which on threads are worth their start.
+const LARGE_STEP: usize = 256 << 10;
 
 impl Core {
     pub(super) fn new(config: ServerConfig) -> Result<Core, Error> {
@@ -349,6 +353,7 @@ impl Core {
         mut state: MutexGuard<'_, State>,
         parts: Vec<(usize, Waiting)>,
     ) {
+        let large = parts.iter().map(|(_, w)| w.payload.len()).sum::<usize>() >= LARGE_STEP;
         let pushes: Result<Vec<Push<'_>>, Error> = parts.iter().map(|(_, w)| w.push()).collect();
         let outcome = pushes.and_then(|pushes| {
             let total: f64 = pushes.iter().map(|p| p.examples as f64).sum();
@@ -358,7 +363,7 @@ impl Core {
             };
             let sequences: Vec<u64> = pushes.iter().map(|p| p.sequence).collect();
             let weighted: Vec<_> = pushes.iter().map(|p| (weight(p), p.clone())).collect();
-            self.apply(&weighted)?;
+            if large { self.apply_at_once(&weighted) } else { self.apply(&weighted) }?;
             Ok(sequences)
         });
         match outcome {
@@ -367,13 +372,26 @@ impl Core {
                     state.applied(*worker, sequence);
                 }
                 drop(state);
-                parts.into_iter().for_each(|(_, waiting)| self.pull_in_turn(waiting));
+                let waiting = parts.into_iter().map(|(_, waiting)| waiting).collect();
+                self.pull_all_in_turn(waiting, if large { processors() } else { 1 });
             }
             Err(e) => {
                 drop(state);
                 parts.into_iter().for_each(|(_, w)| self.break_down(w.responder, &e));
             }
         }
+    }
+
+    /// Answers the pulls of a synchronous step, with so many threads.
+    fn pull_all_in_turn(&self, mut waiting: Vec<Waiting>, threads: usize) {
+        let share = waiting.len().div_ceil(threads).max(1);
+        thread::scope(|scope| {
+            while waiting.len() > share {
+                let others = waiting.split_off(waiting.len() - share);
+                scope.spawn(|| others.into_iter().for_each(|w| self.pull_in_turn(w)));
+            }
+            waiting.into_iter().for_each(|w| self.pull_in_turn(w));
+        });
     }
 
     /// Something failed half done, so that what this server holds is not to be trusted: nobody gets
@@ -550,6 +568,11 @@ pub(super) fn reply(responder: Responder, payload: &[u8]) {
 
 pub(super) fn refuse(responder: Responder, reason: &str) {
     let _ = responder.reply(STATUS_REFUSED, &[reason.as_bytes()]);
+}
+
+/// Processors that this process may use.
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, |n| n.get())
 }
 
 /// The largest resident memory of this process so far, or 0 where the system does not say.
