@@ -4,8 +4,11 @@ use std::fmt;
 use std::hash::Hasher;
 use std::io::{self, Write};
 
+use regatta_tensor::Tensor;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
+
+use crate::tensors::element_bytes;
 
 /// The XXH3 hash of some bytes, written as 16 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +19,11 @@ impl Checksum {
     /// The checksum of these bytes.
     pub fn of(bytes: &[u8]) -> Checksum {
         Checksum(XxHash3_64::oneshot(bytes))
+    }
+
+    /// The checksum of the elements of a tensor, whatever its shape.
+    pub fn of_elements(tensor: &Tensor) -> Checksum {
+        Checksum::of(element_bytes(tensor))
     }
 }
 

@@ -10,7 +10,7 @@ use regatta_tensor::Tensor;
 
 use crate::checksum::{Checksum, Summing};
 use crate::manifest::{Content, Part, name_problem};
-use crate::tensors::{Prepared, element_bytes, parse_tensors};
+use crate::tensors::{Prepared, parse_tensors};
 use crate::{Error, Metadata, TensorFile};
 
 /// Where a file says what the checksums of its tensors are.
@@ -29,7 +29,8 @@ pub fn write_tensors<'t, N: AsRef<str>>(
     metadata: &Metadata,
 ) -> Result<Part, Error> {
     let tensors: Vec<(N, &Tensor)> = tensors.into_iter().collect();
-    let sums = tensors.iter().map(|(name, t)| (name.as_ref().to_string(), checksum_of(t)));
+    let sums =
+        tensors.iter().map(|(name, t)| (name.as_ref().to_string(), Checksum::of_elements(t)));
     let sums: BTreeMap<String, Checksum> = sums.collect();
     let mut metadata = metadata.clone();
     let text = serde_json::to_string(&sums).map_err(|e| Error::refused(draft, e.to_string()))?;
@@ -113,10 +114,6 @@ fn read_bytes_unchecked(dir: &Path, part: &Part) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-fn checksum_of(tensor: &Tensor) -> Checksum {
-    Checksum::of(element_bytes(tensor))
-}
-
 fn differs(bytes: &[u8], part: &Part) -> String {
     format!("it is damaged: its checksum is {}, not {}", Checksum::of(bytes), part.checksum)
 }
@@ -130,7 +127,7 @@ pub(crate) fn damage(path: &Path, bytes: &[u8], part: &Part) -> String {
         return format!("{whole} (in its header)");
     };
     let bad = |name: &&String| {
-        file.tensors.get(*name).is_none_or(|tensor| checksum_of(tensor) != sums[*name])
+        file.tensors.get(*name).is_none_or(|tensor| Checksum::of_elements(tensor) != sums[*name])
     };
     let names: Vec<String> = sums.keys().filter(bad).map(|name| format!("'{name}'")).collect();
     match names.is_empty() {

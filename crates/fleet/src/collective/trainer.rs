@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use regatta_checkpoint::Checksum;
 use regatta_collective::{Group, ReduceOp};
 use regatta_data::Batch;
 use regatta_exec::{Executor, Options, RoleTimes, Scope};
@@ -163,9 +164,7 @@ impl CollectiveTrainer {
                 states.filter(|name| !self.base.main.block().vars.get(name).is_some_and(is_param)),
             );
         }
-        for name in &names {
-            self.broadcast(scope, name)?;
-        }
+        self.share(scope, &names)?;
         if self.plan.when.is_local() {
             for name in self.base.main.param_names() {
                 let Some(param) = scope.get(&name).cloned() else { continue };
@@ -192,12 +191,26 @@ impl CollectiveTrainer {
         )))
     }
 
+    /// Gives these values of rank 0 to all. What all ranks have already is not sent: first values are
+    /// the same everywhere if all begin with the same seed.
+    fn share(&self, scope: &mut Scope, names: &[String]) -> Result<(), Error> {
+        let mut sums = Vec::new();
+        for name in names {
+            let tensor = scope.get(name).ok_or_else(|| not_initialised(name))?;
+            sums.extend_from_slice(&Checksum::of_elements(tensor).0.to_le_bytes());
+        }
+        let all = self.comm.call(move |g| g.all_gather_bytes("checksums of values", &sums))?;
+        let same = |number: usize| {
+            let of = |rank: &Vec<u8>| rank.as_chunks::<8>().0.get(number).copied();
+            all.iter().all(|rank| of(rank) == of(&all[0]))
+        };
+        let mut differing = (0..).zip(names).filter(|(number, _)| !same(*number));
+        differing.try_for_each(|(_, name)| self.broadcast(scope, name))
+    }
+
     /// Gives a value of rank 0 to all.
     fn broadcast(&self, scope: &mut Scope, name: &str) -> Result<(), Error> {
-        let Some(tensor) = scope.get_mut(name) else {
-            let (what, name) = ("parameter", name.to_string());
-            return Err(regatta_exec::Error::NotInitialised { what, name }.into());
-        };
+        let tensor = scope.get_mut(name).ok_or_else(|| not_initialised(name))?;
         let (label, rank) = (name.to_string(), self.rank());
         match tensor.data_mut() {
             Data::F32(values) => {
@@ -581,6 +594,11 @@ fn next_k_steps(init: u64, first: (f64, f64), now: (f64, f64)) -> u64 {
     let ratio = (first_lr * loss) / (lr * first_loss) * init as f64;
     let steps = ratio.sqrt().ceil();
     if steps.is_finite() { (steps as u64).clamp(1, MOST_LOCAL_STEPS) } else { 1 }
+}
+
+fn not_initialised(name: &str) -> Error {
+    let (what, name) = ("parameter", name.to_string());
+    regatta_exec::Error::NotInitialised { what, name }.into()
 }
 
 /// A short text that differs if the given one does.

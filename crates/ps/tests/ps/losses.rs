@@ -129,6 +129,38 @@ fn a_worker_that_leaves_in_the_middle_of_a_round_is_not_waited_for() {
     assert!(stats.iter().all(|s| s.steps == 5));
 }
 
+/// Such steps are applied and answered by several threads.
+#[test]
+fn large_synchronous_steps_are_exact() {
+    const WORKERS: usize = 4;
+    const STEPS: u64 = 3;
+    let keys: Vec<u64> = (1..=20_000).collect();
+    let (results, _) = Job::new(1, WORKERS, Mode::Sync).run(|worker, client| {
+        begin(client);
+        let mut values = pull(client, 0, &keys, false);
+        client.barrier("rows are there").unwrap();
+        for step in 0..STEPS {
+            let rows = (0..keys.len() * DIM).map(|i| number(worker, step, i)).collect();
+            let dense = (0..DENSE).map(|i| number(worker, step, 50 + i)).collect();
+            let v = Values { keys: keys.clone(), rows, dense };
+            let ticket = with_gradients(&v, step, |g| {
+                client.push_pull(g, &wanted(step + 1, &[&keys], false)).unwrap()
+            });
+            let (rows, dense) = (&mut values.0, &mut values.1);
+            client.finish_pull(ticket, &mut [rows], &mut [dense]).unwrap();
+        }
+        values
+    });
+    // Quarters of whole numbers: nothing is rounded.
+    let held = |at: usize| {
+        let of = |worker| (0..STEPS).map(|step| number(worker, step, at)).sum::<f32>();
+        -(0..WORKERS).map(of).sum::<f32>() / WORKERS as f32
+    };
+    let rows: Vec<f32> = (0..keys.len() * DIM).map(held).collect();
+    let dense: Vec<f32> = (0..DENSE).map(|i| held(50 + i)).collect();
+    assert!(results.into_iter().all(|values| values == (rows.clone(), dense.clone())));
+}
+
 #[test]
 fn steps_out_of_order_are_refused_in_sync_mode() {
     Job::new(1, 1, Mode::Sync).run(|_, client| {

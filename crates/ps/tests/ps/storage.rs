@@ -64,6 +64,31 @@ fn another_number_of_servers_goes_on_with_the_same_bits() {
 }
 
 #[test]
+fn a_table_of_many_blocks_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_str().unwrap();
+    // More than each of the threads that load a file reads at once.
+    let keys: Vec<u64> = (1..=100_000).collect();
+    let (saved, _) = adam(2).run(|_, client| {
+        begin(client);
+        let made = bits(pull(client, 0, &keys, false));
+        client.save(dir, SaveMode::All).unwrap();
+        made
+    });
+    for servers in [1, 3] {
+        let (again, _) = adam(servers).run(|_, client| {
+            client.load(dir, &[]).unwrap();
+            bits(pull(client, 0, &keys, true))
+        });
+        assert_eq!(again, saved, "by {servers} servers");
+    }
+    let mut held = Vec::new();
+    load_rows(dir, "t", DIM, |key, _| held.push(key)).unwrap();
+    held.sort_unstable();
+    assert_eq!(held, keys);
+}
+
+#[test]
 fn candidates_and_days_survive() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().to_str().unwrap();
