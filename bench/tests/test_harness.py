@@ -158,7 +158,20 @@ class Sheet(unittest.TestCase):
         self.assertTrue(judged["async, 2 + 1, batch 512: Paddle's memory over ours"])
         self.assertFalse(judged["2600 keys per batch: keys/s over Paddle's"])
         self.assertFalse(judged["Paddle's time for saving over ours"])
-        self.assertTrue(judged["batch 512: sync over async, 2 + 1"])
+        self.assertTrue(judged["batch 512: sync over async, 2 + 1, as trained"])
+        self.assertNotIn("batch 512: sync over async, 2 + 1, learning rate 0: the same zeros to skip in both", judged)
+
+    def test_parts_that_learn_nothing_are_judged_by_their_speed_alone(self):
+        titles = {part: part for part in ("async-2-1-still", "sync-2-1-still")}
+        runs = [{"part": part, "batch": 512, "system": "regatta", "round": 0, "auc": 0.5, "memory_mb": 100.0,
+                 "first_step_s": 0.1, "examples_per_sec": speed}
+                for part, speed in (("async-2-1-still", 40e3), ("sync-2-1-still", 30e3))]
+        self.assertEqual(sheet.checks(sheet.Runs(runs), titles), [
+            ("batch 512: sync over async, 2 + 1, learning rate 0: the same zeros to skip in both", 0.75,
+             "at least 0.8", False)])
+
+    def test_the_speed_of_the_dense_layers_is_judged_where_it_was_measured(self):
+        judged = {what: met for what, _, _, met in sheet.checks(sheet.Runs(sample_runs()), SETTINGS["titles"])}
         alone = "speed over that of the dense layers alone on one core"
         self.assertFalse(judged["async, 2 + 1, batch 512: " + alone])
         self.assertNotIn("one process, batch 512: " + alone, judged)
