@@ -522,21 +522,8 @@ pub(crate) fn load_table(
     let saved = SavedRows::find(file, name)?;
     let width: usize = table.row_parts().iter().map(|(_, n)| n).sum();
     let weights = table.row_parts().first().map_or(0, |(_, n)| *n);
-    let is_own = |key: u64| server_of(key, servers) == server;
-    let fail = |e| Error::Job(format!("{}, table '{name}': {e}", file.path().display()));
-    let keys = saved.keys(is_own)?;
-    // Rows come in the order of their hashes. An index that grows under way has all of them in its
-    // first lines, and every one walks over those before it.
-    table.reserve(keys.len()).map_err(fail)?;
-    if is_weights_alone(file) && saved.width == weights {
-        // Their states are those of new rows.
-        saved.for_each_block(|block| {
-            let own = block.iter().filter(|(key, _, _)| is_own(*key));
-            table.import_weights(own.map(|(key, _, words)| (key, words))).map_err(fail).map(|_| ())
-        })?;
-        return Ok(keys);
-    }
-    if saved.width != width {
+    let weights_alone = is_weights_alone(file) && saved.width == weights;
+    if saved.width != width && !weights_alone {
         let parts: Vec<String> =
             table.row_parts().iter().map(|(part, n)| format!("{part} {n}")).collect();
         return Err(Error::Job(format!(
@@ -546,6 +533,20 @@ pub(crate) fn load_table(
             saved.width,
             parts.join(", ")
         )));
+    }
+    let is_own = |key: u64| server_of(key, servers) == server;
+    let fail = |e| Error::Job(format!("{}, table '{name}': {e}", file.path().display()));
+    let keys = saved.keys(is_own)?;
+    // Rows come in the order of their hashes. An index that grows under way has all of them in its
+    // first lines, and every one walks over those before it.
+    table.reserve(keys.len()).map_err(fail)?;
+    if weights_alone {
+        // Their states are those of new rows.
+        saved.for_each_block(|block| {
+            let own = block.iter().filter(|(key, _, _)| is_own(*key));
+            table.import_weights(own.map(|(key, _, words)| (key, words))).map_err(fail).map(|_| ())
+        })?;
+        return Ok(keys);
     }
     let base = table.base_len();
     let import = |part: SavedRows<'_>| {

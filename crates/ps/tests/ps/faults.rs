@@ -52,58 +52,54 @@ fn with_faults(mut job: Job, side: Side, faults: Vec<Faults>) -> Job {
 
 const STEPS: u64 = 4;
 
-/// Pushes some steps and gives what the servers hold in the end.
-fn train(worker: usize, client: &Client, workers: usize) -> (Vec<f32>, Vec<f32>) {
+/// Makes the rows, lets `push` push some steps, and gives what the servers hold in the end.
+fn trained(client: &Client, workers: usize, push: impl FnOnce()) -> (Vec<f32>, Vec<f32>) {
     begin(client);
     let (keys, _, _) = expected(workers, STEPS, 1.0);
     pull(client, 0, &keys, false);
     client.barrier("rows are there").unwrap();
-    for step in 0..STEPS {
-        let v = gradients(worker, step);
-        let ticket = with_gradients(&v, step, |g| {
-            client.push_pull(g, &wanted(step + 1, &[&v.keys], false)).unwrap()
-        });
-        let (mut rows, mut dense) = (vec![0.0; v.keys.len() * DIM], vec![0.0; DENSE]);
-        client.finish_pull(ticket, &mut [&mut rows], &mut [&mut dense]).unwrap();
-    }
+    push();
     client.barrier("pushed").unwrap();
     let result = pull(client, STEPS, &keys, true);
     client.barrier("read").unwrap();
     result
+}
+
+/// Pushes, and asks for the rows of the next step with it.
+fn train(worker: usize, client: &Client, workers: usize) -> (Vec<f32>, Vec<f32>) {
+    trained(client, workers, || {
+        for step in 0..STEPS {
+            let v = gradients(worker, step);
+            let ticket = with_gradients(&v, step, |g| {
+                client.push_pull(g, &wanted(step + 1, &[&v.keys], false)).unwrap()
+            });
+            let (mut rows, mut dense) = (vec![0.0; v.keys.len() * DIM], vec![0.0; DENSE]);
+            client.finish_pull(ticket, &mut [&mut rows], &mut [&mut dense]).unwrap();
+        }
+    })
 }
 
 /// Pushes without waiting for each.
 fn train_ahead(worker: usize, client: &Client, workers: usize) -> (Vec<f32>, Vec<f32>) {
-    begin(client);
-    let (keys, _, _) = expected(workers, STEPS, 1.0);
-    pull(client, 0, &keys, false);
-    let tickets: Vec<_> = (0..STEPS)
-        .map(|step| with_gradients(&gradients(worker, step), step, |g| client.push(g).unwrap()))
-        .collect();
-    tickets.into_iter().for_each(|ticket| client.finish_push(ticket).unwrap());
-    client.barrier("pushed").unwrap();
-    let result = pull(client, STEPS, &keys, true);
-    client.barrier("read").unwrap();
-    result
+    trained(client, workers, || {
+        let push =
+            |step| with_gradients(&gradients(worker, step), step, |g| client.push(g).unwrap());
+        let tickets: Vec<_> = (0..STEPS).map(push).collect();
+        tickets.into_iter().for_each(|ticket| client.finish_push(ticket).unwrap());
+    })
 }
 
 /// Pushes and asks for dense values alone, which are answered before the rows are applied.
 fn train_with_dense(worker: usize, client: &Client, workers: usize) -> (Vec<f32>, Vec<f32>) {
-    begin(client);
-    let (keys, _, _) = expected(workers, STEPS, 1.0);
-    pull(client, 0, &keys, false);
-    client.barrier("rows are there").unwrap();
-    for step in 0..STEPS {
-        let v = gradients(worker, step);
-        let asked = wanted(step + 1, &[&[]], true);
-        let ticket = with_gradients(&v, step, |g| client.push_pull(g, &asked).unwrap());
-        let mut dense = vec![0.0; DENSE];
-        client.finish_pull(ticket, &mut [&mut []], &mut [&mut dense]).unwrap();
-    }
-    client.barrier("pushed").unwrap();
-    let result = pull(client, STEPS, &keys, true);
-    client.barrier("read").unwrap();
-    result
+    trained(client, workers, || {
+        for step in 0..STEPS {
+            let asked = wanted(step + 1, &[&[]], true);
+            let v = gradients(worker, step);
+            let ticket = with_gradients(&v, step, |g| client.push_pull(g, &asked).unwrap());
+            let mut dense = vec![0.0; DENSE];
+            client.finish_pull(ticket, &mut [&mut []], &mut [&mut dense]).unwrap();
+        }
+    })
 }
 
 type Train = fn(usize, &Client, usize) -> (Vec<f32>, Vec<f32>);
