@@ -334,7 +334,10 @@ impl GeoTrainer {
         Ok(self.client.geo(&dense, &tables)?)
     }
 
-    /// Sends `(latest - old) / workers` of everything that was trained, and counts it as sent.
+    /// Sends what was learned since the last exchange, and counts it as sent: of rows `latest - old`,
+    /// of dense parameters `(latest - old) / workers`. All workers move the dense parameters the same
+    /// way at the same time, so the rest of each difference stays back and follows later; most rows
+    /// are trained by one worker at a time, and nobody else would make up for what it keeps back.
     fn send(&mut self, scope: &Scope) -> Result<GeoTicket, Error> {
         let share = 1.0 / self.client.workers() as f32;
         let latest = floats(scope, &self.exchange.params)?;
@@ -354,7 +357,7 @@ impl GeoTrainer {
                 let at = key as usize * table.dim;
                 let old = &mut self.old_tables[i][at..at + table.dim];
                 for (old, new) in old.iter_mut().zip(&latest[i][at..]) {
-                    let delta = (new - *old) * share;
+                    let delta = new - *old;
                     *old += delta;
                     deltas.push(delta);
                 }

@@ -200,14 +200,14 @@ impl Pipeline {
 
     fn next_commands(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
-        // One batch more than may be pulled is read, so that a push can take the next pull along.
-        if !self.reading && !self.ended && self.read <= self.computed + self.pull_ahead + 1 {
+        self.exchange(&mut commands);
+        let may_compute = !self.computing && self.unacked < self.max_unacked();
+        let compute = may_compute && self.pulled.remove(&self.computed);
+        if self.wants_batch(compute || self.computing) {
             self.reading = true;
             commands.push(Command::Read);
         }
-        self.exchange(&mut commands);
-        let may_compute = !self.computing && self.unacked < self.max_unacked();
-        if may_compute && self.pulled.remove(&self.computed) {
+        if compute {
             self.computing = true;
             commands.push(Command::Compute(self.computed));
             // What may be asked for has moved on by one.
@@ -225,6 +225,22 @@ impl Pipeline {
             commands.push(Command::Finish);
         }
         commands
+    }
+
+    /// Whether to read a batch now. One more than may be pulled is read, so that a push can take the
+    /// next pull along. The next one is parsed as soon as it is taken: who runs ahead takes it when
+    /// the computation begins, not while a server has the last push to do and needs the processor,
+    /// and one earlier, so that its ids can be prepared in the time that the server takes.
+    fn wants_batch(&self, computing: bool) -> bool {
+        if self.reading || self.ended {
+            return false;
+        }
+        let ahead = self.read - self.computed;
+        let needed = self.asked == self.read && self.may_ask();
+        match self.pull_ahead {
+            0 => ahead <= 1,
+            n => needed || computing && ahead <= n + 2,
+        }
     }
 
     fn exchange(&mut self, commands: &mut Vec<Command>) {
@@ -425,28 +441,49 @@ mod tests {
         let config = AsyncConfig { max_merge_var_num: 9, pull_ahead: 3, ..AsyncConfig::default() };
         let mut pipeline = Pipeline::new(&Mode::Async(config));
         let mut commands: VecDeque<Command> = pipeline.start().into();
-        let mut computed = 0;
-        while computed < 2 {
-            let event = match commands.pop_front().unwrap() {
+        let mut order = Vec::new();
+        while !order.contains(&Command::Compute(2)) {
+            let command = commands.pop_front().unwrap();
+            if matches!(command, Command::Push { .. } | Command::Compute(_)) {
+                order.push(command.clone());
+            }
+            let event = match command {
                 Command::Read => Event::Read,
                 Command::Pull(t) => Event::Pulled(t),
                 Command::Compute(t) => {
-                    computed += 1;
-                    if computed == 2 {
+                    if t == 1 {
                         commands.extend(pipeline.on_event(Event::Overdue));
                     }
                     Event::Computed(t)
                 }
+                Command::Push { .. } => Event::Acked,
                 other => panic!("{other:?}"),
             };
             commands.extend(pipeline.on_event(event));
         }
         // Before the next batch is computed, whose gradients would otherwise be among them.
-        let after: Vec<&Command> = commands
-            .iter()
-            .filter(|c| matches!(c, Command::Push { .. } | Command::Compute(_)))
-            .collect();
-        assert_eq!(after, [&Command::Push { first: 0, last: 1 }, &Command::Compute(2)]);
+        let push = Command::Push { first: 0, last: 1 };
+        assert_eq!(order, [Command::Compute(0), Command::Compute(1), push, Command::Compute(2)]);
+    }
+
+    /// The processor that a new batch would be parsed on is left to the server until it has answered.
+    #[test]
+    fn who_runs_ahead_reads_when_a_computation_begins() {
+        let config = AsyncConfig { pull_ahead: 1, pull_ahead_after: 9, ..AsyncConfig::default() };
+        let mut pipeline = Pipeline::new(&Mode::Async(config));
+        assert_eq!(pipeline.start(), [Command::Read]);
+        assert_eq!(pipeline.on_event(Event::Read), [Command::Pull(0), Command::Read]);
+        assert_eq!(pipeline.on_event(Event::Read), [Command::Pull(1)]);
+        let begin = [Command::Read, Command::Compute(0)];
+        assert_eq!(pipeline.on_event(Event::Pulled(0)), begin);
+        // At first one more, so that there are always ids to prepare.
+        assert_eq!(pipeline.on_event(Event::Read), [Command::Read]);
+        assert_eq!(pipeline.on_event(Event::Read), []);
+        assert_eq!(pipeline.on_event(Event::Pulled(1)), []);
+        let sent = [Command::Push { first: 0, last: 0 }, Command::Pull(2)];
+        assert_eq!(pipeline.on_event(Event::Computed(0)), sent);
+        let begin = [Command::Read, Command::Compute(1)];
+        assert_eq!(pipeline.on_event(Event::Acked), begin);
     }
 
     #[test]
