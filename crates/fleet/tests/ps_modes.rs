@@ -161,6 +161,32 @@ fn appearances(batch: &regatta_data::Batch) -> Vec<u32> {
     counts
 }
 
+/// What a worker has learned of rows that nobody else trains is on the servers in the end, all of it.
+#[test]
+fn rows_of_one_worker_are_the_same_on_the_servers() {
+    let model = model(&sgd());
+    let parts: Vec<Vec<_>> =
+        (0..2).map(|w| (0..3).map(|t| batch(t * 16 + w * 8, 8)).collect()).collect();
+    let copies = train_copies(&model, 2, 2, &parts);
+    let trained: Vec<Vec<u32>> = parts
+        .iter()
+        .map(|batches| {
+            batches.iter().fold(vec![0; ROWS as usize], |sum, b| {
+                sum.iter().zip(appearances(b)).map(|(s, n)| s + n).collect()
+            })
+        })
+        .collect();
+    let mut own = 0;
+    for id in 0..ROWS as usize {
+        let by: Vec<usize> = (0..2).filter(|&w| trained[w][id] > 0).collect();
+        let [worker] = by[..] else { continue };
+        let copy = &copies[worker].copy.last().unwrap()[id * DIM as usize..][..DIM as usize];
+        assert_close(&format!("row {id}"), &copies[0].server_rows[id], copy, 1e-6);
+        own += 1;
+    }
+    assert!(own > 0, "every row was trained by both");
+}
+
 #[test]
 fn an_id_gets_its_row_when_it_has_appeared_often_enough() {
     const NEEDED: u32 = 6;

@@ -93,6 +93,25 @@ impl Rule {
         }
     }
 
+    /// Whether steps follow a mean of past gradients, so that the next one is much like the last.
+    pub fn has_momentum(&self) -> bool {
+        match self {
+            Rule::Momentum(_)
+            | Rule::Adam(_)
+            | Rule::AdamW(_)
+            | Rule::Lamb(_)
+            | Rule::LarsMomentum(_)
+            | Rule::AdamD2Sum(_) => true,
+            Rule::Sgd(_)
+            | Rule::Adagrad(_)
+            | Rule::RmsProp(_)
+            | Rule::Adadelta(_)
+            | Rule::Ftrl(_)
+            | Rule::Sum(_)
+            | Rule::Summary(_) => false,
+        }
+    }
+
     /// The name in configuration files.
     pub fn name(&self) -> &'static str {
         match self {

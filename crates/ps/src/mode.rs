@@ -47,6 +47,11 @@ pub struct AsyncConfig {
     /// before, and are as new as without running ahead; only rows are pulled early. At first every
     /// step changes the dense layers much, and values a step old cost accuracy. Those of rows do not.
     pub pull_ahead_after: u64,
+    /// Servers give dense values as they will be after one more update like the last one, if another
+    /// is to be expected before the gradients computed with them arrive, and if the update rule has a
+    /// momentum. Gradients then fit the values that they are applied to, although several workers
+    /// train at the same time.
+    pub dense_ahead: bool,
     /// Dense parameters are pulled once per this many pushes.
     pub min_send_grad_num_before_recv: u64,
     /// Gradients that are being added up are pushed after the first batch that ends later than this
@@ -70,6 +75,7 @@ impl Default for AsyncConfig {
             send_queue_size: 16,
             pull_ahead: 0,
             pull_ahead_after: 0,
+            dense_ahead: false,
             min_send_grad_num_before_recv: 1,
             send_wait_times: None,
             independent_recv_thread: false,

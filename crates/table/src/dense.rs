@@ -43,6 +43,8 @@ pub struct DenseConfig {
     pub params: Vec<DenseParam>,
     /// The part of the flat vector that this table holds; it may be empty and may cut parameters.
     pub range: Range<usize>,
+    /// Keep the values before the last step, for [`DenseTable::pull_ahead`].
+    pub keep_before: bool,
 }
 
 /// The part of one parameter that a table holds. It has its own scalar states, such as the powers
@@ -65,6 +67,8 @@ struct Piece {
     /// Where it is in the range of the table.
     at: Range<usize>,
     data: DensePiece,
+    /// The weights before the last step, if they are kept and there was one.
+    before: Vec<f32>,
 }
 
 /// A range of dense parameters that several threads use at the same time. Each parameter has its
@@ -77,6 +81,7 @@ pub struct DenseTable {
     /// The ranges of `pieces`, readable without a lock.
     ranges: Vec<Range<usize>>,
     pieces: Vec<RwLock<Piece>>,
+    keep_before: bool,
     is_set: AtomicBool,
 }
 
@@ -87,7 +92,7 @@ impl DenseTable {
     /// [`Error::Config`] if the range is not part of the vector, or cuts a parameter under a rule
     /// that needs the norm of whole parameters; [`Error::Rule`].
     pub fn new(config: DenseConfig) -> Result<Self, Error> {
-        let DenseConfig { table, rule, params, range } = config;
+        let DenseConfig { table, rule, params, range, keep_before } = config;
         rule.validate().map_err(|source| Error::Rule { table, source })?;
         let total: usize = params.iter().map(|param| param.len).sum();
         let refuse = |what| Err(Error::Config { table, what });
@@ -115,6 +120,7 @@ impl DenseTable {
             len: range.len(),
             ranges: pieces.iter().map(|piece| piece.at.clone()).collect(),
             pieces: pieces.into_iter().map(RwLock::new).collect(),
+            keep_before,
             is_set: AtomicBool::new(false),
         })
     }
@@ -151,7 +157,9 @@ impl DenseTable {
     pub fn set(&self, values: &[f32]) -> Result<(), Error> {
         check_len(self.table, "values of a dense table", values.len(), self.len)?;
         for (idx, at) in self.ranges.iter().enumerate() {
-            self.write(idx)?.data.weights.copy_from_slice(&values[at.clone()]);
+            let piece = &mut *self.write(idx)?;
+            piece.data.weights.copy_from_slice(&values[at.clone()]);
+            piece.before.clear();
         }
         self.is_set.store(true, Ordering::Release);
         Ok(())
@@ -162,6 +170,35 @@ impl DenseTable {
     /// # Errors
     /// [`Error::NotSet`], [`Error::NoSuch`], [`Error::Length`], [`Error::Poisoned`].
     pub fn pull(&self, range: Range<usize>, out: &mut [f32]) -> Result<(), Error> {
+        self.pull_pieces(range, out, |piece, from, out| {
+            out.copy_from_slice(&piece.data.weights[from]);
+        })
+    }
+
+    /// As [`pull`](Self::pull), but the values as they will be after one more step like the last. A
+    /// table that does not keep the values before a step, or has made none, gives what it has.
+    ///
+    /// # Errors
+    /// As [`pull`](Self::pull).
+    pub fn pull_ahead(&self, range: Range<usize>, out: &mut [f32]) -> Result<(), Error> {
+        self.pull_pieces(range, out, |piece, from, out| {
+            let now = &piece.data.weights[from.clone()];
+            match piece.before.get(from) {
+                Some(before) => out
+                    .iter_mut()
+                    .zip(now.iter().zip(before))
+                    .for_each(|(out, (now, before))| *out = now + (now - before)),
+                None => out.copy_from_slice(now),
+            }
+        })
+    }
+
+    fn pull_pieces(
+        &self,
+        range: Range<usize>,
+        out: &mut [f32],
+        pull: impl Fn(&Piece, Range<usize>, &mut [f32]),
+    ) -> Result<(), Error> {
         self.check_set()?;
         if range.start > range.end || range.end > self.len {
             let (table, len) = (self.table, self.len);
@@ -173,8 +210,8 @@ impl DenseTable {
             if both.start < both.end {
                 let piece = self.read(idx)?;
                 let from = both.start - at.start..both.end - at.start;
-                out[both.start - range.start..both.end - range.start]
-                    .copy_from_slice(&piece.data.weights[from]);
+                let to = both.start - range.start..both.end - range.start;
+                pull(&piece, from, &mut out[to]);
             }
         }
         Ok(())
@@ -201,6 +238,9 @@ impl DenseTable {
         let at = self.ranges.get(idx).ok_or(no_such)?;
         check_len(table, "a dense gradient", gradient.len(), at.len())?;
         let piece = &mut *self.write(idx)?;
+        if self.keep_before {
+            piece.before.clone_from(&piece.data.weights);
+        }
         let DensePiece { weights, states, .. } = &mut piece.data;
         let states: StateMut<'_> = states.iter_mut().map(|(_, values)| values).collect();
         self.rule.update(lr * piece.lr_scale, weights, gradient, states);
@@ -226,6 +266,7 @@ impl DenseTable {
         let mut n = 0;
         for idx in 0..self.pieces.len() {
             let own = &mut *self.write(idx)?;
+            own.before.clear();
             for piece in pieces {
                 let taken = own.data.take(piece);
                 n += taken.map_err(|what| Error::Config { table: self.table, what })?;
@@ -272,6 +313,7 @@ impl Piece {
                 weights: vec![0.0; own.len()],
                 states: rule.states().iter().map(state).collect(),
             },
+            before: Vec::new(),
         }
     }
 }

@@ -242,6 +242,9 @@ options! {
         use_gpu_graph: u64 = 0,
         /// Batches whose values are asked for before they are computed. Paddle has no such option.
         pull_ahead: u64 = 0,
+        /// Dense values are given as they will be after one more update like the last, where others
+        /// come in between. Paddle has no such option.
+        dense_ahead: bool = false,
         /// No worker is more than so many steps ahead of the slowest. Paddle has no such option.
         staleness: Option<u64> = None,
         /// Every worker waits for its own updates. Paddle had this mode before version 2.

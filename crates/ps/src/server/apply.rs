@@ -10,8 +10,8 @@ use regatta_table::{Accessor, PullMode, Scratch};
 use regatta_tensor::RowIndex;
 
 use super::core::{Core, Table, Waiting, refuse, reply};
-use crate::Error;
 use crate::message::{Kind, Pull, Push, PushTable, SetDense};
+use crate::{Error, Mode};
 
 /// Largest answer to a pull; clients accept no more either.
 const MAX_ANSWER_BYTES: usize = 1 << 30;
@@ -229,11 +229,26 @@ impl Core {
             Ok::<(), Error>(())
         })?;
         if pull.dense {
-            self.dense.pull(grow_floats(&mut buf, self.dense.len())?)?;
+            let out = grow_floats(&mut buf, self.dense.len())?;
+            if self.will_be_old(pull, waiting.kind) {
+                self.dense.pull_ahead(out)?;
+            } else {
+                self.dense.pull(out)?;
+            }
             pad(&mut buf);
         }
         self.busy_since(start);
         Ok(buf)
+    }
+
+    /// Whether dense values are better given as they will be after one more update: another will come
+    /// before the gradients that are computed with them, from another worker or from the same one,
+    /// which has not sent that of its last batch.
+    fn will_be_old(&self, pull: &Pull<'_>, kind: Kind) -> bool {
+        let Mode::Async(config) = self.config.mode else { return false };
+        let trains = kind == Kind::PushPull || !pull.test;
+        let own_under_way = kind == Kind::Pull && config.pull_ahead > 0;
+        config.dense_ahead && trains && (self.config.workers > 1 || own_under_way)
     }
 
     /// Worker 0 gives the dense parameters their first values; a second time (after a reconnect) is

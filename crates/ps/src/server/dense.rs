@@ -29,7 +29,12 @@ struct Piece {
 }
 
 impl Piece {
-    fn new(number: usize, at: usize, setup: &DenseSetup) -> Result<Piece, Error> {
+    fn new(
+        number: usize,
+        at: usize,
+        setup: &DenseSetup,
+        looks_ahead: bool,
+    ) -> Result<Piece, Error> {
         let end = setup.start + setup.len;
         // How the parameter goes on after this piece does not matter here.
         let param = DenseParam { name: setup.param.clone(), len: end, lr_scale: setup.lr_scale };
@@ -38,6 +43,7 @@ impl Piece {
             rule: setup.rule,
             params: vec![param],
             range: setup.start..end,
+            keep_before: looks_ahead && setup.rule.has_momentum(),
         };
         let table = DenseTable::new(config).map_err(|e| named(&setup.param, &e))?;
         let loaded = AtomicBool::new(false);
@@ -51,11 +57,12 @@ fn named(param: &str, e: &regatta_table::Error) -> Error {
 }
 
 impl Dense {
-    pub(super) fn new(setups: &[DenseSetup]) -> Result<Dense, Error> {
+    /// `looks_ahead`: pulls may ask for values ahead of time.
+    pub(super) fn new(setups: &[DenseSetup], looks_ahead: bool) -> Result<Dense, Error> {
         let mut pieces = Vec::with_capacity(setups.len());
         let mut len = 0;
         for (number, setup) in setups.iter().enumerate() {
-            pieces.push(Piece::new(number, len, setup)?);
+            pieces.push(Piece::new(number, len, setup, looks_ahead)?);
             len += setup.len;
         }
         Ok(Dense { pieces, len, sum: Mutex::default() })
@@ -101,6 +108,13 @@ impl Dense {
     pub(super) fn pull(&self, out: &mut [f32]) -> Result<(), Error> {
         self.check(out.len())?;
         self.each(|p| p.table.pull(0..p.at.len(), &mut out[p.at.clone()]))
+    }
+
+    /// Gives all weights as they will be after one more step like the last, under rules whose steps
+    /// are like each other.
+    pub(super) fn pull_ahead(&self, out: &mut [f32]) -> Result<(), Error> {
+        self.check(out.len())?;
+        self.each(|p| p.table.pull_ahead(0..p.at.len(), &mut out[p.at.clone()]))
     }
 
     /// One step with the weighted sum of gradients.

@@ -1,6 +1,7 @@
 //! Servers and workers over real sockets, in threads, and in processes where one is killed.
 
 mod admission;
+mod ahead;
 mod common;
 mod cut;
 mod faults;

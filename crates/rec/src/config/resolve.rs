@@ -465,6 +465,7 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
         // Batches come from a reader here, so the values of the next one can be asked for early.
         pull_ahead: r.int("runner.pull_ahead").unwrap_or(1),
         pull_ahead_after: r.int("runner.pull_ahead_after").unwrap_or(200),
+        dense_ahead: r.bool("runner.dense_ahead").unwrap_or(true),
         min_send_grad_num_before_recv: r
             .int("runner.min_send_grad_num_before_recv")
             .unwrap_or(default.min_send_grad_num_before_recv),

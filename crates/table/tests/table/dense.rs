@@ -5,7 +5,7 @@ use regatta_table::{DenseConfig, DenseParam, DenseTable, Error, TableId};
 
 fn config(rule: Rule, range: std::ops::Range<usize>) -> DenseConfig {
     let params = vec![DenseParam::new("w", 6), DenseParam::new("b", 2)];
-    DenseConfig { table: TableId(5), rule, params, range }
+    DenseConfig { table: TableId(5), rule, params, range, keep_before: true }
 }
 
 #[test]
@@ -52,4 +52,23 @@ fn deltas_of_geo_training_are_added_whatever_the_threads() {
     let mut out = [0.0; 8];
     table.pull(0..8, &mut out).unwrap();
     assert_eq!(out, [2000.5; 8]);
+}
+
+#[test]
+fn a_pull_ahead_goes_on_as_the_last_step_went() {
+    let table = DenseTable::new(config(Rule::Sgd(Sgd {}), 0..8)).unwrap();
+    let ahead = |range: std::ops::Range<usize>| {
+        let mut out = vec![0.0; range.len()];
+        table.pull_ahead(range, &mut out).unwrap();
+        out
+    };
+    table.set(&[1.0; 8]).unwrap();
+    assert_eq!(ahead(0..8), [1.0; 8]);
+    table.push(&[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0], 0.25).unwrap();
+    assert_eq!(ahead(4..8), [0.5, 0.5, 0.0, 0.0]);
+    let mut now = [0.0; 8];
+    table.pull(0..8, &mut now).unwrap();
+    assert_eq!(now, [0.75, 0.75, 0.75, 0.75, 0.75, 0.75, 0.5, 0.5]);
+    table.set(&[2.0; 8]).unwrap();
+    assert_eq!(ahead(0..8), [2.0; 8]);
 }
