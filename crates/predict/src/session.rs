@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use regatta_exec::{Executor, Options as ExecOptions, Scope};
 use regatta_fleet::ps::Lookup;
-use regatta_tensor::{Tensor, Value};
+use regatta_tensor::{RowIndex, Tensor, Value};
 
 use crate::model::Shared;
 use crate::{Error, MissingIds};
@@ -15,8 +15,8 @@ pub struct Session {
     executor: Executor,
     scope: Scope,
     lookups: Vec<Lookup>,
-    /// Ids of one table and batch.
-    ids: Vec<u64>,
+    /// The distinct ids of one table and batch.
+    index: RowIndex,
     missing_ids: u64,
 }
 
@@ -29,7 +29,7 @@ impl Session {
             scope.set(name, tensor.clone());
         }
         let lookups = model.tables.iter().map(|_| Lookup::default()).collect();
-        Ok(Session { model, executor, scope, lookups, ids: Vec::new(), missing_ids: 0 })
+        Ok(Session { model, executor, scope, lookups, index: RowIndex::default(), missing_ids: 0 })
     }
 
     /// The outputs for a batch of named inputs, in the order of [`Model::outputs`]. They are
@@ -41,18 +41,16 @@ impl Session {
     ///
     /// [`Model::outputs`]: crate::Model::outputs
     pub fn score(&mut self, batch: &[(&str, &Value)]) -> Result<&[Tensor], Error> {
-        let Session { model, executor, scope, lookups, ids, missing_ids } = self;
+        let Session { model, executor, scope, lookups, index, missing_ids } = self;
         check(model, batch)?;
         let value = |name: &str| {
             let found = batch.iter().find(|(given, _)| *given == name);
             found.expect("all inputs were found before").1
         };
         for ((exchange, table), lookup) in model.tables.iter().zip(lookups.iter_mut()) {
-            lookup.prepare(exchange, false, value);
-            ids.clear();
-            ids.extend_from_slice(lookup.keys());
+            lookup.prepare(exchange, false, index, value);
             let rows = lookup.rows_mut().chunks_exact_mut(exchange.dim);
-            for (&id, row) in ids.iter().zip(rows) {
+            for (&id, row) in index.ids().iter().zip(rows) {
                 if table.read(id, row) {
                     continue;
                 }

@@ -2,44 +2,46 @@
 
 use crate::rng::mix;
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Slot {
-    id: u64,
-    /// A slot counts only if this equals the current generation, so clearing costs nothing.
-    generation: u32,
-    position: u32,
-}
-
 /// A reusable set of ids: open addressing with linear probing. No allocation once it has grown to
 /// the largest batch.
+///
+/// Slots hold positions and not ids: those of a batch of 50,000 then fit into the second cache,
+/// and ids that come again and again are in the first.
 #[derive(Debug, Clone, Default)]
 pub struct RowIndex {
-    slots: Vec<Slot>,
-    generation: u32,
-    len: usize,
+    /// One more than the position of an id, or 0. May be longer than what is in use.
+    slots: Vec<u32>,
+    /// The number of slots in use, a power of two, less one.
+    mask: usize,
+    ids: Vec<u64>,
 }
 
 impl RowIndex {
     /// Forgets all ids and makes room for `expected` distinct ones.
     pub fn clear(&mut self, expected: usize) {
         let wanted = (expected.max(8) * 2).next_power_of_two();
-        if self.slots.len() < wanted || self.generation == u32::MAX {
-            self.slots.clear();
-            self.slots.resize(wanted, Slot::default());
-            self.generation = 0;
+        if self.slots.len() < wanted {
+            self.slots = vec![0; wanted];
+        } else {
+            self.slots[..wanted].fill(0);
         }
-        self.generation += 1;
-        self.len = 0;
+        self.mask = wanted - 1;
+        self.ids.clear();
+    }
+
+    /// The distinct ids so far, in order of first appearance.
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
     }
 
     /// Number of distinct ids so far.
     pub fn len(&self) -> usize {
-        self.len
+        self.ids.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.ids.is_empty()
     }
 
     /// Position of the id among the distinct ones, and whether it is new.
@@ -48,20 +50,21 @@ impl RowIndex {
     /// If more distinct ids are inserted than `clear` made room for.
     #[inline]
     pub fn insert(&mut self, id: u64) -> (usize, bool) {
-        let mask = self.slots.len() - 1;
-        let mut at = mix(id) as usize & mask;
+        let mut at = mix(id) as usize & self.mask;
         loop {
             let slot = &mut self.slots[at];
-            if slot.generation != self.generation {
-                assert!(self.len <= mask / 2 + 1, "more distinct ids than announced to clear()");
-                *slot = Slot { id, generation: self.generation, position: self.len as u32 };
-                self.len += 1;
-                return (self.len - 1, true);
+            if *slot == 0 {
+                let position = self.ids.len();
+                assert!(position <= self.mask / 2, "more distinct ids than announced to clear()");
+                self.ids.push(id);
+                *slot = position as u32 + 1;
+                return (position, true);
             }
-            if slot.id == id {
-                return (slot.position as usize, false);
+            let position = *slot as usize - 1;
+            if self.ids[position] == id {
+                return (position, false);
             }
-            at = (at + 1) & mask;
+            at = (at + 1) & self.mask;
         }
     }
 }
@@ -78,7 +81,29 @@ mod tests {
             let got: Vec<_> = [9, 7, 9, u64::MAX, 0, 7].map(|id| index.insert(id)).to_vec();
             let want = [(0, true), (1, true), (0, false), (2, true), (3, true), (1, false)];
             assert_eq!(got, want);
-            assert_eq!(index.len(), 4);
+            assert_eq!(index.ids(), [9, 7, u64::MAX, 0]);
         }
+    }
+
+    #[test]
+    fn a_small_batch_after_a_large_one_begins_anew() {
+        let mut index = RowIndex::default();
+        for n in [1000, 3, 1000, 100] {
+            index.clear(n);
+            assert!(index.is_empty());
+            for id in 0..n as u64 {
+                assert_eq!(index.insert(id * 7), (id as usize, true));
+                assert_eq!(index.insert(id / 2 * 7), (id as usize / 2, false));
+            }
+            assert_eq!(index.len(), n);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "more distinct ids than announced")]
+    fn more_ids_than_announced_are_refused() {
+        let mut index = RowIndex::default();
+        index.clear(8);
+        (0..100).for_each(|id| drop(index.insert(id)));
     }
 }

@@ -7,7 +7,6 @@ use super::TableExchange;
 /// One table's view of one batch. Its buffers are reused from batch to batch.
 #[derive(Debug)]
 pub struct Lookup {
-    index: RowIndex,
     keys: Vec<u64>,
     /// How often each key appears, if somebody wants to know.
     counts: Vec<u32>,
@@ -23,7 +22,6 @@ pub struct Lookup {
 impl Default for Lookup {
     fn default() -> Self {
         Lookup {
-            index: RowIndex::default(),
             keys: Vec::new(),
             counts: Vec::new(),
             local: Vec::new(),
@@ -35,8 +33,8 @@ impl Default for Lookup {
 }
 
 impl Lookup {
-    /// Finds the distinct ids of a batch, numbers them, and counts how often each appears if
-    /// `count` says so.
+    /// Finds the distinct ids of a batch with the help of an `index`, numbers them, and counts how
+    /// often each appears if `count` says so.
     ///
     /// # Panics
     /// If the batch lacks one of the table's inputs.
@@ -44,24 +42,26 @@ impl Lookup {
         &mut self,
         table: &TableExchange,
         count: bool,
+        index: &mut RowIndex,
         value: impl Fn(&str) -> &'a Value,
     ) {
         let inputs: Vec<&Value> = table.inputs.iter().map(|(name, _)| value(name)).collect();
         let total: usize = inputs.iter().map(|v| ids_of(v).len()).sum();
         self.dim = table.dim;
         self.offset = usize::from(table.padding.is_some());
-        self.keys.clear();
-        self.index.clear(total);
+        index.clear(total);
         self.local.resize_with(inputs.len(), || Tensor::zeros(DType::U64, &[0]).into());
         let mut local = std::mem::take(&mut self.local);
         for (input, local) in inputs.iter().zip(&mut local) {
             reshape_like(local, input);
             let to = local_ids(local);
             for (&id, to) in ids_of(input).iter().zip(to) {
-                *to = self.row(id, table);
+                *to = self.row(id, table, index);
             }
         }
         self.local = local;
+        self.keys.clear();
+        self.keys.extend_from_slice(index.ids());
         self.counts.clear();
         if count {
             self.count();
@@ -69,16 +69,13 @@ impl Lookup {
         self.make_room(total, inputs.iter().any(|v| matches!(v, Value::Ragged(_))));
     }
 
-    fn row(&mut self, id: u64, table: &TableExchange) -> u64 {
+    #[inline]
+    fn row(&self, id: u64, table: &TableExchange, index: &mut RowIndex) -> u64 {
         if table.padding == Some(id) {
             return 0;
         }
         let key = table.modulo.map_or(id, |m| id % m);
-        let (at, new) = self.index.insert(key);
-        if new {
-            self.keys.push(key);
-        }
-        (at + self.offset) as u64
+        (index.insert(key).0 + self.offset) as u64
     }
 
     fn count(&mut self) {
@@ -202,7 +199,8 @@ mod tests {
         let b: Value = Ragged::new(Data::U64(vec![9, 0, 17]), vec![0, 1, 3]).unwrap().into();
         let value = |name: &str| if name == "a" { &a } else { &b };
         let mut lookup = Lookup::default();
-        lookup.prepare(&table(Some(0), Some(10)), true, value);
+        let mut index = RowIndex::default();
+        lookup.prepare(&table(Some(0), Some(10)), true, &mut index, value);
         assert_eq!((lookup.keys(), lookup.counts()), (&[7, 9][..], &[3, 2][..]));
         lookup.rows_mut().copy_from_slice(&[1., 2., 3., 4.]);
         let t = table(Some(0), Some(10));
@@ -214,7 +212,7 @@ mod tests {
         assert_eq!((r.u64(), r.offsets()), (&[2, 0, 1][..], &[0, 1, 3][..]));
         assert_eq!(lookup.key_of_row(2), 9);
 
-        lookup.prepare(&table(None, None), false, value);
+        lookup.prepare(&table(None, None), false, &mut index, value);
         assert_eq!(lookup.keys(), [7, 0, 9, 17]);
         assert!(lookup.counts().is_empty());
         assert_eq!(lookup.key_of_row(0), 7);

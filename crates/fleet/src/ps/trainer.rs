@@ -43,6 +43,8 @@ pub struct PsTrainer {
     /// How long gradients may be held back to be added up.
     longest_wait: Option<Duration>,
     spare: Vec<Vec<Lookup>>,
+    /// For finding the distinct ids of a batch.
+    index: RowIndex,
     times: PassTimes,
     /// The pass that [`PsTrainer::run`] is in.
     pass: Option<Pass>,
@@ -118,6 +120,7 @@ impl PsTrainer {
                 _ => None,
             },
             spare: Vec::new(),
+            index: RowIndex::default(),
             times: PassTimes::default(),
             pass: None,
             rests: true,
@@ -497,10 +500,11 @@ impl PsTrainer {
     }
 
     /// Finds the distinct ids of a batch, unless that is done.
-    fn prepare(&self, work: &mut Work) -> Result<(), Error> {
+    fn prepare(&mut self, work: &mut Work) -> Result<(), Error> {
         if std::mem::replace(&mut work.prepared, true) {
             return Ok(());
         }
+        let start = Instant::now();
         work.lookups.resize_with(self.exchange.tables.len(), Lookup::default);
         let counted = self.client.tables().iter().map(|t| t.counted);
         for ((lookup, table), count) in
@@ -511,8 +515,10 @@ impl PsTrainer {
                     return Err(Error::Config(format!("the batch has no slot '{name}'")));
                 }
             }
-            lookup.prepare(table, count, |name| work.batch.get(name).expect("checked above"));
+            let value = |name: &str| work.batch.get(name).expect("checked above");
+            lookup.prepare(table, count, &mut self.index, value);
         }
+        self.times.pull += start.elapsed();
         Ok(())
     }
 
@@ -545,9 +551,9 @@ impl PsTrainer {
     }
 
     fn send_pull(&mut self, step: u64, work: Option<&mut Work>, dense: bool) -> Result<(), Error> {
-        let start = Instant::now();
         let work = work.ok_or_else(lost_batch)?;
         self.prepare(work)?;
+        let start = Instant::now();
         let keys: Vec<&[u64]> = work.lookups.iter().map(Lookup::keys).collect();
         let dense = dense && self.wants_dense(step) && !self.exchange.params.is_empty();
         let counts: Vec<&[u32]> = work.lookups.iter().map(Lookup::counts).collect();
@@ -558,9 +564,9 @@ impl PsTrainer {
     }
 
     fn send_push_pull(&mut self, step: u64, work: Option<&mut Work>) -> Result<(), Error> {
-        let start = Instant::now();
         let work = work.ok_or_else(lost_batch)?;
         self.prepare(work)?;
+        let start = Instant::now();
         let keys: Vec<&[u64]> = work.lookups.iter().map(Lookup::keys).collect();
         let counts: Vec<&[u32]> = work.lookups.iter().map(Lookup::counts).collect();
         let dense = self.wants_dense(step) && !self.exchange.params.is_empty();

@@ -11,7 +11,7 @@ use regatta_fleet::ps::{Exchange, Lookup, TableExchange};
 use regatta_ir::Program;
 use regatta_passes::{clone_for_test, compute_stage, pull_tables};
 use regatta_ps::{Client, Wanted};
-use regatta_tensor::{Tensor, Value};
+use regatta_tensor::{RowIndex, Tensor, Value};
 
 use crate::network::{Network, inputs};
 use crate::{Config, Error};
@@ -24,6 +24,7 @@ pub(super) struct Engine {
     direct: Vec<String>,
     tables: Vec<TableExchange>,
     lookups: Vec<Lookup>,
+    index: RowIndex,
     rows: Rows,
     /// Ids without a row: distinct ones of each batch and table.
     pub(super) missing_ids: u64,
@@ -121,7 +122,8 @@ impl Engine {
         let options = Options { threads: config.runner.thread_num, ..Options::default() };
         let lookups = tables.iter().map(|_| Lookup::default()).collect();
         let executor = Executor::new(program, options)?;
-        Ok(Engine { executor, scope, direct, tables, lookups, rows, missing_ids: 0 })
+        let index = RowIndex::default();
+        Ok(Engine { executor, scope, direct, tables, lookups, index, rows, missing_ids: 0 })
     }
 
     /// Runs the program on a batch; what is fetched is overwritten by the next one.
@@ -133,7 +135,8 @@ impl Engine {
             for (name, _) in &table.inputs {
                 value(name)?;
             }
-            lookup.prepare(table, false, |name| batch.get(name).expect("it was looked for"));
+            let value = |name: &str| batch.get(name).expect("it was looked for");
+            lookup.prepare(table, false, &mut self.index, value);
         }
         self.fill_rows()?;
         let direct = self.direct.iter().map(|name| Ok((name.as_str(), value(name)?)));
