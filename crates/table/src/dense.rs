@@ -43,8 +43,6 @@ pub struct DenseConfig {
     pub params: Vec<DenseParam>,
     /// The part of the flat vector that this table holds; it may be empty and may cut parameters.
     pub range: Range<usize>,
-    /// Keep the values before the last step, for [`DenseTable::pull_ahead`].
-    pub keep_before: bool,
 }
 
 /// The part of one parameter that a table holds. It has its own scalar states, such as the powers
@@ -67,7 +65,7 @@ struct Piece {
     /// Where it is in the range of the table.
     at: Range<usize>,
     data: DensePiece,
-    /// The weights before the last step, if they are kept and there was one.
+    /// The weights before the last step, if they were kept.
     before: Vec<f32>,
 }
 
@@ -81,7 +79,8 @@ pub struct DenseTable {
     /// The ranges of `pieces`, readable without a lock.
     ranges: Vec<Range<usize>>,
     pieces: Vec<RwLock<Piece>>,
-    keep_before: bool,
+    /// Somebody has pulled ahead, and will again.
+    keeps_before: AtomicBool,
     is_set: AtomicBool,
 }
 
@@ -92,7 +91,7 @@ impl DenseTable {
     /// [`Error::Config`] if the range is not part of the vector, or cuts a parameter under a rule
     /// that needs the norm of whole parameters; [`Error::Rule`].
     pub fn new(config: DenseConfig) -> Result<Self, Error> {
-        let DenseConfig { table, rule, params, range, keep_before } = config;
+        let DenseConfig { table, rule, params, range } = config;
         rule.validate().map_err(|source| Error::Rule { table, source })?;
         let total: usize = params.iter().map(|param| param.len).sum();
         let refuse = |what| Err(Error::Config { table, what });
@@ -120,7 +119,7 @@ impl DenseTable {
             len: range.len(),
             ranges: pieces.iter().map(|piece| piece.at.clone()).collect(),
             pieces: pieces.into_iter().map(RwLock::new).collect(),
-            keep_before,
+            keeps_before: AtomicBool::new(false),
             is_set: AtomicBool::new(false),
         })
     }
@@ -175,12 +174,13 @@ impl DenseTable {
         })
     }
 
-    /// As [`pull`](Self::pull), but the values as they will be after one more step like the last. A
-    /// table that does not keep the values before a step, or has made none, gives what it has.
+    /// As [`pull`](Self::pull), but the values as they will be after one more step like the last. The
+    /// values before a step are kept from the first such pull on, which gets what there is.
     ///
     /// # Errors
     /// As [`pull`](Self::pull).
     pub fn pull_ahead(&self, range: Range<usize>, out: &mut [f32]) -> Result<(), Error> {
+        self.keeps_before.store(true, Ordering::Relaxed);
         self.pull_pieces(range, out, |piece, from, out| {
             let now = &piece.data.weights[from.clone()];
             match piece.before.get(from) {
@@ -238,7 +238,7 @@ impl DenseTable {
         let at = self.ranges.get(idx).ok_or(no_such)?;
         check_len(table, "a dense gradient", gradient.len(), at.len())?;
         let piece = &mut *self.write(idx)?;
-        if self.keep_before {
+        if self.keeps_before.load(Ordering::Relaxed) {
             piece.before.clone_from(&piece.data.weights);
         }
         let DensePiece { weights, states, .. } = &mut piece.data;

@@ -247,7 +247,7 @@ impl Core {
     fn will_be_old(&self, pull: &Pull<'_>, kind: Kind) -> bool {
         let Mode::Async(config) = self.config.mode else { return false };
         let trains = kind == Kind::PushPull || !pull.test;
-        let own_under_way = kind == Kind::Pull && config.pull_ahead > 0;
+        let own_under_way = kind == Kind::Pull && config.pull_ahead > 0 && self.steps() > 0;
         config.dense_ahead && trains && (self.config.workers > 1 || own_under_way)
     }
 

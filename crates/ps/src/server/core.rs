@@ -130,8 +130,7 @@ impl Core {
             Ok(Table { setup: setup.clone(), rows, counts })
         };
         let tables = config.tables.iter().map(table).collect::<Result<Vec<_>, Error>>()?;
-        let looks_ahead = matches!(config.mode, Mode::Async(a) if a.dense_ahead);
-        let dense = Dense::new(&config.dense, looks_ahead)?;
+        let dense = Dense::new(&config.dense)?;
         if matches!(config.mode, Mode::Geo { .. }) {
             check_geo(&tables, &dense)?;
         }

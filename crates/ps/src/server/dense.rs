@@ -29,12 +29,7 @@ struct Piece {
 }
 
 impl Piece {
-    fn new(
-        number: usize,
-        at: usize,
-        setup: &DenseSetup,
-        looks_ahead: bool,
-    ) -> Result<Piece, Error> {
+    fn new(number: usize, at: usize, setup: &DenseSetup) -> Result<Piece, Error> {
         let end = setup.start + setup.len;
         // How the parameter goes on after this piece does not matter here.
         let param = DenseParam { name: setup.param.clone(), len: end, lr_scale: setup.lr_scale };
@@ -43,7 +38,6 @@ impl Piece {
             rule: setup.rule,
             params: vec![param],
             range: setup.start..end,
-            keep_before: looks_ahead && setup.rule.has_momentum(),
         };
         let table = DenseTable::new(config).map_err(|e| named(&setup.param, &e))?;
         let loaded = AtomicBool::new(false);
@@ -57,12 +51,11 @@ fn named(param: &str, e: &regatta_table::Error) -> Error {
 }
 
 impl Dense {
-    /// `looks_ahead`: pulls may ask for values ahead of time.
-    pub(super) fn new(setups: &[DenseSetup], looks_ahead: bool) -> Result<Dense, Error> {
+    pub(super) fn new(setups: &[DenseSetup]) -> Result<Dense, Error> {
         let mut pieces = Vec::with_capacity(setups.len());
         let mut len = 0;
         for (number, setup) in setups.iter().enumerate() {
-            pieces.push(Piece::new(number, len, setup, looks_ahead)?);
+            pieces.push(Piece::new(number, len, setup)?);
             len += setup.len;
         }
         Ok(Dense { pieces, len, sum: Mutex::default() })
@@ -114,7 +107,14 @@ impl Dense {
     /// are like each other.
     pub(super) fn pull_ahead(&self, out: &mut [f32]) -> Result<(), Error> {
         self.check(out.len())?;
-        self.each(|p| p.table.pull_ahead(0..p.at.len(), &mut out[p.at.clone()]))
+        self.each(|p| {
+            let (all, out) = (0..p.at.len(), &mut out[p.at.clone()]);
+            if p.rule.has_momentum() {
+                p.table.pull_ahead(all, out)
+            } else {
+                p.table.pull(all, out)
+            }
+        })
     }
 
     /// One step with the weighted sum of gradients.

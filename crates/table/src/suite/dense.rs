@@ -74,13 +74,7 @@ fn cut(rule: Rule, params: &[DenseParam], n_servers: usize) -> Vec<(DenseTable, 
     let table = |server: usize| {
         let start = (server * per_server).min(total);
         let range = start..(start + per_server).min(total);
-        let config = DenseConfig {
-            table: TableId(0),
-            rule,
-            params: params.to_vec(),
-            range,
-            keep_before: false,
-        };
+        let config = DenseConfig { table: TableId(0), rule, params: params.to_vec(), range };
         (ok(DenseTable::new(config)), start)
     };
     (0..n_servers).map(table).collect()

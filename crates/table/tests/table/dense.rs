@@ -5,7 +5,7 @@ use regatta_table::{DenseConfig, DenseParam, DenseTable, Error, TableId};
 
 fn config(rule: Rule, range: std::ops::Range<usize>) -> DenseConfig {
     let params = vec![DenseParam::new("w", 6), DenseParam::new("b", 2)];
-    DenseConfig { table: TableId(5), rule, params, range, keep_before: true }
+    DenseConfig { table: TableId(5), rule, params, range }
 }
 
 #[test]
