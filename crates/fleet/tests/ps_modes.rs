@@ -177,11 +177,11 @@ fn rows_of_one_worker_are_the_same_on_the_servers() {
         })
         .collect();
     let mut own = 0;
-    for id in 0..ROWS as usize {
+    for (id, row) in copies[0].server_rows.iter().enumerate() {
         let by: Vec<usize> = (0..2).filter(|&w| trained[w][id] > 0).collect();
         let [worker] = by[..] else { continue };
         let copy = &copies[worker].copy.last().unwrap()[id * DIM as usize..][..DIM as usize];
-        assert_close(&format!("row {id}"), &copies[0].server_rows[id], copy, 1e-6);
+        assert_close(&format!("row {id}"), row, copy, 1e-6);
         own += 1;
     }
     assert!(own > 0, "every row was trained by both");
