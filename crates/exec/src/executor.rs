@@ -1,6 +1,5 @@
 //! Runs one program over and over.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -60,35 +59,6 @@ pub struct Executor {
     past_times: RoleTimes,
     last_plan: Option<usize>,
     peers: Peers,
-}
-
-/// Runs a startup program: afterwards the scope holds the first value of every persistable.
-///
-/// # Errors
-/// If the program is wrong.
-pub fn run_startup(startup: &Program, scope: &mut Scope) -> Result<(), Error> {
-    for var in startup.persistables() {
-        let shape: Vec<usize> = var.ty.shape.iter().map(|&d| d.max(0) as usize).collect();
-        scope.set(&var.name, Tensor::zeros(var.ty.dtype, &shape));
-    }
-    Executor::new(without_zeros(startup), Options::default())?.run(scope, &[], &[])?;
-    Ok(())
-}
-
-/// A startup program without the ops that would write zeros over fresh zeros: memory that nobody
-/// has written yet costs nothing.
-fn without_zeros(startup: &Program) -> Program {
-    let mut startup = startup.clone();
-    let fresh: HashSet<String> = startup.persistables().map(|var| var.name.clone()).collect();
-    let mut written = HashSet::new();
-    startup.block_mut().ops.retain(|op| {
-        let zero = op.kind == "fill_constant" && op.float("value").is_ok_and(|v| v.to_bits() == 0);
-        let outs: Vec<&String> = op.outputs.iter().flat_map(|(_, vars)| vars).collect();
-        let needless = zero && outs.iter().all(|o| fresh.contains(*o) && !written.contains(*o));
-        written.extend(outs.into_iter().cloned());
-        !needless
-    });
-    startup
 }
 
 impl Executor {

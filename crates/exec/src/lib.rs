@@ -21,7 +21,7 @@
 //!
 //! It does not know whether other processes exist.
 //!
-//! Reading order: [`Scope`], [`Executor`], `plan` (shapes and memory), `segment` (the running loop).
+//! Reading order: [`Scope`], `startup` (first values), [`Executor`], `plan` (shapes and memory), `segment` (the running loop).
 
 mod arena;
 mod error;
@@ -30,8 +30,10 @@ mod mapped;
 mod plan;
 mod scope;
 mod segment;
+mod startup;
 
 pub use error::Error;
-pub use executor::{Executor, MemoryUse, Options, run_startup};
+pub use executor::{Executor, MemoryUse, Options};
 pub use scope::Scope;
 pub use segment::RoleTimes;
+pub use startup::run_startup;

@@ -228,6 +228,25 @@ fn a_startup_program_sets_what_the_seed_says() {
     assert_ne!(a.get("fc_0.w_0").unwrap().f32()[..4], a.get("fc_1.w_0").unwrap().f32()[..4]);
 }
 
+/// Zeros are not written, and random values drawn in parts by several threads, of which there are
+/// enough here; nobody can tell.
+#[test]
+fn first_values_are_those_of_the_ops_one_after_the_other() {
+    let startup = mlp(&[1500, 1000, 2], Act::Relu, &adam(0.1)).programs.startup;
+    let (mut made, mut by_ops) = (Scope::new(), Scope::new());
+    run_startup(&startup, &mut made).unwrap();
+    for var in startup.persistables() {
+        let shape: Vec<usize> = var.ty.shape.iter().map(|&d| d as usize).collect();
+        let other = Tensor::from_f32(&shape, vec![7.0; shape.iter().product()]).unwrap();
+        by_ops.set(&var.name, other);
+    }
+    Executor::new(startup, Options::default()).unwrap().run(&mut by_ops, &[], &[]).unwrap();
+    assert!(made.names().len() > 8);
+    for name in by_ops.names() {
+        assert!(made.get(name) == by_ops.get(name), "{name}");
+    }
+}
+
 #[test]
 fn less_memory_with_reuse_and_it_is_reported() {
     let model = mlp(&WIDTHS, Act::Relu, &sgd(0.1));

@@ -27,7 +27,7 @@ pub mod registry;
 pub use def::{Batch, Grad, GradCtx, Kernel, KernelError, OpDef, Sample, Spec, StepCtx};
 pub use infer::Infer;
 pub use io::{Buf, Io};
-pub use op::{schedule_of, schedule_op, update_op, update_rule};
+pub use op::{Draw, schedule_of, schedule_op, update_op, update_rule};
 pub use registry::{OPS, Registry};
 
 /// A builder over all ops; `seed` decides the first values of all parameters.

@@ -5,7 +5,7 @@
 //! of layers, the number of processes and the machine do not change them.
 
 use regatta_ir::schema::{AttrKind, one};
-use regatta_ir::{Error, Schema, VarType};
+use regatta_ir::{Error, Op, Schema, VarType};
 use regatta_kernels::half::{bf16_from_f32, f16_from_f32};
 use regatta_kernels::simd;
 use regatta_tensor::{DType, Rng};
@@ -68,10 +68,7 @@ pub(crate) static DEFS: &[OpDef] = &[
             Ok(vec![VarType::f32(shape(i)?)])
         },
         grad: NO_INPUT,
-        kernel: |s| {
-            let (low, high) = (s.op.float("low")?, s.op.float("high")?);
-            random(s, move |rng, values| uniform(rng, low, high, values))
-        },
+        kernel: random,
         batch: per_example,
         samples: no_samples,
     },
@@ -79,10 +76,7 @@ pub(crate) static DEFS: &[OpDef] = &[
         schema: gaussian_schema("gaussian_random"),
         infer: infer_gaussian,
         grad: NO_INPUT,
-        kernel: |s| {
-            let (mean, std) = (s.op.float("mean")?, s.op.float("std")?);
-            random(s, each(move |rng, i| mean + std * rng.normal(i)))
-        },
+        kernel: random,
         batch: per_example,
         samples: no_samples,
     },
@@ -90,10 +84,7 @@ pub(crate) static DEFS: &[OpDef] = &[
         schema: gaussian_schema("truncated_gaussian_random"),
         infer: infer_gaussian,
         grad: NO_INPUT,
-        kernel: |s| {
-            let (mean, std) = (s.op.float("mean")?, s.op.float("std")?);
-            random(s, each(move |rng, i| mean + std * truncated_normal(rng, i)))
-        },
+        kernel: random,
         batch: per_example,
         samples: no_samples,
     },
@@ -142,28 +133,75 @@ fn fill(s: &Spec<'_>, dtype: DType) -> Result<Kernel, Error> {
     }))
 }
 
-/// `draw` fills the values of a variable.
-fn random(s: &Spec<'_>, draw: impl Fn(&Rng, &mut [f32]) + Send + 'static) -> Result<Kernel, Error> {
-    let rng = Rng::named(s.op.int("seed")? as u64, &s.op.outs("Out")[0]);
+fn random(s: &Spec<'_>) -> Result<Kernel, Error> {
+    let draw = Draw::of(s.op)?;
     Ok(Box::new(move |io, _| {
-        draw(&rng, io.out_f32(0));
+        draw.fill(0, io.out_f32(0));
         Ok(())
     }))
 }
 
-/// Fills one value after the other.
-fn each(value: impl Fn(&Rng, u64) -> f64) -> impl Fn(&Rng, &mut [f32]) {
-    move |rng, values| {
-        for (i, x) in (0..).zip(values) {
-            *x = value(rng, i) as f32;
+/// The random values of a variable. Any part of them can be drawn by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Draw {
+    rng: Rng,
+    law: Law,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Law {
+    Uniform { low: f64, high: f64 },
+    Gaussian { mean: f64, std: f64 },
+    Truncated { mean: f64, std: f64 },
+}
+
+impl Draw {
+    /// The kinds of ops that draw random values.
+    const KINDS: [&str; 3] = ["uniform_random", "gaussian_random", "truncated_gaussian_random"];
+
+    /// Whether an op does nothing but draw random values.
+    pub fn is_made_by(op: &Op) -> bool {
+        Draw::KINDS.contains(&op.kind.as_str())
+    }
+
+    /// What such an op draws.
+    ///
+    /// # Errors
+    /// If an attribute is missing.
+    pub fn of(op: &Op) -> Result<Draw, Error> {
+        let gaussian = || Ok::<_, Error>((op.float("mean")?, op.float("std")?));
+        let law = match op.kind.as_str() {
+            "uniform_random" => Law::Uniform { low: op.float("low")?, high: op.float("high")? },
+            "gaussian_random" => gaussian().map(|(mean, std)| Law::Gaussian { mean, std })?,
+            _ => gaussian().map(|(mean, std)| Law::Truncated { mean, std })?,
+        };
+        Ok(Draw { rng: Rng::named(op.int("seed")? as u64, &op.outs("Out")[0]), law })
+    }
+
+    /// Draws the values from position `first` on.
+    pub fn fill(&self, first: u64, values: &mut [f32]) {
+        let rng = &self.rng;
+        match self.law {
+            Law::Uniform { low, high } => uniform(rng, (low, high), first, values),
+            Law::Gaussian { mean, std } => {
+                each(first, values, |i| mean + std * rng.normal(i));
+            }
+            Law::Truncated { mean, std } => {
+                each(first, values, |i| mean + std * truncated_normal(rng, i));
+            }
         }
     }
 }
 
+fn each(first: u64, values: &mut [f32], value: impl Fn(u64) -> f64) {
+    (first..).zip(values).for_each(|(i, x)| *x = value(i) as f32);
+}
+
 simd! {
-    fn uniform(rng: &Rng, low: f64, high: f64, values: &mut [f32]) {
+    fn uniform(rng: &Rng, range: (f64, f64), first: u64, values: &mut [f32]) {
+        let (low, high) = range;
         for (i, x) in values.iter_mut().enumerate() {
-            *x = (low + (high - low) * f64::from(rng.unit_f32(i as u64))) as f32;
+            *x = (low + (high - low) * f64::from(rng.unit_f32(first + i as u64))) as f32;
         }
     }
 }
@@ -172,4 +210,26 @@ simd! {
 fn truncated_normal(rng: &Rng, i: u64) -> f64 {
     let own = Rng::new(rng.u64(i), i);
     (0..64).map(|draw| own.normal(draw)).find(|x| x.abs() <= 2.0).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_what_the_whole_is() {
+        let rng = Rng::named(3, "w");
+        let laws = [
+            Law::Uniform { low: -0.5, high: 2.0 },
+            Law::Gaussian { mean: 1.0, std: 0.5 },
+            Law::Truncated { mean: 0.0, std: 2.0 },
+        ];
+        for law in laws {
+            let draw = Draw { rng, law };
+            let (mut whole, mut parts) = (vec![0.0; 100], vec![0.0; 100]);
+            draw.fill(0, &mut whole);
+            parts.chunks_mut(33).zip(0..).for_each(|(part, i)| draw.fill(i * 33, part));
+            assert_eq!(whole, parts, "{law:?}");
+        }
+    }
 }

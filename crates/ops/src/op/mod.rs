@@ -45,6 +45,7 @@ mod sum;
 mod transpose;
 mod unary;
 
+pub use fill::Draw;
 pub use optimizer::{schedule_of, schedule_op, update_op, update_rule};
 
 use crate::OpDef;

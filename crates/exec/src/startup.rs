@@ -1,0 +1,92 @@
+//! First values.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+use std::thread;
+
+use regatta_ir::{Op, Program, verify};
+use regatta_ops::{Draw, OPS};
+use regatta_tensor::Tensor;
+
+use crate::{Error, Executor, Options, Scope};
+
+/// Runs a startup program: afterwards the scope holds the first value of every persistable.
+///
+/// # Errors
+/// If the program is wrong.
+pub fn run_startup(startup: &Program, scope: &mut Scope) -> Result<(), Error> {
+    verify(startup, &OPS)?;
+    for var in startup.persistables() {
+        let shape: Vec<usize> = var.ty.shape.iter().map(|&d| d.max(0) as usize).collect();
+        scope.set(&var.name, Tensor::zeros(var.ty.dtype, &shape));
+    }
+    let mut startup = without_zeros(startup);
+    draw(&take_draws(&mut startup), scope)?;
+    Executor::new(startup, Options::default())?.run(scope, &[], &[])?;
+    Ok(())
+}
+
+/// A startup program without the ops that would write zeros over fresh zeros: memory that nobody
+/// has written yet costs nothing.
+fn without_zeros(startup: &Program) -> Program {
+    let mut startup = startup.clone();
+    let fresh: HashSet<String> = startup.persistables().map(|var| var.name.clone()).collect();
+    let mut written = HashSet::new();
+    startup.block_mut().ops.retain(|op| {
+        let zero = op.kind == "fill_constant" && op.float("value").is_ok_and(|v| v.to_bits() == 0);
+        let needless = zero && outputs(op).all(|o| fresh.contains(o) && !written.contains(o));
+        written.extend(outputs(op).cloned());
+        !needless
+    });
+    startup
+}
+
+/// Takes those ops out of a startup program that draw random values for a persistable which no other
+/// op writes: nothing comes before them, and any part of such values can be drawn by itself.
+fn take_draws(startup: &mut Program) -> Vec<Op> {
+    let kept: HashSet<String> = startup.persistables().map(|var| var.name.clone()).collect();
+    let mut writers: HashMap<String, usize> = HashMap::new();
+    for out in startup.block().ops.iter().flat_map(outputs) {
+        *writers.entry(out.clone()).or_default() += 1;
+    }
+    let alone = |op: &Op| outputs(op).all(|o| kept.contains(o) && writers[o] == 1);
+    let ops = &mut startup.block_mut().ops;
+    ops.extract_if(.., |op| Draw::is_made_by(op) && alone(op)).collect()
+}
+
+fn outputs(op: &Op) -> impl Iterator<Item = &String> {
+    op.outputs.iter().flat_map(|(_, vars)| vars)
+}
+
+/// Values that are drawn at a time, and how many are worth more than one thread.
+const PART: usize = 1 << 16;
+const MANY: usize = 1 << 20;
+
+/// Draws the random values of these ops, with all processors if there are many.
+fn draw(ops: &[Op], scope: &mut Scope) -> Result<(), Error> {
+    let names: Vec<String> = ops.iter().flat_map(outputs).cloned().collect();
+    let draws = ops.iter().map(Draw::of).collect::<Result<Vec<Draw>, _>>()?;
+    let tensors = scope.get_many_mut(&names);
+    let missing = || Error::Options("a startup program writes what is not persistable".into());
+    let mut parts = Vec::new();
+    for (draw, tensor) in draws.iter().zip(tensors.ok_or_else(missing)?) {
+        let chunks = (0..).step_by(PART).zip(tensor.f32_mut().chunks_mut(PART));
+        parts.extend(chunks.map(|(first, part)| (draw, first, part)));
+    }
+    let threads = match parts.len() * PART {
+        ..MANY => 1,
+        _ => thread::available_parallelism().map_or(1, |n| n.get()),
+    };
+    let queue = Mutex::new(parts.into_iter());
+    let next = || queue.lock().unwrap_or_else(|e| e.into_inner()).next();
+    let work = || {
+        while let Some((draw, first, part)) = next() {
+            draw.fill(first, part);
+        }
+    };
+    thread::scope(|scope| {
+        (1..threads).for_each(|_| drop(scope.spawn(work)));
+        work();
+    });
+    Ok(())
+}
