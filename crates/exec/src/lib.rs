@@ -21,7 +21,8 @@
 //!
 //! It does not know whether other processes exist.
 //!
-//! Reading order: [`Scope`], `startup` (first values), [`Executor`], `plan` (shapes and memory), `segment` (the running loop).
+//! Reading order: [`Scope`], `startup` (first values), [`Executor`], `plan` (shapes and memory),
+//! `segment` (the running loop).
 
 mod arena;
 mod error;

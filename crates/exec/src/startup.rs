@@ -43,40 +43,46 @@ fn without_zeros(startup: &Program) -> Program {
 
 /// Takes those ops out of a startup program that draw random values for a persistable which no other
 /// op writes: nothing comes before them, and any part of such values can be drawn by itself.
-fn take_draws(startup: &mut Program) -> Vec<Op> {
+fn take_draws(startup: &mut Program) -> Vec<(String, Draw)> {
     let kept: HashSet<String> = startup.persistables().map(|var| var.name.clone()).collect();
     let mut writers: HashMap<String, usize> = HashMap::new();
     for out in startup.block().ops.iter().flat_map(outputs) {
         *writers.entry(out.clone()).or_default() += 1;
     }
     let alone = |op: &Op| outputs(op).all(|o| kept.contains(o) && writers[o] == 1);
-    let ops = &mut startup.block_mut().ops;
-    ops.extract_if(.., |op| Draw::is_made_by(op) && alone(op)).collect()
+    let mut draws = Vec::new();
+    startup.block_mut().ops.retain(|op| match Draw::of(op) {
+        Ok(Some(draw)) if alone(op) => {
+            draws.extend(outputs(op).map(|name| (name.clone(), draw)));
+            false
+        }
+        _ => true,
+    });
+    draws
 }
 
 fn outputs(op: &Op) -> impl Iterator<Item = &String> {
     op.outputs.iter().flat_map(|(_, vars)| vars)
 }
 
-/// Values that are drawn at a time, and how many are worth more than one thread.
+/// Values that are drawn at a time, and how many are worth a thread: a millisecond and more.
 const PART: usize = 1 << 16;
-const MANY: usize = 1 << 20;
+const PER_THREAD: usize = 1 << 19;
 
-/// Draws the random values of these ops, with all processors if there are many.
-fn draw(ops: &[Op], scope: &mut Scope) -> Result<(), Error> {
-    let names: Vec<String> = ops.iter().flat_map(outputs).cloned().collect();
-    let draws = ops.iter().map(Draw::of).collect::<Result<Vec<Draw>, _>>()?;
+/// Draws random values, with all processors if there are many.
+fn draw(draws: &[(String, Draw)], scope: &mut Scope) -> Result<(), Error> {
+    let names: Vec<String> = draws.iter().map(|(name, _)| name.clone()).collect();
     let tensors = scope.get_many_mut(&names);
     let missing = || Error::Options("a startup program writes what is not persistable".into());
-    let mut parts = Vec::new();
-    for (draw, tensor) in draws.iter().zip(tensors.ok_or_else(missing)?) {
-        let chunks = (0..).step_by(PART).zip(tensor.f32_mut().chunks_mut(PART));
+    let (mut parts, mut values) = (Vec::new(), 0);
+    for ((_, draw), tensor) in draws.iter().zip(tensors.ok_or_else(missing)?) {
+        let all = tensor.f32_mut();
+        values += all.len();
+        let chunks = (0..).step_by(PART).zip(all.chunks_mut(PART));
         parts.extend(chunks.map(|(first, part)| (draw, first, part)));
     }
-    let threads = match parts.len() * PART {
-        ..MANY => 1,
-        _ => thread::available_parallelism().map_or(1, |n| n.get()),
-    };
+    let processors = thread::available_parallelism().map_or(1, |n| n.get());
+    let threads = (values / PER_THREAD).clamp(1, processors);
     let queue = Mutex::new(parts.into_iter());
     let next = || queue.lock().unwrap_or_else(|e| e.into_inner()).next();
     let work = || {

@@ -134,7 +134,7 @@ fn fill(s: &Spec<'_>, dtype: DType) -> Result<Kernel, Error> {
 }
 
 fn random(s: &Spec<'_>) -> Result<Kernel, Error> {
-    let draw = Draw::of(s.op)?;
+    let Some(draw) = Draw::of(s.op)? else { unreachable!("{} draws nothing", s.op.kind) };
     Ok(Box::new(move |io, _| {
         draw.fill(0, io.out_f32(0));
         Ok(())
@@ -156,26 +156,21 @@ enum Law {
 }
 
 impl Draw {
-    /// The kinds of ops that draw random values.
-    const KINDS: [&str; 3] = ["uniform_random", "gaussian_random", "truncated_gaussian_random"];
-
-    /// Whether an op does nothing but draw random values.
-    pub fn is_made_by(op: &Op) -> bool {
-        Draw::KINDS.contains(&op.kind.as_str())
-    }
-
-    /// What such an op draws.
+    /// What an op draws; none if it does something else.
     ///
     /// # Errors
     /// If an attribute is missing.
-    pub fn of(op: &Op) -> Result<Draw, Error> {
+    pub fn of(op: &Op) -> Result<Option<Draw>, Error> {
         let gaussian = || Ok::<_, Error>((op.float("mean")?, op.float("std")?));
         let law = match op.kind.as_str() {
             "uniform_random" => Law::Uniform { low: op.float("low")?, high: op.float("high")? },
             "gaussian_random" => gaussian().map(|(mean, std)| Law::Gaussian { mean, std })?,
-            _ => gaussian().map(|(mean, std)| Law::Truncated { mean, std })?,
+            "truncated_gaussian_random" => {
+                gaussian().map(|(mean, std)| Law::Truncated { mean, std })?
+            }
+            _ => return Ok(None),
         };
-        Ok(Draw { rng: Rng::named(op.int("seed")? as u64, &op.outs("Out")[0]), law })
+        Ok(Some(Draw { rng: Rng::named(op.int("seed")? as u64, &op.outs("Out")[0]), law }))
     }
 
     /// Draws the values from position `first` on.
