@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::arena::Arena;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::fault::Wrap;
@@ -56,7 +57,7 @@ pub struct ClientOptions {
     pub max_in_flight: usize,
     /// Largest payload accepted in a reply (1 GiB).
     pub max_payload: u64,
-    /// Whether to use a Unix socket when the server is on this machine (true).
+    /// Whether to use a Unix socket and shared memory when the server is on this machine (true).
     pub shortcut: bool,
     /// Where buffers come from. Give all clients of a process the same one.
     pub pool: Pool,
@@ -123,6 +124,8 @@ struct Shared {
     /// The smaller limit for requests: the server's.
     max_request: AtomicU64,
     writer: Mutex<Writer>,
+    /// Memory that is shared with the server over the present connection.
+    arena: Mutex<Option<Arc<Arena>>>,
     window: Mutex<Window>,
     /// A place in the window became free, or the client failed.
     room: Condvar,
@@ -192,6 +195,7 @@ impl Client {
             session: u64::from_le_bytes(random()?),
             max_request: AtomicU64::new(0),
             writer: Mutex::new(Writer { stream: None, next_request: 1 }),
+            arena: Mutex::default(),
             window: Mutex::new(Window {
                 requests: HashMap::new(),
                 taken: 0,
@@ -235,9 +239,11 @@ impl Client {
         self.shared.send(kind, flags, parts)
     }
 
-    /// An empty buffer from the pool, to encode a request into.
+    /// An empty buffer from the pool, to encode a request into. A large one lies in memory that the
+    /// server sees, if it is on this machine: such a request is not copied when it is sent.
     pub fn buffer(&self, capacity: usize) -> Buf {
-        self.shared.options.pool.take(capacity)
+        let arena = lock(&self.shared.arena).clone();
+        self.shared.options.pool.take_shared(capacity, arena.as_ref())
     }
 
     /// Who is at the other end.
@@ -324,9 +330,8 @@ impl Shared {
         let request = writer.next_request;
         writer.next_request += 1;
         let sender = self.options.me.index;
-        let header = Header { kind, flags, status: 0, request, sender, payload_len };
-        let outgoing =
-            Arc::new(Outgoing { header: header.encode(), parts, tried: AtomicBool::new(false) });
+        let header = Header { kind, flags, request, sender, payload_len, ..Header::default() };
+        let outgoing = Arc::new(Outgoing { header, parts, tried: AtomicBool::new(false) });
         let slot = Arc::new(Slot::default());
         {
             let mut window = lock(&self.window);
@@ -371,9 +376,16 @@ impl Shared {
     }
 
     fn write(&self, stream: &dyn Stream, outgoing: &Outgoing, deadline: Instant) -> io::Result<()> {
+        let slot = match &outgoing.parts[..] {
+            [part] => lock(&self.arena).as_ref().and_then(|arena| part.lend(arena)),
+            _ => None,
+        };
+        let header = Header { slot, ..outgoing.header }.encode();
         let mut bufs = Vec::with_capacity(outgoing.parts.len() + 1);
-        bufs.push(IoSlice::new(&outgoing.header));
-        bufs.extend(outgoing.parts.iter().map(|part| IoSlice::new(part)));
+        bufs.push(IoSlice::new(&header));
+        if slot.is_none() {
+            bufs.extend(outgoing.parts.iter().map(|part| IoSlice::new(part)));
+        }
         self.traffic.sent(outgoing.len());
         if outgoing.tried.swap(true, Ordering::Relaxed) {
             self.resent.fetch_add(1, Ordering::Relaxed);

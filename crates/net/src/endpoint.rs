@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::memory::{MemoryListener, Network};
-use crate::stream::{Stream, Tcp, roomy};
+use crate::stream::{Stream, Tcp, Unix};
 
 /// The address of a server.
 ///
@@ -68,9 +68,9 @@ impl Endpoint {
     pub(crate) fn dial(&self, limit: Duration) -> io::Result<Box<dyn Stream>> {
         Ok(match self {
             Endpoint::Tcp(address) => Box::new(dial_tcp(address, limit)?),
-            Endpoint::Unix(path) => Box::new(roomy(UnixStream::connect(path)?)),
+            Endpoint::Unix(path) => Box::new(Unix::new(UnixStream::connect(path)?)),
             Endpoint::Abstract(name) => {
-                Box::new(roomy(UnixStream::connect_addr(&abstract_address(name)?)?))
+                Box::new(Unix::new(UnixStream::connect_addr(&abstract_address(name)?)?))
             }
             Endpoint::Memory(network, name) => Box::new(network.dial(name)?),
         })
@@ -153,7 +153,7 @@ impl Listener {
                 let (stream, peer) = listener.accept()?;
                 Box::new(Tcp::new(stream, peer)?)
             }
-            Listener::Unix(listener, _) => Box::new(roomy(listener.accept()?.0)),
+            Listener::Unix(listener, _) => Box::new(Unix::new(listener.accept()?.0)),
             Listener::Memory(listener) => Box::new(listener.accept()?),
         })
     }

@@ -5,6 +5,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -102,6 +103,19 @@ impl Stream for Faulty {
 
     fn shutdown(&self, how: Shutdown) {
         self.stream.shutdown(how);
+    }
+
+    fn write_with_file(&self, frame: &[u8], file: BorrowedFd<'_>) -> io::Result<()> {
+        let done = self.written.load(Ordering::Relaxed);
+        // Never a part of it: the bytes that a cut allows are counted whole.
+        self.allowed(frame.len(), done, self.faults.cut_after_written)?;
+        self.stream.write_with_file(frame, file)?;
+        self.written.fetch_add(frame.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn take_file(&self) -> Option<OwnedFd> {
+        self.stream.take_file()
     }
 
     fn peer(&self) -> String {

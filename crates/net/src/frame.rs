@@ -11,7 +11,8 @@
 //! | 24 | 4 | index of the sender |
 //! | 28 | 4 | zero |
 //! | 32 | 8 | payload length |
-//! | 40 | 16 | zero |
+//! | 40 | 4 | 0: the payload follows; n: it lies in slot n - 1 of the sender's shared memory |
+//! | 44 | 12 | zero |
 //! | 56 | 8 | checksum of bytes 0 to 55 |
 //!
 //! Magic and version keep their place in all versions, so that two versions can tell each other
@@ -20,14 +21,17 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::arena::PeerArena;
+use crate::pool::{Buf, Pool};
 use crate::stream::{Stream, is_timeout};
 
 /// Bytes in a header.
 pub const HEADER_LEN: usize = 64;
 /// Version of the protocol that this build speaks.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Kinds from here on are not available to the layer above.
 pub const FIRST_RESERVED_KIND: u16 = 0xff00;
 /// Status codes from here on are not available to the layer above.
@@ -44,6 +48,8 @@ pub(crate) mod kind {
     pub(crate) const REFUSED: u16 = 0xff05;
     pub(crate) const HEARTBEAT: u16 = 0xff06;
     pub(crate) const GOODBYE: u16 = 0xff07;
+    /// Comes with the file behind the sender's shared memory.
+    pub(crate) const ARENA: u16 = 0xff08;
 }
 
 /// Status codes of replies that this crate writes for the layer above.
@@ -75,8 +81,10 @@ pub struct Header {
     pub request: u64,
     /// Index of the sender in its role.
     pub sender: u32,
-    /// Bytes that follow.
+    /// Bytes of the payload.
     pub payload_len: u64,
+    /// Where it lies in the sender's shared memory; `None` if it follows.
+    pub slot: Option<u32>,
 }
 
 impl Header {
@@ -91,6 +99,8 @@ impl Header {
         bytes[16..24].copy_from_slice(&self.request.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.sender.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.payload_len.to_le_bytes());
+        let slot = self.slot.map_or(0, |slot| slot + 1);
+        bytes[40..44].copy_from_slice(&slot.to_le_bytes());
         let sum = checksum(&bytes);
         bytes[56..64].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -111,7 +121,7 @@ impl Header {
         if u64::from_le_bytes(array(bytes, 56)) != checksum(bytes) {
             return Err(BadFrame::Checksum);
         }
-        if bytes[28..32].iter().chain(&bytes[40..56]).any(|&b| b != 0) {
+        if bytes[28..32].iter().chain(&bytes[44..56]).any(|&b| b != 0) {
             return Err(BadFrame::Reserved);
         }
         Ok(Header {
@@ -121,6 +131,7 @@ impl Header {
             request: u64::from_le_bytes(array(bytes, 16)),
             sender: u32::from_le_bytes(array(bytes, 24)),
             payload_len: u64::from_le_bytes(array(bytes, 32)),
+            slot: u32::from_le_bytes(array(bytes, 40)).checked_sub(1),
         })
     }
 }
@@ -228,12 +239,15 @@ pub(crate) struct FrameReader {
     staging: Box<[u8]>,
     start: usize,
     end: usize,
+    /// Where payloads lie that do not follow their headers.
+    arena: Option<Arc<PeerArena>>,
 }
 
 impl FrameReader {
     pub(crate) fn new() -> FrameReader {
         const STAGING: usize = 16 << 10;
-        FrameReader { staging: vec![0; STAGING].into_boxed_slice(), start: 0, end: 0 }
+        let staging = vec![0; STAGING].into_boxed_slice();
+        FrameReader { staging, start: 0, end: 0, arena: None }
     }
 
     /// The next header, or `None` when the stream ended between two frames.
@@ -269,7 +283,36 @@ impl FrameReader {
         if header.payload_len > limit {
             return Err(BadFrame::TooLarge { len: header.payload_len, limit }.into());
         }
+        if header.slot.is_some() && self.arena.is_none() {
+            return Err(BadFrame::Malformed("place of a payload").into());
+        }
         Ok(Some(header))
+    }
+
+    /// The sender shares its memory: a frame of kind [`kind::ARENA`] came, and with it a file.
+    pub(crate) fn share(&mut self, stream: &dyn Stream) -> Result<(), ReadError> {
+        let file = stream.take_file().filter(|_| self.arena.is_none());
+        let file = file.ok_or(BadFrame::Unexpected { kind: kind::ARENA })?;
+        self.arena = Some(PeerArena::open(&file).map_err(ReadError::Io)?);
+        Ok(())
+    }
+
+    /// The payload of the frame with the last header, wherever it lies.
+    pub(crate) fn body(
+        &mut self,
+        stream: &dyn Stream,
+        header: &Header,
+        pool: &Pool,
+        patience: Patience,
+    ) -> Result<Buf, ReadError> {
+        let len = header.payload_len as usize;
+        if let (Some(slot), Some(arena)) = (header.slot, &self.arena) {
+            let loan = arena.loan(slot, len).ok_or(BadFrame::Malformed("place of a payload"))?;
+            return Ok(pool.received(loan));
+        }
+        let mut payload = pool.take(len);
+        self.payload(stream, payload.grow(len), patience)?;
+        Ok(payload)
     }
 
     /// Fills `payload` with the bytes after the last header.
@@ -320,7 +363,9 @@ mod tests {
     use super::*;
 
     fn sample() -> Header {
-        Header { kind: 7, flags: 1, status: 2, request: u64::MAX, sender: 3, payload_len: 1 << 40 }
+        let slot = Some(6);
+        let payload_len = 1 << 40;
+        Header { kind: 7, flags: 1, status: 2, request: u64::MAX, sender: 3, payload_len, slot }
     }
 
     #[test]

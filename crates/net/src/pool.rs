@@ -2,13 +2,15 @@
 //!
 //! A fresh large allocation is page-faulted by the kernel on every request, which costs as much as
 //! sending it; and a copy whose two ends differ by 1 to 31 bytes modulo a page is ten times slower on
-//! some processors. So buffers start on a page and come back here when they are dropped.
+//! some processors. So buffers start on a page and come back here when they are dropped. Those of
+//! connections that share memory have their bytes there ([`crate::arena`]).
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::arena::{Arena, Loan, Slot};
 use crate::sync::lock;
 
 const PAGE: usize = 4096;
@@ -62,7 +64,22 @@ impl Pool {
             }
         };
         let start = storage.as_ptr().align_offset(PAGE).min(PAGE);
-        Buf { storage, start, len: 0, pool: self.clone() }
+        Buf { storage: Storage::Own { bytes: storage, start }, len: 0, pool: self.clone() }
+    }
+
+    /// As [`take`](Pool::take), in memory that is shared with the other end of a connection if that
+    /// has room.
+    pub(crate) fn take_shared(&self, capacity: usize, arena: Option<&Arc<Arena>>) -> Buf {
+        match arena.and_then(|arena| arena.take(capacity)) {
+            Some(slot) => Buf { storage: Storage::Slot(slot), len: 0, pool: self.clone() },
+            None => self.take(capacity),
+        }
+    }
+
+    /// A payload that lies in the other end's memory.
+    pub(crate) fn received(&self, loan: Loan) -> Buf {
+        let len = loan.bytes().len();
+        Buf { storage: Storage::Loan(loan), len, pool: self.clone() }
     }
 
     /// How many buffers were allocated since the start. Does not grow in a steady state.
@@ -107,10 +124,37 @@ fn class_of(capacity: usize) -> usize {
 
 /// A buffer from a [`Pool`]: bytes that start on a page boundary. Dropping it gives it back.
 pub struct Buf {
-    storage: Vec<u8>,
-    start: usize,
+    storage: Storage,
     len: usize,
     pool: Pool,
+}
+
+enum Storage {
+    /// Of this process, with the index of the first byte on a page boundary.
+    Own { bytes: Vec<u8>, start: usize },
+    /// Shared with the receiver of what is written here.
+    Slot(Slot),
+    /// Shared with the sender of what is read here.
+    Loan(Loan),
+}
+
+impl Storage {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Storage::Own { bytes, start } => &bytes[*start..],
+            Storage::Slot(slot) => slot.bytes(),
+            Storage::Loan(loan) => loan.bytes(),
+        }
+    }
+
+    /// What may be written to.
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Storage::Own { bytes, start } => &mut bytes[*start..],
+            Storage::Slot(slot) => slot.bytes_mut(),
+            Storage::Loan(_) => &mut [],
+        }
+    }
 }
 
 impl Buf {
@@ -124,19 +168,33 @@ impl Buf {
     pub fn grow(&mut self, n_bytes: usize) -> &mut [u8] {
         let old = self.len;
         let new = old + n_bytes;
-        if self.start + new > self.storage.len() {
-            let mut larger = self.pool.take(new);
-            larger.len = old;
-            larger.copy_from_slice(self);
-            *self = larger;
+        if new > self.storage.bytes_mut().len() {
+            self.move_to(new);
         }
         self.len = new;
-        &mut self.storage[self.start + old..self.start + new]
+        &mut self.storage.bytes_mut()[old..new]
     }
 
     /// Makes it `len` bytes long, if it was longer.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
+    }
+
+    /// Lends it to the receiver of a frame that will name this place, if both ends have it.
+    pub(crate) fn lend(&self, arena: &Arc<Arena>) -> Option<u32> {
+        match &self.storage {
+            Storage::Slot(slot) => slot.lend(arena),
+            _ => None,
+        }
+    }
+
+    /// Moves the content to a buffer of this process.
+    fn move_to(&mut self, capacity: usize) {
+        let mut other = self.pool.take(capacity);
+        let len = self.len;
+        other.storage.bytes_mut()[..len].copy_from_slice(self);
+        other.len = len;
+        *self = other;
     }
 }
 
@@ -144,19 +202,24 @@ impl Deref for Buf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.storage[self.start..self.start + self.len]
+        &self.storage.bytes()[..self.len]
     }
 }
 
 impl DerefMut for Buf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.storage[self.start..self.start + self.len]
+        if let Storage::Loan(_) = self.storage {
+            self.move_to(self.len);
+        }
+        &mut self.storage.bytes_mut()[..self.len]
     }
 }
 
 impl Drop for Buf {
     fn drop(&mut self) {
-        self.pool.put_back(std::mem::take(&mut self.storage));
+        if let Storage::Own { bytes, .. } = &mut self.storage {
+            self.pool.put_back(std::mem::take(bytes));
+        }
     }
 }
 

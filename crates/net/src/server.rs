@@ -48,7 +48,8 @@ pub struct ServerOptions {
     /// Bytes of replies that may wait for one slow client before it is cut off (64 MiB; the last
     /// one may go over).
     pub max_queued_bytes: usize,
-    /// Whether a TCP server also offers a Unix socket to clients on this machine (true).
+    /// Whether a TCP server also offers a Unix socket and shared memory to clients on this machine
+    /// (true).
     pub shortcut: bool,
     /// Where buffers come from.
     pub pool: Pool,
@@ -116,7 +117,7 @@ pub struct Request {
     pub id: u64,
     /// Whose it is.
     pub peer: Arc<Peer>,
-    /// From the server's pool.
+    /// From the server's pool, or where the client wrote it.
     pub payload: Buf,
 }
 

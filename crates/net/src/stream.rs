@@ -1,14 +1,21 @@
 //! A connected byte stream, whatever carries it: one trait, with TCP and Unix sockets behind it.
 
 use std::fmt;
-use std::io::{self, IoSlice, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use crate::sync::lock;
 
 /// A connected, ordered, reliable byte stream that one thread reads while others write.
 ///
@@ -41,6 +48,20 @@ pub trait Stream: Send + Sync + fmt::Debug {
 
     /// Ends one or both directions and wakes threads that are blocked in it.
     fn shutdown(&self, how: Shutdown);
+
+    /// Writes a short frame and passes the file on to the process that reads it.
+    ///
+    /// # Errors
+    /// `Unsupported` where files cannot be passed on; then nothing was written.
+    fn write_with_file(&self, frame: &[u8], file: BorrowedFd<'_>) -> io::Result<()> {
+        let _ = (frame, file);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// The file that came with bytes which have been read, if one did.
+    fn take_file(&self) -> Option<OwnedFd> {
+        None
+    }
 
     /// What the far end is called in logs.
     fn peer(&self) -> String;
@@ -80,7 +101,7 @@ impl Stream for Tcp {
     }
 
     fn write(&self, bufs: &[IoSlice<'_>], wait: Wait) -> io::Result<usize> {
-        send(&self.stream, bufs, wait)
+        send(&self.stream, bufs, wait, &mut SendAncillaryBuffer::default())
     }
 
     fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
@@ -105,34 +126,69 @@ impl Stream for Tcp {
     }
 }
 
-/// A Unix socket that takes a push of some megabytes at once, as far as the system allows: its own
-/// buffers are so small that the sender would wait for the reader several times per request.
-pub(crate) fn roomy(stream: UnixStream) -> UnixStream {
-    const ROOM: usize = 4 << 20;
-    // Where it is not allowed, the system takes its limit.
-    let _ = set_socket_send_buffer_size(&stream, ROOM);
-    stream
+/// A connection over a Unix socket.
+#[derive(Debug)]
+pub(crate) struct Unix {
+    stream: UnixStream,
+    /// The last one that the other end passed on.
+    file: Mutex<Option<OwnedFd>>,
 }
 
-impl Stream for UnixStream {
+impl Unix {
+    /// One that takes a push of some megabytes at once, as far as the system allows: its own buffers
+    /// are so small that the sender would wait for the reader several times per request.
+    pub(crate) fn new(stream: UnixStream) -> Unix {
+        const ROOM: usize = 4 << 20;
+        // Where it is not allowed, the system takes its limit.
+        let _ = set_socket_send_buffer_size(&stream, ROOM);
+        Unix { stream, file: Mutex::default() }
+    }
+}
+
+impl Stream for Unix {
     fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        (&mut &*self).read(buf)
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let bufs = &mut [IoSliceMut::new(buf)];
+        let n = recvmsg(&self.stream, bufs, &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                *lock(&self.file) = files.last();
+            }
+        }
+        Ok(n)
     }
 
     fn write(&self, bufs: &[IoSlice<'_>], wait: Wait) -> io::Result<usize> {
-        send(self, bufs, wait)
+        send(&self.stream, bufs, wait, &mut SendAncillaryBuffer::default())
     }
 
     fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
-        UnixStream::set_read_timeout(self, limit)
+        self.stream.set_read_timeout(limit)
     }
 
     fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
-        UnixStream::set_write_timeout(self, limit)
+        self.stream.set_write_timeout(limit)
     }
 
     fn shutdown(&self, how: Shutdown) {
-        let _ = UnixStream::shutdown(self, how);
+        let _ = self.stream.shutdown(how);
+    }
+
+    fn write_with_file(&self, frame: &[u8], file: BorrowedFd<'_>) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files = [file];
+        if !control.push(SendAncillaryMessage::ScmRights(&files)) {
+            return Err(io::Error::other("no room for a file"));
+        }
+        let n = send(&self.stream, &[IoSlice::new(frame)], Wait::Yes, &mut control)?;
+        // So few bytes are one piece for the system.
+        if n == frame.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    fn take_file(&self) -> Option<OwnedFd> {
+        lock(&self.file).take()
     }
 
     fn peer(&self) -> String {
@@ -146,7 +202,12 @@ impl Stream for UnixStream {
 
 /// `sendmsg` rather than `writev`: it takes flags, so that one call need not block and none raises
 /// SIGPIPE in a host program that did not ask for that.
-fn send(socket: impl AsFd, bufs: &[IoSlice<'_>], wait: Wait) -> io::Result<usize> {
+fn send(
+    socket: impl AsFd,
+    bufs: &[IoSlice<'_>],
+    wait: Wait,
+    control: &mut SendAncillaryBuffer<'_, '_, '_>,
+) -> io::Result<usize> {
     /// The system takes 1,024 pieces a call.
     const MAX_PIECES: usize = 1024;
     let mut flags = SendFlags::empty();
@@ -158,7 +219,7 @@ fn send(socket: impl AsFd, bufs: &[IoSlice<'_>], wait: Wait) -> io::Result<usize
         flags |= SendFlags::DONTWAIT;
     }
     let bufs = &bufs[..bufs.len().min(MAX_PIECES)];
-    Ok(sendmsg(socket, bufs, &mut SendAncillaryBuffer::default(), flags)?)
+    Ok(sendmsg(socket, bufs, control, flags)?)
 }
 
 /// Writes all of `bufs`. When the write timeout passes without progress, `stalled` decides whether

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::{Ended, Outgoing, Reply, Shared};
+use crate::arena::Arena;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::frame::{
@@ -231,6 +232,10 @@ fn serve_connection(
     {
         return Ok(Some(Ended::Broken(e.to_string())));
     }
+    match Arena::share(&*stream, shared.options.me.index) {
+        Ok(arena) => *lock(&shared.arena) = arena,
+        Err(e) => return Ok(Some(Ended::Broken(e.to_string()))),
+    }
     let reading = {
         let (shared, stream) = (shared.clone(), stream.clone());
         thread::Builder::new()
@@ -379,11 +384,14 @@ fn replies(
         match header.kind {
             kind::HEARTBEAT if len == 0 => continue,
             kind::GOODBYE if len == 0 => return Ok(Ended::ServerStopped),
+            kind::ARENA if len == 0 => {
+                reader.share(stream)?;
+                continue;
+            }
             kind if kind >= FIRST_RESERVED_KIND => return Err(BadFrame::Unexpected { kind }.into()),
             _ => {}
         }
-        let mut payload = shared.options.pool.take(len);
-        reader.payload(stream, payload.grow(len), patience)?;
+        let payload = reader.body(stream, &header, &shared.options.pool, patience)?;
         shared.traffic.received(HEADER_LEN + len);
         let outcome = if header.status >= FIRST_RESERVED_STATUS {
             Err(Error::Remote {

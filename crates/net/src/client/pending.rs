@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Shared;
 use crate::error::Result;
-use crate::frame::HEADER_LEN;
+use crate::frame::Header;
 use crate::pool::Buf;
 use crate::sync::{after, lock, wait_until};
 
@@ -16,13 +16,14 @@ pub struct Reply {
     /// As given to [`Responder::reply`](crate::Responder::reply); its meaning belongs to the layer
     /// above.
     pub status: u32,
-    /// From the client's pool.
+    /// From the client's pool, or where the server wrote it. It should not be kept for long: the
+    /// server has few such places.
     pub payload: Buf,
 }
 
 /// A request as it was and may be again written, kept until the reply.
 pub(super) struct Outgoing {
-    pub(super) header: [u8; HEADER_LEN],
+    pub(super) header: Header,
     pub(super) parts: Vec<Buf>,
     /// It was written at least in part.
     pub(super) tried: AtomicBool,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::outbox::{Caller, Outbox};
 use super::{Disconnect, Hub, Request, panic_message};
+use crate::arena::Arena;
 use crate::error::{Error, Result};
 use crate::frame::{
     BadFrame, FIRST_RESERVED_KIND, FIRST_RESERVED_STATUS, FrameReader, HEADER_LEN, Header,
@@ -27,6 +28,8 @@ pub(super) struct Connection {
     pub(super) peer: Arc<Peer>,
     stream: Arc<dyn Stream>,
     outbox: Arc<Outbox>,
+    /// Memory that is shared with this client.
+    arena: Option<Arc<Arena>>,
     own_thread: ThreadId,
     me: u32,
     /// Largest reply that the client accepts.
@@ -73,6 +76,7 @@ pub(super) fn run(hub: &Arc<Hub>, number: u64, stream: Arc<dyn Stream>) {
     if stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)).is_err() {
         return;
     }
+    let Ok(arena) = Arena::share(&*stream, options.me.index) else { return };
     let peer = Arc::new(Peer {
         identity: accepted.identity,
         session: accepted.session,
@@ -84,6 +88,7 @@ pub(super) fn run(hub: &Arc<Hub>, number: u64, stream: Arc<dyn Stream>) {
         peer,
         stream,
         outbox: Arc::new(outbox),
+        arena,
         own_thread: thread::current().id(),
         me: options.me.index,
         max_reply: accepted.max_payload,
@@ -184,6 +189,10 @@ impl Connection {
             match header.kind {
                 kind::HEARTBEAT if len == 0 => continue,
                 kind::GOODBYE if len == 0 => return Ok(Disconnect::Goodbye),
+                kind::ARENA if len == 0 => {
+                    reader.share(&*self.stream)?;
+                    continue;
+                }
                 kind if kind >= FIRST_RESERVED_KIND => {
                     return Err(BadFrame::Unexpected { kind }.into());
                 }
@@ -192,8 +201,7 @@ impl Connection {
                 }
                 _ => {}
             }
-            let mut payload = hub.options.pool.take(len);
-            reader.payload(&*self.stream, payload.grow(len), patience)?;
+            let payload = reader.body(&*self.stream, &header, &hub.options.pool, patience)?;
             hub.traffic.received(HEADER_LEN + len);
             let (peer, kind, flags, id) =
                 (self.peer.clone(), header.kind, header.flags, header.request);
@@ -285,23 +293,40 @@ impl Responder {
     /// another one. [`Error::PayloadTooLarge`] when the client does not accept that much; it gets
     /// an error reply instead. [`Error::Config`] for a reserved status, likewise.
     pub fn reply(mut self, status: u32, parts: &[&[u8]]) -> Result<()> {
-        let peer = &self.connection.peer;
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        self.check(status, len)?;
+        self.send(status, len, None, parts)
+    }
+
+    /// Answers with a [`buffer`](Responder::buffer) of this responder, which is not copied if it lies
+    /// in memory that the client sees.
+    ///
+    /// # Errors
+    /// As [`reply`](Responder::reply).
+    pub fn reply_owned(mut self, status: u32, payload: Buf) -> Result<()> {
+        let len = payload.len() as u64;
+        self.check(status, len)?;
+        let slot = self.connection.arena.as_ref().and_then(|arena| payload.lend(arena));
+        let follows: &[&[u8]] = if slot.is_some() { &[] } else { &[&payload] };
+        self.send(status, len, slot, follows)
+    }
+
+    fn check(&mut self, status: u32, len: u64) -> Result<()> {
         if status >= FIRST_RESERVED_STATUS {
             return Err(Error::Config(format!("reply status {status:#x} is reserved")));
         }
-        let len = parts.iter().map(|part| part.len() as u64).sum();
         let limit = self.connection.max_reply;
         if len > limit {
-            let error = Error::PayloadTooLarge { peer: peer.identity, len, limit };
-            self.send(status::REPLY_TOO_LARGE, &[])?;
-            return Err(error);
+            let peer = self.connection.peer.identity;
+            self.send(status::REPLY_TOO_LARGE, 0, None, &[])?;
+            return Err(Error::PayloadTooLarge { peer, len, limit });
         }
-        self.send(status, parts)
+        Ok(())
     }
 
     /// An empty buffer from the server's pool, to encode the reply into.
     pub fn buffer(&self, capacity: usize) -> Buf {
-        self.hub.options.pool.take(capacity)
+        self.hub.options.pool.take_shared(capacity, self.connection.arena.as_ref())
     }
 
     /// Whom this answers.
@@ -309,16 +334,17 @@ impl Responder {
         &self.connection.peer
     }
 
-    fn send(&mut self, status: u32, parts: &[&[u8]]) -> Result<()> {
+    /// `parts` are what follows the header: all of the payload, or nothing if it lies in a slot.
+    fn send(
+        &mut self,
+        status: u32,
+        payload_len: u64,
+        slot: Option<u32>,
+        parts: &[&[u8]],
+    ) -> Result<()> {
         self.answered = true;
-        let header = Header {
-            kind: self.kind,
-            flags: 0,
-            status,
-            request: self.request,
-            sender: self.connection.me,
-            payload_len: parts.iter().map(|part| part.len() as u64).sum(),
-        };
+        let (kind, request, sender) = (self.kind, self.request, self.connection.me);
+        let header = Header { kind, flags: 0, status, request, sender, payload_len, slot };
         self.connection.send(&self.hub, &header, parts).map_err(|e| {
             self.connection.stream.shutdown(Shutdown::Both);
             let peer = &self.connection.peer;
@@ -334,7 +360,7 @@ impl Drop for Responder {
             let status =
                 if thread::panicking() { status::HANDLER_PANICKED } else { status::NO_REPLY };
             // The client is gone: then it does not wait either.
-            let _ = self.send(status, &[]);
+            let _ = self.send(status, 0, None, &[]);
         }
         let mut owed = lock(&self.connection.owed.count);
         *owed -= 1;

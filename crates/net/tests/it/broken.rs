@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
@@ -103,6 +104,9 @@ fn handshake_len(connect: impl Fn(Wrap) -> Client) -> (u64, u64) {
         }
         fn shutdown(&self, how: Shutdown) {
             self.0.shutdown(how);
+        }
+        fn take_file(&self) -> Option<OwnedFd> {
+            self.0.take_file()
         }
         fn peer(&self) -> String {
             self.0.peer()
@@ -276,6 +280,9 @@ impl Stream for Vanishing {
             self.stream.shutdown(how);
         }
     }
+    fn take_file(&self) -> Option<OwnedFd> {
+        self.stream.take_file()
+    }
     fn peer(&self) -> String {
         self.stream.peer()
     }
@@ -375,6 +382,9 @@ impl Stream for Cuttable {
     }
     fn shutdown(&self, how: Shutdown) {
         self.0.shutdown(how);
+    }
+    fn take_file(&self) -> Option<OwnedFd> {
+        self.0.take_file()
     }
     fn peer(&self) -> String {
         self.0.peer()

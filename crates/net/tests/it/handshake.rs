@@ -88,7 +88,7 @@ fn a_client_of_another_version_is_refused_with_our_version() {
     let answer = knock(&server, &foreign_header());
     assert_eq!(&answer[..4], b"RGTA");
     assert_eq!(u16::from_le_bytes([answer[4], answer[5]]), regatta_net::frame::VERSION);
-    assert!(next_refusal(&events).contains("protocol version 9, not 1"));
+    assert!(next_refusal(&events).contains("protocol version 9, not 2"));
     assert_serves(&server);
 }
 
@@ -109,7 +109,7 @@ fn impersonate(answer: Vec<u8>) -> (String, thread::JoinHandle<()>) {
 fn a_server_of_another_version_is_named() {
     let (endpoint, thread) = impersonate(foreign_header());
     let error = Client::connect(endpoint, client_options()).unwrap_err();
-    assert!(matches!(error, Error::WrongVersion { ours: 1, theirs: 9, .. }), "{error}");
+    assert!(matches!(error, Error::WrongVersion { ours: 2, theirs: 9, .. }), "{error}");
     thread.join().unwrap();
 }
 

@@ -1,5 +1,6 @@
 //! Requests and replies while nothing is broken.
 
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -279,6 +280,9 @@ impl Stream for Gated {
     }
     fn shutdown(&self, how: std::net::Shutdown) {
         self.stream.shutdown(how);
+    }
+    fn take_file(&self) -> Option<OwnedFd> {
+        self.stream.take_file()
     }
     fn peer(&self) -> String {
         self.stream.peer()

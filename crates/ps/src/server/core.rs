@@ -316,7 +316,7 @@ impl Core {
                 return false;
             }
         };
-        reply(waiting.responder, &values);
+        give(waiting.responder, values);
         let rows = self.apply_rows(&[(1.0, push)], lr);
         if let Err(e) = &rows {
             self.fail(self.lock(), &self.failure(e));
@@ -424,7 +424,7 @@ impl Core {
         }
         let outcome = waiting.pull().and_then(|pull| self.gather(&pull, &waiting));
         match outcome {
-            Ok(buf) => reply(waiting.responder, &buf),
+            Ok(values) => give(waiting.responder, values),
             Err(e) => refuse(waiting.responder, &e.to_string()),
         }
     }
@@ -564,6 +564,11 @@ impl Waiting {
 /// here.
 pub(super) fn reply(responder: Responder, payload: &[u8]) {
     let _ = responder.reply(STATUS_OK, &[payload]);
+}
+
+/// As [`reply`], with a buffer of the responder.
+pub(super) fn give(responder: Responder, payload: Buf) {
+    let _ = responder.reply_owned(STATUS_OK, payload);
 }
 
 pub(super) fn refuse(responder: Responder, reason: &str) {
