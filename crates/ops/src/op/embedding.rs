@@ -263,6 +263,10 @@ fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
     }))
 }
 
+/// What is needed so many ids later is asked for now: rows lie anywhere in the table, and the vectors
+/// of a slot far apart in the batch.
+const AHEAD: usize = 16;
+
 fn copy_rows(
     lookup: &Lookup,
     ids: &[u64],
@@ -273,14 +277,13 @@ fn copy_rows(
     out: &mut [f32],
 ) -> Result<(), KernelError> {
     let dim = lookup.dim;
-    // Rows lie anywhere in the table: what is needed soon is asked for now.
-    const AHEAD: usize = 16;
     for (example, of_example) in ids.chunks_exact(n).enumerate() {
         for (i, &id) in of_example.iter().enumerate() {
             if let Some(&soon) = ids.get(example * n + i + AHEAD) {
                 prefetch_row(table, (soon as usize).wrapping_mul(dim), dim);
             }
             let to = example * lookup.stride + (at + i) * dim;
+            prefetch_row(out, to + AHEAD / n * lookup.stride, dim);
             match lookup.row(id, input)? {
                 Some(row) => {
                     copy_floats(&table[row * dim..(row + 1) * dim], &mut out[to..to + dim])
@@ -448,6 +451,7 @@ fn scatter(
     let dim = lookup.dim;
     let gradient = |example: usize, vector: usize| {
         let at = example * lookup.stride + vector * dim;
+        prefetch_row(d, at + AHEAD * lookup.stride, dim);
         &d[at..at + dim]
     };
     for &(input, at, n) in &lookup.inputs {
