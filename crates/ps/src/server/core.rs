@@ -4,6 +4,7 @@
 //! round; nothing is sent while `state` is held.
 
 use std::collections::VecDeque;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
@@ -238,10 +239,7 @@ impl Core {
     /// Answers a pull unless it is too far ahead; then it waits for the slowest worker. While a cut
     /// is open, there are no values for what comes after it.
     fn pull_in_turn(&self, waiting: Waiting) {
-        let step = match waiting.pull() {
-            Ok(pull) if waiting.kind != Kind::Push && !pull.test => pull.step,
-            _ => return self.answer(waiting),
-        };
+        let Some(step) = waiting.training_step() else { return self.answer(waiting) };
         let mut state = self.lock();
         let State { clocks, training, early, cut, .. } = &mut *state;
         if cut.holds_back(step) {
@@ -371,9 +369,14 @@ impl Core {
                 for ((worker, _), sequence) in parts.iter().zip(sequences) {
                     state.applied(*worker, sequence);
                 }
+                let held_back = |w: &Waiting| {
+                    w.training_step().is_some_and(|step| state.cut.holds_back(step))
+                };
+                let (held, due): (Vec<_>, Vec<_>) =
+                    parts.into_iter().map(|(_, waiting)| waiting).partition(held_back);
                 drop(state);
-                let waiting = parts.into_iter().map(|(_, waiting)| waiting).collect();
-                self.pull_all_in_turn(waiting, if large { processors() } else { 1 });
+                held.into_iter().for_each(|w| hold_back(w.responder));
+                self.answer_all(due, if large { processors() } else { 1 });
             }
             Err(e) => {
                 drop(state);
@@ -382,16 +385,28 @@ impl Core {
         }
     }
 
-    /// Answers the pulls of a synchronous step, with so many threads.
-    fn pull_all_in_turn(&self, mut waiting: Vec<Waiting>, threads: usize) {
+    /// Answers the requests of a synchronous step, whose values are collected by so many threads.
+    /// Nobody is answered before all values are there: a worker that goes on would take the processor
+    /// from whoever collects for the others, and they would all wait for the last one again.
+    fn answer_all(&self, mut waiting: Vec<Waiting>, threads: usize) {
         let share = waiting.len().div_ceil(threads).max(1);
-        thread::scope(|scope| {
+        let collect = |some: Vec<Waiting>| -> Vec<(Answer, Responder)> {
+            let answer = |w: Waiting| (self.collect(&w), w.responder);
+            some.into_iter().map(answer).collect()
+        };
+        let answers: Vec<_> = thread::scope(|scope| {
+            let mut threads = Vec::new();
             while waiting.len() > share {
                 let others = waiting.split_off(waiting.len() - share);
-                scope.spawn(|| others.into_iter().for_each(|w| self.pull_in_turn(w)));
+                threads.push(scope.spawn(|| collect(others)));
             }
-            waiting.into_iter().for_each(|w| self.pull_in_turn(w));
+            let mut answers = collect(waiting);
+            for thread in threads {
+                answers.extend(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            }
+            answers
         });
+        answers.into_iter().for_each(|(answer, responder)| answer.send(responder));
     }
 
     /// Something failed half done, so that what this server holds is not to be trusted: nobody gets
@@ -417,15 +432,19 @@ impl Core {
         now.into_iter().map(|(_, w)| w).collect()
     }
 
-    /// Sends what a request asks for: values for a pull, nothing but the fact for a push.
+    /// Sends what a request asks for.
     pub(super) fn answer(&self, waiting: Waiting) {
+        self.collect(&waiting).send(waiting.responder);
+    }
+
+    /// What a request asks for: values for a pull, nothing but the fact for a push.
+    fn collect(&self, waiting: &Waiting) -> Answer {
         if waiting.kind == Kind::Push {
-            return reply(waiting.responder, &[]);
+            return Answer::Done;
         }
-        let outcome = waiting.pull().and_then(|pull| self.gather(&pull, &waiting));
-        match outcome {
-            Ok(values) => give(waiting.responder, values),
-            Err(e) => refuse(waiting.responder, &e.to_string()),
+        match waiting.pull().and_then(|pull| self.gather(&pull, waiting)) {
+            Ok(values) => Answer::Values(values),
+            Err(e) => Answer::Refused(e.to_string()),
         }
     }
 
@@ -457,6 +476,23 @@ impl Core {
             tables,
             peak_rss_bytes: peak_rss_bytes(),
             busy_seconds: self.busy_nanos.load(Ordering::Relaxed) as f64 / 1e9,
+        }
+    }
+}
+
+/// What becomes of a request.
+enum Answer {
+    Done,
+    Values(Buf),
+    Refused(String),
+}
+
+impl Answer {
+    fn send(self, responder: Responder) {
+        match self {
+            Answer::Done => reply(responder, &[]),
+            Answer::Values(values) => give(responder, values),
+            Answer::Refused(reason) => refuse(responder, &reason),
         }
     }
 }
@@ -550,6 +586,14 @@ impl Waiting {
             Kind::PushPull => Push::decode_with_pull(&self.payload).map(|(_, pull)| pull),
             _ => Pull::decode(&self.payload),
         }
+    }
+
+    /// The step whose values it asks for, if it asks for values to train with.
+    fn training_step(&self) -> Option<u64> {
+        if self.kind == Kind::Push {
+            return None;
+        }
+        self.pull().ok().filter(|pull| !pull.test).map(|pull| pull.step)
     }
 
     /// Whether this is a push that asks for dense values and no rows. As these are only looked at, a
