@@ -389,4 +389,73 @@ mod tests {
         bytes[4..6].copy_from_slice(&9u16.to_le_bytes());
         assert_eq!(Header::decode(&bytes), Err(BadFrame::Version(9)));
     }
+
+    #[cfg(target_os = "linux")]
+    mod shared {
+        use std::os::unix::net::UnixStream;
+
+        use super::*;
+        use crate::arena::Arena;
+        use crate::stream::{Unix, write_all};
+
+        const PATIENCE: Patience = Patience::Silence(Duration::from_secs(20));
+
+        fn pair() -> (Unix, Unix) {
+            let (a, b) = UnixStream::pair().unwrap();
+            (Unix::new(a), Unix::new(b))
+        }
+
+        fn send(stream: &Unix, header: &Header) {
+            let bytes = header.encode();
+            let never = || Err(io::ErrorKind::TimedOut.into());
+            write_all(stream, &mut [io::IoSlice::new(&bytes)], never).unwrap();
+        }
+
+        #[test]
+        fn a_payload_lies_where_its_header_says() {
+            let (a, b) = pair();
+            let (mut reader, pool) = (FrameReader::new(), Pool::default());
+            let arena = Arena::share(&a, 0).unwrap().unwrap();
+            let header = reader.header(&b, 0, PATIENCE).unwrap().unwrap();
+            assert_eq!(header.kind, kind::ARENA);
+            reader.share(&b).unwrap();
+            let mut sent = pool.take_shared(100_000, Some(&arena));
+            sent.extend_from_slice(&[7; 100_000]);
+            let slot = Some(sent.lend(&arena).unwrap());
+            send(&a, &Header { kind: 1, payload_len: 100_000, slot, ..Header::default() });
+            drop(sent);
+            let header = reader.header(&b, 100_000, PATIENCE).unwrap().unwrap();
+            let mut body = reader.body(&b, &header, &pool, PATIENCE).unwrap();
+            assert_eq!(body[..], [7; 100_000]);
+            // What is changed is a copy; the place is free again then.
+            body[0] = 8;
+            body.extend_from_slice(&[9]);
+            assert_eq!((body[0], body[1], body[100_000], body.len()), (8, 7, 9, 100_001));
+            let again = pool.take_shared(100_000, Some(&arena));
+            assert_eq!(again.lend(&arena), slot);
+        }
+
+        #[test]
+        fn places_that_are_none_cost_the_connection() {
+            let refused = |outcome: Result<Option<Header>, ReadError>| match outcome {
+                Err(ReadError::Bad(BadFrame::Malformed("place of a payload"))) => {}
+                other => panic!("{:?}", other.map_err(|e| e.to_string())),
+            };
+            let (a, b) = pair();
+            let (mut reader, pool) = (FrameReader::new(), Pool::default());
+            send(&a, &Header { slot: Some(0), ..Header::default() });
+            refused(reader.header(&b, 0, PATIENCE));
+            assert!(reader.share(&b).is_err(), "no file came");
+            let _arena = Arena::share(&a, 0).unwrap().unwrap();
+            reader.header(&b, 0, PATIENCE).unwrap().unwrap();
+            reader.share(&b).unwrap();
+            for slot in [0, 7, 8, u32::MAX - 1] {
+                let header = Header { slot: Some(slot), payload_len: 5, ..Header::default() };
+                refused(reader.body(&b, &header, &pool, PATIENCE).map(|_| None));
+            }
+            let _second = Arena::share(&a, 0).unwrap().unwrap();
+            reader.header(&b, 0, PATIENCE).unwrap().unwrap();
+            assert!(reader.share(&b).is_err(), "one for a connection");
+        }
+    }
 }

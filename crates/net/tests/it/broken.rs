@@ -173,6 +173,42 @@ fn a_delayed_stream_is_the_same_stream() {
     assert_eq!(exchange(&client, &seen), 0);
 }
 
+/// Payloads that both ends see are sent again like others when the connection breaks, over one that
+/// shares other memory.
+#[test]
+fn a_cut_at_any_byte_loses_no_shared_payload() {
+    const LEN: usize = 50_000;
+    let server = serve(server_options(), |request: Request, responder: Responder| {
+        let mut answer = responder.buffer(LEN);
+        answer.extend_from_slice(&request.payload);
+        let _ = responder.reply_owned(0, answer);
+    });
+    let connect = |faults: Faults| {
+        let options = ClientOptions { wrap: Some(only_once(faults)), ..client_options() };
+        Client::connect(server.endpoint(), options).unwrap()
+    };
+    for n in (0..1500).step_by(17) {
+        for faults in [
+            Faults { cut_after_written: Some(n), ..Faults::default() },
+            Faults { cut_after_read: Some(n), ..Faults::default() },
+        ] {
+            let client = connect(faults.clone());
+            assert_eq!(client.stats().transport, "unix");
+            let pending: Vec<Pending> = (0..REQUESTS)
+                .map(|i| {
+                    let mut buf = client.buffer(LEN);
+                    buf.grow(LEN).fill(i as u8);
+                    client.send_owned(1, 0, vec![buf]).unwrap()
+                })
+                .collect();
+            for (i, pending) in pending.into_iter().enumerate() {
+                let reply = pending.wait(PATIENCE).unwrap();
+                assert!(reply.payload[..] == [i as u8; LEN][..], "{faults:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_damaged_header_costs_the_connection_but_no_request() {
     let (observer, events) = observer();

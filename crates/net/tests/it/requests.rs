@@ -1,11 +1,13 @@
 //! Requests and replies while nothing is broken.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use regatta_net::fault::Wrap;
 use regatta_net::memory::Network;
 use regatta_net::{
     Client, ClientOptions, Disconnect, Endpoint, Error, Event, Identity, Pending, Request,
@@ -52,6 +54,107 @@ fn every_transport_carries_the_same_requests() {
         assert!(server.shutdown(PATIENCE));
     }
     assert!(!path.exists(), "the socket file is removed");
+}
+
+/// Counts the bytes that pass.
+#[derive(Debug)]
+struct Counted {
+    stream: Box<dyn Stream>,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Stream for Counted {
+    fn read(&self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.stream.read(buf)?;
+        self.bytes.fetch_add(n as u64, Ordering::SeqCst);
+        Ok(n)
+    }
+    fn write(&self, bufs: &[std::io::IoSlice<'_>], wait: Wait) -> std::io::Result<usize> {
+        let n = self.stream.write(bufs, wait)?;
+        self.bytes.fetch_add(n as u64, Ordering::SeqCst);
+        Ok(n)
+    }
+    fn set_read_timeout(&self, limit: Option<Duration>) -> std::io::Result<()> {
+        self.stream.set_read_timeout(limit)
+    }
+    fn set_write_timeout(&self, limit: Option<Duration>) -> std::io::Result<()> {
+        self.stream.set_write_timeout(limit)
+    }
+    fn shutdown(&self, how: std::net::Shutdown) {
+        self.stream.shutdown(how);
+    }
+    fn write_with_file(&self, frame: &[u8], file: BorrowedFd<'_>) -> std::io::Result<()> {
+        self.stream.write_with_file(frame, file)
+    }
+    fn take_file(&self) -> Option<OwnedFd> {
+        self.stream.take_file()
+    }
+    fn peer(&self) -> String {
+        self.stream.peer()
+    }
+    fn transport(&self) -> &'static str {
+        self.stream.transport()
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn large_payloads_do_not_pass_through_the_socket_of_one_machine() {
+    const LEN: usize = 1_000_000;
+    let server = serve(server_options(), |request: Request, responder: Responder| {
+        let mut answer = responder.buffer(LEN);
+        answer.extend_from_slice(&request.payload);
+        responder.reply_owned(0, answer).unwrap();
+    });
+    let bytes = Arc::new(AtomicU64::new(0));
+    let theirs = bytes.clone();
+    let wrap: Wrap = Arc::new(move |stream| Box::new(Counted { stream, bytes: theirs.clone() }));
+    let options = ClientOptions { wrap: Some(wrap), ..client_options() };
+    let client = Client::connect(server.endpoint(), options).unwrap();
+    // Buffers are shared from when the connection is in use.
+    client.send(1, 0, &[]).unwrap().wait(PATIENCE).unwrap();
+    for i in 0..50 {
+        let mut buf = client.buffer(LEN);
+        buf.extend_from_slice(&payload(i, LEN));
+        let reply = client.send_owned(1, 0, vec![buf]).unwrap().wait(PATIENCE).unwrap();
+        assert!(reply.payload[..] == payload(i, LEN)[..], "reply {i}");
+    }
+    assert!(bytes.load(Ordering::SeqCst) < LEN as u64);
+    assert!(client.stats().traffic.bytes_sent > 50 * LEN as u64, "what was carried is counted");
+}
+
+/// There are few places that both ends see; what finds none goes through the socket.
+#[test]
+fn more_large_payloads_than_places_arrive_as_well() {
+    const LEN: usize = 400_000;
+    const N: usize = 30;
+    let parked = Mutex::new(Vec::new());
+    let server = serve(server_options(), move |request: Request, responder: Responder| {
+        let mut parked = parked.lock().unwrap();
+        parked.push((request, responder));
+        if parked.len() == N {
+            for (request, responder) in parked.drain(..) {
+                let mut answer = responder.buffer(LEN);
+                answer.extend_from_slice(&request.payload);
+                responder.reply_owned(0, answer).unwrap();
+            }
+        }
+    });
+    let client = Client::connect(server.endpoint(), client_options()).unwrap();
+    for round in 0..3 {
+        let send = |i: usize| {
+            let mut buf = client.buffer(LEN);
+            buf.extend_from_slice(&payload(round + i, LEN));
+            client.send_owned(1, 0, vec![buf]).unwrap()
+        };
+        let pending: Vec<Pending> = (0..N).map(send).collect();
+        // Kept until all are there, so that replies find no place either.
+        let wait = |pending: Pending| pending.wait(PATIENCE).unwrap();
+        let replies: Vec<_> = pending.into_iter().map(wait).collect();
+        for (i, reply) in replies.iter().enumerate() {
+            assert!(reply.payload[..] == payload(round + i, LEN)[..], "reply {i}");
+        }
+    }
 }
 
 #[test]

@@ -369,9 +369,8 @@ impl Core {
                 for ((worker, _), sequence) in parts.iter().zip(sequences) {
                     state.applied(*worker, sequence);
                 }
-                let held_back = |w: &Waiting| {
-                    w.training_step().is_some_and(|step| state.cut.holds_back(step))
-                };
+                let held_back =
+                    |w: &Waiting| w.training_step().is_some_and(|step| state.cut.holds_back(step));
                 let (held, due): (Vec<_>, Vec<_>) =
                     parts.into_iter().map(|(_, waiting)| waiting).partition(held_back);
                 drop(state);
