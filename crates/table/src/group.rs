@@ -92,11 +92,19 @@ impl Merge {
         self.values.clear();
     }
 
-    /// Adds values of keys: labels stay as they came first, statistics are added, and gradients are
-    /// added times `weight`.
-    pub(crate) fn add(&mut self, keys: &[u64], values: &[f32], columns: Columns, weight: f32) {
+    /// Adds values of those keys that are `wanted`: labels stay as they came first, statistics are
+    /// added, and gradients are added times `weight`.
+    pub(crate) fn add(
+        &mut self,
+        keys: &[u64],
+        values: &[f32],
+        columns: Columns,
+        weight: f32,
+        wanted: impl Fn(u64) -> bool,
+    ) {
         let width = columns.width;
-        for (&key, values) in keys.iter().zip(values.chunks_exact(width)) {
+        let rows = keys.iter().zip(values.chunks_exact(width));
+        for (&key, values) in rows.filter(|(key, _)| wanted(**key)) {
             let (at, new) = self.index.insert(key);
             if new {
                 self.keys.push(key);
@@ -235,8 +243,9 @@ mod tests {
         let mut merge = Merge::default();
         merge.start(5);
         let columns = Columns { width: 3, labels: 1, unweighted: 2 };
-        merge.add(&[7, 3, 7], &[1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 9.0, 1.0, 10.0], columns, 0.5);
-        merge.add(&[3], &[9.0, 1.0, 100.0], columns, 0.25);
+        let values = [1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 9.0, 1.0, 10.0];
+        merge.add(&[7, 3, 7], &values, columns, 0.5, |_| true);
+        merge.add(&[3, 8], &[9.0, 1.0, 100.0, 0.0, 1.0, 1.0], columns, 0.25, |key| key != 8);
         assert_eq!(merge.keys, [7, 3]);
         assert_eq!(merge.values, [1.0, 2.0, 5.5, 2.0, 2.0, 25.5]);
     }

@@ -69,5 +69,5 @@ pub use group::Scratch;
 pub use init::{Initializer, Stream};
 pub use inspect::{InspectedRow, Inspection};
 pub use life::ShrinkCounts;
-pub use sparse::{PullCounts, PullMode, PushCounts, SparseTable};
+pub use sparse::{Contribution, PullCounts, PullMode, PushCounts, SparseTable, Step};
 pub use stats::Stats;

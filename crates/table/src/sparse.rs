@@ -10,6 +10,7 @@ use crate::admission::Admitter;
 use crate::config::{Create, SparseConfig};
 use crate::error::check_len;
 use crate::group::{Columns, Groups, Item, Merge, Scratch, Work};
+use crate::hash::{hash_of, shard_of};
 use crate::index::DAY_MASK;
 use crate::row::Kind;
 use crate::shard::{Admitted, Shard};
@@ -47,6 +48,21 @@ pub enum PullMode<'a> {
     /// To look at them: nothing is created or counted, absent ids give zeros.
     Test,
 }
+
+/// What one of several senders adds to a step.
+#[derive(Debug, Clone, Copy)]
+pub struct Contribution<'a> {
+    /// Its gradients count so many times; labels and statistics of CTR rows are not weighted.
+    pub weight: f32,
+    /// Distinct keys.
+    pub keys: &'a [u64],
+    /// [`push_width`](SparseTable::push_width) values per key.
+    pub values: &'a [f32],
+}
+
+/// A step that was counted and whose rows are still to be updated.
+#[derive(Debug, Clone, Copy)]
+pub struct Step(SharedState);
 
 /// What a pull found, in keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -176,7 +192,7 @@ impl SparseTable {
         let columns = self.check_push(keys, values)?;
         let Scratch { push, merge, work, .. } = scratch;
         let (keys, values) = distinct(keys, values, columns, merge);
-        self.push_arranged(keys, values, lr, push, work)
+        self.push_arranged(keys, values, (lr, &self.kind.next_step()), push, work)
     }
 
     /// As [`push`](Self::push) for keys known to be distinct. Should they not be, each appearance
@@ -192,7 +208,37 @@ impl SparseTable {
         scratch: &mut Scratch,
     ) -> Result<PushCounts, Error> {
         self.check_push(keys, values)?;
-        self.push_arranged(keys, values, lr, &mut scratch.push, &mut scratch.work)
+        let step = (lr, &self.kind.next_step());
+        self.push_arranged(keys, values, step, &mut scratch.push, &mut scratch.work)
+    }
+
+    /// Counts a step; its rows are then updated by [`push_share`](Self::push_share).
+    pub fn begin_step(&self) -> Step {
+        Step(self.kind.next_step())
+    }
+
+    /// One of `shares` parts of a step with the sum of several contributions, in their order: each
+    /// row belongs to one of the parts, which may be done at the same time by several threads.
+    ///
+    /// # Errors
+    /// As [`pull`](Self::pull).
+    pub fn push_share(
+        &self,
+        step: &Step,
+        contributions: &[Contribution<'_>],
+        lr: f32,
+        (share, shares): (usize, usize),
+        scratch: &mut Scratch,
+    ) -> Result<PushCounts, Error> {
+        let Scratch { push, merge, work, .. } = scratch;
+        let n_shards = self.shards.len();
+        let is_mine = |key: u64| shard_of(hash_of(key), n_shards) * shares / n_shards == share;
+        merge.start(contributions.iter().map(|c| c.keys.len()).sum());
+        for c in contributions {
+            let columns = self.check_push(c.keys, c.values)?;
+            merge.add(c.keys, c.values, columns, c.weight, is_mine);
+        }
+        self.push_arranged(&merge.keys, &merge.values, (lr, &step.0), push, work)
     }
 
     /// A [`push`](Self::push) and then a [`pull`](Self::pull) of the same or other keys, locking
@@ -242,19 +288,18 @@ impl SparseTable {
         &self,
         keys: &[u64],
         values: &[f32],
-        lr: f32,
+        step: (f32, &SharedState),
         groups: &mut Groups,
         work: &mut Work,
     ) -> Result<PushCounts, Error> {
         groups.arrange(keys, self.shards.len(), self.config.padding_idx);
         let mut counts = PushCounts::default();
-        let shared = self.kind.next_step();
         for shard_idx in groups.visit_order(self.shards.len()) {
             let items = groups.shard(shard_idx);
             if !items.is_empty() {
                 let shard = &mut *self.write(shard_idx)?;
                 let cell = &self.shards[shard_idx];
-                self.push_rows(shard, cell, items, values, (lr, &shared), work, &mut counts)?;
+                self.push_rows(shard, cell, items, values, step, work, &mut counts)?;
             }
         }
         counts.ignored = keys.len() - counts.updated;
@@ -410,6 +455,6 @@ fn distinct<'a>(
         return (keys, values);
     }
     merge.start(keys.len());
-    merge.add(keys, values, columns, 1.0);
+    merge.add(keys, values, columns, 1.0, |_| true);
     if merge.keys.len() == keys.len() { (keys, values) } else { (&merge.keys, &merge.values) }
 }

@@ -1,15 +1,13 @@
 //! What pushes and pulls do to tables and dense parameters.
 
-use std::panic::resume_unwind;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::Instant;
 
 use regatta_net::Buf;
-use regatta_table::{Accessor, PullMode, Scratch};
-use regatta_tensor::RowIndex;
+use regatta_table::{Contribution, PullMode, Scratch, Step};
 
 use super::core::{Core, Table, Waiting, refuse, reply};
+use super::tasks::{processors, share_out};
 use crate::message::{Kind, Pull, Push, PushTable, SetDense};
 use crate::{Error, Mode};
 
@@ -98,16 +96,18 @@ impl Core {
         self.apply_rows(parts, lr)
     }
 
-    /// As [`apply`](Core::apply), with both halves at the same time: while a synchronous step is
-    /// made nobody computes, so there are idle processors.
+    /// As [`apply`](Core::apply), shared out over processors: while a synchronous step is made nobody
+    /// computes, so they are idle.
     pub(super) fn apply_at_once(&self, parts: &[(f32, Push<'_>)]) -> Result<(), Error> {
+        /// More than there are processors, so that none waits long for the others.
+        const SHARES: usize = 4;
         let lr = self.next_rate();
-        thread::scope(|scope| {
-            let dense = scope.spawn(|| self.step_dense(parts, lr));
-            let rows = self.apply_rows(parts, lr);
-            let dense = dense.join().unwrap_or_else(|panic| resume_unwind(panic));
-            dense.and(rows)
-        })
+        let steps = self.begin_steps();
+        let done = share_out(processors(), 1 + SHARES, |task| match task {
+            0 => self.step_dense(parts, lr),
+            share => self.update_share(parts, lr, &steps, (share - 1, SHARES)),
+        });
+        done.into_iter().collect()
     }
 
     /// The first half of an update: counts it and gives its learning rate.
@@ -161,35 +161,45 @@ impl Core {
                 self.push_rows(table, keys, grads, lr, scratch)
             });
         }
-        let mut index = RowIndex::default();
-        let (mut keys, mut sums) = (Vec::new(), Vec::new());
-        for (number, table) in self.tables.iter().enumerate() {
-            let width = table.rows.push_width();
-            let statistics = table.n_statistics();
-            let given: Vec<(f32, PushTable<'_>)> =
-                parts.iter().filter_map(|(w, p)| Some((*w, p.table(number)?))).collect();
-            index.clear(given.iter().map(|(_, t)| t.keys.len()).sum());
-            keys.clear();
-            sums.clear();
-            for (weight, t) in given {
-                for (&key, grad) in t.keys.iter().zip(t.grads.chunks_exact(width)) {
-                    let (numbers, grad) = grad.split_at(statistics);
-                    let (at, new) = index.insert(key);
-                    if new {
-                        keys.push(key);
-                        sums.extend_from_slice(numbers);
-                        sums.extend(grad.iter().map(|g| weight * g));
-                    } else {
-                        let sum = &mut sums[at * width..(at + 1) * width];
-                        let (counted, sum) = sum.split_at_mut(statistics);
-                        // The first one is the slot, which is a name and not a number.
-                        let counted = counted.iter_mut().skip(1);
-                        counted.zip(numbers.iter().skip(1)).for_each(|(s, n)| *s += n);
-                        sum.iter_mut().zip(grad).for_each(|(s, g)| *s += weight * g);
-                    }
-                }
-            }
-            self.push_rows(table, &keys, &sums, lr, scratch)?;
+        let steps = self.begin_steps();
+        self.update_share_with(parts, lr, &steps, (0, 1), scratch)
+    }
+
+    fn begin_steps(&self) -> Vec<Step> {
+        self.tables.iter().map(|table| table.rows.begin_step()).collect()
+    }
+
+    /// A share of the rows of all tables.
+    fn update_share(
+        &self,
+        parts: &[(f32, Push<'_>)],
+        lr: f32,
+        steps: &[Step],
+        share: (usize, usize),
+    ) -> Result<(), Error> {
+        let start = Instant::now();
+        self.with_scratch(|scratch| self.update_share_with(parts, lr, steps, share, scratch))?;
+        self.busy_since(start);
+        Ok(())
+    }
+
+    fn update_share_with(
+        &self,
+        parts: &[(f32, Push<'_>)],
+        lr: f32,
+        steps: &[Step],
+        share: (usize, usize),
+        scratch: &mut Scratch,
+    ) -> Result<(), Error> {
+        for ((number, table), step) in self.tables.iter().enumerate().zip(steps) {
+            let given = parts.iter().filter_map(|(weight, push)| {
+                let PushTable { keys, grads, .. } = push.table(number)?;
+                Some(Contribution { weight: *weight, keys, values: grads })
+            });
+            let given: Vec<_> = given.collect();
+            let lr = lr * table.setup.lr_scale;
+            let outcome = table.rows.push_share(step, &given, lr, share, scratch);
+            outcome.map_err(|e| table.error(&e))?;
         }
         Ok(())
     }
@@ -265,11 +275,6 @@ impl Core {
 impl Table {
     pub(super) fn error(&self, e: &regatta_table::Error) -> Error {
         Error::Job(format!("table '{}': {e}", self.setup.name))
-    }
-
-    /// Leading numbers of a pushed row that are no gradients: slot, shows and clicks.
-    fn n_statistics(&self) -> usize {
-        if matches!(self.setup.config.accessor, Accessor::Ctr(_)) { 3 } else { 0 }
     }
 }
 

@@ -4,10 +4,8 @@
 //! round; nothing is sent while `state` is held.
 
 use std::collections::VecDeque;
-use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
-use std::thread;
 use std::time::Instant;
 
 use regatta_net::{Buf, Peer, Responder, Role};
@@ -17,6 +15,7 @@ use regatta_table::{Accessor, Admission, AnyRule, Scratch, SparseTable};
 use super::cut::{AtCut, Me, WritingCell, hold_back};
 use super::dense::Dense;
 use super::geo::Changed;
+use super::tasks::{processors, share_out};
 use super::{ServerConfig, TableSetup};
 use crate::cut::Cut;
 use crate::message::{ControlReply, Kind, Pull, Push, ReduceOp, ServerStats, TableStats};
@@ -387,25 +386,10 @@ impl Core {
     /// Answers the requests of a synchronous step, whose values are collected by so many threads.
     /// Nobody is answered before all values are there: a worker that goes on would take the processor
     /// from whoever collects for the others, and they would all wait for the last one again.
-    fn answer_all(&self, mut waiting: Vec<Waiting>, threads: usize) {
-        let share = waiting.len().div_ceil(threads).max(1);
-        let collect = |some: Vec<Waiting>| -> Vec<(Answer, Responder)> {
-            let answer = |w: Waiting| (self.collect(&w), w.responder);
-            some.into_iter().map(answer).collect()
-        };
-        let answers: Vec<_> = thread::scope(|scope| {
-            let mut threads = Vec::new();
-            while waiting.len() > share {
-                let others = waiting.split_off(waiting.len() - share);
-                threads.push(scope.spawn(|| collect(others)));
-            }
-            let mut answers = collect(waiting);
-            for thread in threads {
-                answers.extend(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            }
-            answers
-        });
-        answers.into_iter().for_each(|(answer, responder)| answer.send(responder));
+    fn answer_all(&self, waiting: Vec<Waiting>, threads: usize) {
+        let answers = share_out(threads, waiting.len(), |i| self.collect(&waiting[i]));
+        let responders = waiting.into_iter().map(|w| w.responder);
+        answers.into_iter().zip(responders).for_each(|(answer, responder)| answer.send(responder));
     }
 
     /// Something failed half done, so that what this server holds is not to be trusted: nobody gets
@@ -619,10 +603,6 @@ pub(super) fn refuse(responder: Responder, reason: &str) {
 }
 
 /// Processors that this process may use.
-fn processors() -> usize {
-    thread::available_parallelism().map_or(1, |n| n.get())
-}
-
 /// The largest resident memory of this process so far, or 0 where the system does not say.
 fn peak_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
