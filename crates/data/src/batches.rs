@@ -134,9 +134,16 @@ impl Batches {
             pool: Mutex::default(),
             pool_capacity: capacity + 2 * threads.len() + 2,
         });
+        // A command would inherit the priority; how much time it needs is not known here.
+        let yields = !source.has_pipe_command();
         let spawn = |(i, work): (usize, F)| {
             let output = Output { shared: shared.clone(), queue: sender.clone() };
-            let run = move || work(&output).unwrap_or_else(|error| output.fail(error));
+            let run = move || {
+                if yields {
+                    yield_to_training();
+                }
+                work(&output).unwrap_or_else(|error| output.fail(error));
+            };
             std::thread::Builder::new()
                 .name(format!("reader-{i}"))
                 .spawn(run)
@@ -254,6 +261,18 @@ impl Batches {
 impl Drop for Batches {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// Lowers the priority of the calling thread: it reads ahead, so it can wait for an idle processor, and
+/// when training waits for a batch there is one. Where all processors compute, a reader that interrupts
+/// one worker would make all others of a synchronous step wait, too.
+fn yield_to_training() {
+    #[cfg(target_os = "linux")]
+    {
+        const NICE: i32 = 10;
+        // For Linux no process means this thread. Where it is not allowed, nothing is lost.
+        let _ = rustix::process::setpriority_process(None, NICE);
     }
 }
 

@@ -73,6 +73,11 @@ impl Source {
         Ok(Source::from(Synthetic::parse(url)?))
     }
 
+    /// Whether files go through a command of the user.
+    pub(crate) fn has_pipe_command(&self) -> bool {
+        matches!(&self.kind, Kind::Files { pipe_command: Some(_), .. })
+    }
+
     /// Passes every file through `sh -c COMMAND` and reads what that prints.
     ///
     /// # Errors
