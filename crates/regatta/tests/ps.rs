@@ -137,6 +137,29 @@ fn is_alive(pid: u32) -> bool {
 }
 
 #[test]
+fn workers_that_wait_for_each_other_have_their_own_cores() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let differ = |mode: &str, flags: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let job = Job::start(dir.path(), mode, flags);
+        let of = |role: &str| {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", job.pid(role)));
+            let status = status.unwrap();
+            let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+            list.unwrap().trim().to_string()
+        };
+        let differ = of("worker 0") != of("worker 1");
+        assert_eq!(of("server 0"), of("server 1"), "servers run anywhere");
+        job.kill("server 0");
+        job.end();
+        differ
+    };
+    assert_eq!(differ("sync", &[]), cores >= 2);
+    assert!(!differ("sync", &["--no-bind"]));
+    assert!(!differ("async", &[]));
+}
+
+#[test]
 fn a_worker_lost_in_sync_mode_ends_the_job_and_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let job = Job::start(dir.path(), "sync", &[]);

@@ -23,10 +23,6 @@ pub(crate) struct CollectiveArgs {
     /// Train with so many ranks, each a process of its own, that add up their gradients.
     #[arg(long, value_name = "N", value_parser = ranks, conflicts_with_all = ["servers", "workers"])]
     pub(super) ranks: Option<usize>,
-    /// Let the system choose where ranks run. Without this, every rank of --ranks has its own share of
-    /// the processor cores, if there are enough.
-    #[arg(long, requires = "ranks", conflicts_with = "rank")]
-    no_bind: bool,
     /// Be this rank of --ranks, instead of starting all of them: the others are started elsewhere and
     /// meet this one at --master.
     #[arg(long, value_name = "R", requires_all = ["ranks", "master"])]
@@ -110,6 +106,7 @@ pub(super) fn supervise(
     run: &RunArgs,
     args: &CollectiveArgs,
     ranks: usize,
+    bind: bool,
     max_restart: u32,
 ) -> Result<Outcome> {
     let started = Instant::now();
@@ -120,10 +117,7 @@ pub(super) fn supervise(
         "{ranks} ranks; {} examples in a step of all ranks",
         config.runner.train.batch_size.unwrap_or(0) * ranks
     );
-    let cores = match args.no_bind {
-        true => None,
-        false => cores::shares(ranks, config.runner.thread_num),
-    };
+    let cores = bind.then(|| cores::shares(ranks, config.runner.thread_num)).flatten();
     if args.transport == Carrier::Mpi {
         anyhow::bail!(
             "--transport mpi needs ranks that mpirun has started; use: mpirun -n {ranks} regatta train \

@@ -10,7 +10,7 @@ use regatta_cluster::{Env, JobIdentity, Place, PsPlace, PsRole};
 use regatta_fleet::ps::Job;
 use regatta_launch::status::{Reporter, Status};
 use regatta_launch::{
-    LISTENING, Options, Outcome as Ended, Program, Report as Ran, Spec, Supervisor, plan,
+    LISTENING, Options, Outcome as Ended, Program, Report as Ran, Spec, Supervisor, cores, plan,
 };
 use regatta_ps::{AsyncConfig, JobToken, Mode};
 use regatta_rec::observe::{Event, Observer};
@@ -81,8 +81,9 @@ impl PsArgs {
     }
 }
 
-/// Starts the processes and waits for them.
-pub(super) fn supervise(run: &RunArgs, args: &PsArgs) -> Result<Outcome> {
+/// Starts the processes and waits for them. Workers that wait for each other in every step get their own
+/// cores if `bind` says so.
+pub(super) fn supervise(run: &RunArgs, args: &PsArgs, bind: bool) -> Result<Outcome> {
     let started = Instant::now();
     let config = run.load()?;
     let (servers, workers) = (args.servers.max(1), args.workers.max(1));
@@ -93,8 +94,10 @@ pub(super) fn supervise(run: &RunArgs, args: &PsArgs) -> Result<Outcome> {
         config.runner.train.batch_size.unwrap_or(0) * workers
     );
     let waits = mode.staleness().is_some() || args.max_restart > 0;
+    let own_cores = bind && mode.is_sync();
+    let cores = own_cores.then(|| cores::shares(workers, config.runner.thread_num)).flatten();
     restarting(run, &config, args.max_restart, |run| {
-        run_job(Work::Train, run, args, (servers, workers), waits, started)
+        run_job(Work::Train, run, args, (servers, workers), cores.as_deref(), waits, started)
     })
 }
 
@@ -132,17 +135,20 @@ pub(super) fn supervise_infer(run: &RunArgs, args: &PsArgs, out: Option<&Path>) 
     let (servers, workers) = (args.servers.max(1), args.workers.max(1));
     println!("{workers} workers evaluate what {servers} servers load");
     // Without one of the workers, its examples would be left out.
-    let report = run_job(Work::Infer(out), run, args, (servers, workers), true, Instant::now())?;
+    let processes = (servers, workers);
+    let report = run_job(Work::Infer(out), run, args, processes, None, true, Instant::now())?;
     Ok(failed(&report.outcome).unwrap_or(Outcome::Done))
 }
 
-/// Starts the processes once and waits for them; writes the report if all is well. If the job `waits`
-/// for all workers, or can go on from a checkpoint, it need not go on without one.
+/// Starts the processes once and waits for them; writes the report if all is well. `cores` are those of
+/// every worker, if they have their own. If the job `waits` for all workers, or can go on from a
+/// checkpoint, it need not go on without one.
 fn run_job(
     work: Work<'_>,
     run: &RunArgs,
     args: &PsArgs,
     (servers, workers): (usize, usize),
+    cores: Option<&[Vec<usize>]>,
     waits: bool,
     started: Instant,
 ) -> Result<Ran> {
@@ -165,6 +171,7 @@ fn run_job(
             let file = worker_report(&reports.0, worker).to_string_lossy().into_owned();
             spec.args.extend(["--part-report".into(), file]);
             spec.is_dispensable = !waits;
+            spec.cores = cores.map(|shares| shares[worker].clone()).unwrap_or_default();
         }
         spec
     };

@@ -27,6 +27,10 @@ pub(crate) struct Args {
     checkpoint: CheckpointArgs,
     #[command(flatten)]
     collective: CollectiveArgs,
+    /// Let the system choose where processes run. Without this, every rank of --ranks, and every worker of
+    /// --workers in sync mode, has its own share of the processor cores, if there are enough.
+    #[arg(long, conflicts_with = "rank")]
+    no_bind: bool,
 }
 
 /// Checkpoints, by the flags that stand for keys of `runner.checkpoint`.
@@ -115,11 +119,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if !matches!(place, Place::Collective(_)) && args.collective.ranks.is_none() {
         args.collective.check_without_ranks()?;
     }
+    if args.no_bind && !args.ps.is_wanted() && !args.collective.starts_job() {
+        anyhow::bail!("--no-bind is for jobs that this command starts: set --ranks or --workers");
+    }
+    let bind = !args.no_bind;
     match place {
-        Place::Local if args.ps.is_wanted() => super::ps::supervise(&run, &args.ps),
+        Place::Local if args.ps.is_wanted() => super::ps::supervise(&run, &args.ps, bind),
         Place::Local => match args.collective.ranks {
             Some(ranks) => {
-                collective::supervise(&run, &args.collective, ranks, args.ps.max_restart)
+                collective::supervise(&run, &args.collective, ranks, bind, args.ps.max_restart)
             }
             None if run.load()?.runner.distributed.use_fleet => collective::run_alone(&run),
             None => run_with(&run, regatta_rec::train),
