@@ -6,10 +6,10 @@
 pub fn prefetch<T>(slice: &[T], idx: usize) {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         let at = slice.as_ptr().wrapping_add(idx);
         // SAFETY: prefetching reads nothing and faults for no address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (slice, idx);

@@ -163,7 +163,7 @@ impl Work {
 
 /// How far ahead memory is asked for, in items. More than this and the processor runs out of places
 /// to note what it waits for.
-const AHEAD: usize = 16;
+const AHEAD: usize = 32;
 
 /// The four things done to every item, each some items after the one before, so that memory asked
 /// for in one has arrived in the next.
