@@ -192,7 +192,7 @@ impl SparseTable {
         let columns = self.check_push(keys, values)?;
         let Scratch { push, merge, work, .. } = scratch;
         let (keys, values) = distinct(keys, values, columns, merge);
-        self.push_arranged(keys, values, (lr, &self.kind.next_step()), push, work)
+        self.push_arranged(keys, values, (lr, &self.kind.next_step()), push, work, |_| true)
     }
 
     /// As [`push`](Self::push) for keys known to be distinct. Should they not be, each appearance
@@ -209,7 +209,7 @@ impl SparseTable {
     ) -> Result<PushCounts, Error> {
         self.check_push(keys, values)?;
         let step = (lr, &self.kind.next_step());
-        self.push_arranged(keys, values, step, &mut scratch.push, &mut scratch.work)
+        self.push_arranged(keys, values, step, &mut scratch.push, &mut scratch.work, |_| true)
     }
 
     /// Counts a step; its rows are then updated by [`push_share`](Self::push_share).
@@ -229,16 +229,22 @@ impl SparseTable {
         lr: f32,
         (share, shares): (usize, usize),
         scratch: &mut Scratch,
-    ) -> Result<PushCounts, Error> {
+    ) -> Result<(), Error> {
         let Scratch { push, merge, work, .. } = scratch;
         let n_shards = self.shards.len();
-        let is_mine = |key: u64| shard_of(hash_of(key), n_shards) * shares / n_shards == share;
+        let is_mine = |shard: usize| shard * shares / n_shards == share;
+        let step = (lr, &step.0);
+        if let [Contribution { weight: 1.0, keys, values }] = contributions {
+            self.check_push(keys, values)?;
+            return self.push_arranged(keys, values, step, push, work, is_mine).map(|_| ());
+        }
         merge.start(contributions.iter().map(|c| c.keys.len()).sum());
         for c in contributions {
             let columns = self.check_push(c.keys, c.values)?;
+            let is_mine = |key: u64| is_mine(shard_of(hash_of(key), n_shards));
             merge.add(c.keys, c.values, columns, c.weight, is_mine);
         }
-        self.push_arranged(&merge.keys, &merge.values, (lr, &step.0), push, work)
+        self.push_arranged(&merge.keys, &merge.values, step, push, work, |_| true).map(|_| ())
     }
 
     /// A [`push`](Self::push) and then a [`pull`](Self::pull) of the same or other keys, locking
@@ -284,6 +290,7 @@ impl SparseTable {
         Ok((pushed, pulled))
     }
 
+    /// A push of distinct keys, as far as they are in shards that are `wanted`.
     fn push_arranged(
         &self,
         keys: &[u64],
@@ -291,12 +298,13 @@ impl SparseTable {
         step: (f32, &SharedState),
         groups: &mut Groups,
         work: &mut Work,
+        wanted: impl Fn(usize) -> bool,
     ) -> Result<PushCounts, Error> {
         groups.arrange(keys, self.shards.len(), self.config.padding_idx);
         let mut counts = PushCounts::default();
         for shard_idx in groups.visit_order(self.shards.len()) {
             let items = groups.shard(shard_idx);
-            if !items.is_empty() {
+            if wanted(shard_idx) && !items.is_empty() {
                 let shard = &mut *self.write(shard_idx)?;
                 let cell = &self.shards[shard_idx];
                 self.push_rows(shard, cell, items, values, step, work, &mut counts)?;

@@ -135,36 +135,17 @@ impl Core {
         Ok(())
     }
 
-    /// The second half.
+    /// The second half. By one thread: several of them gained nothing where workers and servers share
+    /// the processors, however large the push.
     pub(super) fn apply_rows(&self, parts: &[(f32, Push<'_>)], lr: f32) -> Result<(), Error> {
-        let start = Instant::now();
-        self.with_scratch(|scratch| self.update_rows(parts, lr, scratch))?;
-        self.busy_since(start);
-        Ok(())
+        self.update_share(parts, lr, &self.begin_steps(), (0, 1))
     }
 
     fn busy_since(&self, start: Instant) {
         self.busy_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
     }
 
-    fn update_rows(
-        &self,
-        parts: &[(f32, Push<'_>)],
-        lr: f32,
-        scratch: &mut Scratch,
-    ) -> Result<(), Error> {
-        if let [(1.0, push)] = parts {
-            // A push without rows of a table is a step of it, too.
-            return self.tables.iter().enumerate().try_for_each(|(number, table)| {
-                let (keys, grads) =
-                    push.table(number).map_or((&[][..], &[][..]), |t| (t.keys, t.grads));
-                self.push_rows(table, keys, grads, lr, scratch)
-            });
-        }
-        let steps = self.begin_steps();
-        self.update_share_with(parts, lr, &steps, (0, 1), scratch)
-    }
-
+    /// Counts a step of every table, also of those of which no rows come.
     fn begin_steps(&self) -> Vec<Step> {
         self.tables.iter().map(|table| table.rows.begin_step()).collect()
     }
@@ -178,19 +159,6 @@ impl Core {
         share: (usize, usize),
     ) -> Result<(), Error> {
         let start = Instant::now();
-        self.with_scratch(|scratch| self.update_share_with(parts, lr, steps, share, scratch))?;
-        self.busy_since(start);
-        Ok(())
-    }
-
-    fn update_share_with(
-        &self,
-        parts: &[(f32, Push<'_>)],
-        lr: f32,
-        steps: &[Step],
-        share: (usize, usize),
-        scratch: &mut Scratch,
-    ) -> Result<(), Error> {
         for ((number, table), step) in self.tables.iter().enumerate().zip(steps) {
             let given = parts.iter().filter_map(|(weight, push)| {
                 let PushTable { keys, grads, .. } = push.table(number)?;
@@ -198,22 +166,12 @@ impl Core {
             });
             let given: Vec<_> = given.collect();
             let lr = lr * table.setup.lr_scale;
-            let outcome = table.rows.push_share(step, &given, lr, share, scratch);
-            outcome.map_err(|e| table.error(&e))?;
+            let push =
+                |scratch: &mut Scratch| table.rows.push_share(step, &given, lr, share, scratch);
+            self.with_scratch(push).map_err(|e| table.error(&e))?;
         }
+        self.busy_since(start);
         Ok(())
-    }
-
-    fn push_rows(
-        &self,
-        table: &Table,
-        keys: &[u64],
-        grads: &[f32],
-        lr: f32,
-        scratch: &mut Scratch,
-    ) -> Result<(), Error> {
-        let outcome = table.rows.push_unique(keys, grads, lr * table.setup.lr_scale, scratch);
-        outcome.map(|_| ()).map_err(|e| table.error(&e))
     }
 
     /// Collects what a pull asks for into one buffer.
