@@ -124,7 +124,8 @@ def keys_section(found):
             rows.append([place[0].split("-")[1], system, told, faster])
     return ["## Pulls and pushes through a parameter server", "",
             "One worker, one server, dimension 9, distinct keys, each pulled and pushed once per batch; almost nothing is "
-            "computed. Regatta trains a network of one neuron from files; for Paddle the faster of dataset and loop.", "",
+            "computed (Regatta: a network of one neuron). Both systems get batches from files and from memory (Paddle: a loop of "
+            "`exe.run`), and the faster way counts.", "",
             table(["keys per batch", "system", "keys/s", "Regatta is faster by"], rows), ""]
 
 

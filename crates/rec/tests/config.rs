@@ -86,6 +86,27 @@ fn sections_without_meaning_are_listed_once() {
 }
 
 #[test]
+fn keys_of_other_modes_are_listed() {
+    let keys = ["runner.geo_step=3", "runner.staleness=2", "runner.pull_ahead=1"];
+    let ignored = |mode: &str| {
+        let mode = format!("runner.sync_mode={mode}");
+        let given: Vec<&str> = keys.into_iter().chain([mode.as_str()]).collect();
+        let config = load("model: dnn\n", &given).unwrap();
+        config.ignored.iter().map(|i| i.key.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(ignored("async"), ["runner.geo_step", "runner.staleness"]);
+    assert_eq!(ignored("geo"), ["runner.staleness", "runner.pull_ahead"]);
+    assert_eq!(ignored("bounded"), ["runner.geo_step", "runner.pull_ahead"]);
+    let all = ["runner.geo_step", "runner.staleness", "runner.pull_ahead"];
+    assert_eq!(
+        (ignored("sync"), ignored("half_async")),
+        (all.map(String::from).to_vec(), all.map(String::from).to_vec())
+    );
+    // Without a mode there may be no servers, and nothing to say.
+    assert!(load("model: dnn\n", &keys).unwrap().ignored.is_empty());
+}
+
+#[test]
 fn all_mistakes_are_told_at_once() {
     let text = "model: dnn\nrunner:\n  epochs: none\n  use_gpu: True\n  nonsense: 1\n";
     let message = load(text, &[]).err().unwrap();

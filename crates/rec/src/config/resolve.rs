@@ -476,6 +476,7 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
     if let Err(reason) = asynchronous.check() {
         r.problem("runner.sync_mode", reason.to_string());
     }
+    note_other_modes(r, sync_mode.as_deref());
     let split = r.bool("runner.split_file_list");
     Distributed {
         sync_mode,
@@ -488,6 +489,32 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
         strategy: r.path("runner.strategy"),
         warmup_model_path: r.path("runner.warmup_model_path"),
         entry: resolve_entry(r),
+    }
+}
+
+/// Keys that another mode than the chosen one would use.
+fn note_other_modes(r: &mut Resolver, mode: Option<&str>) {
+    let Some(mode) = mode else { return };
+    if mode != "geo" {
+        r.unused("runner.geo_step", "only sync_mode geo uses it");
+    }
+    if mode != "bounded" {
+        r.unused("runner.staleness", "only sync_mode bounded uses it");
+    }
+    if mode != "async" {
+        let keys = [
+            "max_merge_var_num",
+            "send_queue_size",
+            "pull_ahead",
+            "pull_ahead_after",
+            "dense_ahead",
+            "min_send_grad_num_before_recv",
+            "send_wait_times",
+            "independent_recv_thread",
+            "thread_pool_size",
+        ];
+        keys.iter()
+            .for_each(|key| r.unused(&format!("runner.{key}"), "only sync_mode async uses it"));
     }
 }
 
