@@ -139,3 +139,58 @@ fn any_row_width_works() {
         assert!(moved.eq(after.iter().copied()), "dim {dim}");
     }
 }
+
+#[test]
+fn shares_of_a_step_make_the_step() {
+    use regatta_optim::{Adam, Rule};
+    use regatta_table::{Accessor, Contribution, PlainConfig, TableId};
+    let keys: Vec<u64> = (0..300).collect();
+    // Both contribute to the keys from 100 to 199.
+    let parts = [(0.25, &keys[..200]), (0.75, &keys[100..])];
+    let value = |part: usize, key: u64| (key as f32 - 150.0) / (10.0 * (part + 1) as f32);
+    let values: Vec<Vec<f32>> =
+        (0..2).map(|i| parts[i].1.iter().flat_map(|key| [value(i, *key), 1.0]).collect()).collect();
+    let contributions: Vec<Contribution<'_>> = (parts.iter().zip(&values))
+        .map(|(&(weight, keys), values)| Contribution { weight, keys, values })
+        .collect();
+    let sums = keys.iter().flat_map(|&key| {
+        let of = |i: usize, column: usize| {
+            let at = parts[i].1.iter().position(|k| *k == key)?;
+            Some(parts[i].0 * values[i][at * 2 + column])
+        };
+        [0, 1].map(|column| match (of(0, column), of(1, column)) {
+            (Some(a), Some(b)) => a + b,
+            (a, b) => a.or(b).unwrap_or_default(),
+        })
+    });
+    let sums: Vec<f32> = sums.collect();
+    let (mut scratch, lr) = (Scratch::default(), 0.1);
+    let plain = PlainConfig::new(2, Rule::Adam(Adam::default()));
+    let config = SparseConfig::new(TableId(1), 3, Accessor::Plain(plain));
+    let whole = SparseTable::new(config.clone()).unwrap();
+    let before = pull(&whole, &keys, PullMode::Train);
+    for _ in 0..3 {
+        whole.push_unique(&keys, &sums, lr, &mut scratch).unwrap();
+    }
+    let wanted = pull(&whole, &keys, PullMode::Test);
+    assert_ne!(before, wanted);
+    for shares in [1, 2, 3, 16, 40] {
+        for given in
+            [&contributions[..], &[Contribution { weight: 1.0, keys: &keys, values: &sums }]]
+        {
+            let table = SparseTable::new(config.clone()).unwrap();
+            pull(&table, &keys, PullMode::Train);
+            for _ in 0..3 {
+                let step = table.begin_step();
+                for share in 0..shares {
+                    table.push_share(&step, given, lr, (share, shares), &mut scratch).unwrap();
+                }
+            }
+            assert_eq!(table.steps(), 3);
+            assert_eq!(pull(&table, &keys, PullMode::Test), wanted, "{shares} shares");
+        }
+    }
+    let wrong = [Contribution { weight: 1.0, keys: &keys, values: &sums[1..] }];
+    let refused = whole.push_share(&whole.begin_step(), &wrong, lr, (0, 1), &mut scratch);
+    assert!(matches!(refused, Err(Error::Length { .. })), "{refused:?}");
+}
