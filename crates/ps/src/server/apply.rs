@@ -99,13 +99,16 @@ impl Core {
     /// As [`apply`](Core::apply), shared out over processors: while a synchronous step is made nobody
     /// computes, so they are idle.
     pub(super) fn apply_at_once(&self, parts: &[(f32, Push<'_>)]) -> Result<(), Error> {
-        /// More than there are processors, so that none waits long for the others.
-        const SHARES: usize = 4;
+        // Everybody looks at all keys for those of a share, so there is a limit to how many are useful.
+        const MOST_THREADS: usize = 8;
+        let threads = processors().min(MOST_THREADS);
+        // More shares than threads, so that none waits long for the others.
+        let shares = 2 * threads;
         let lr = self.next_rate();
         let steps = self.begin_steps();
-        let done = share_out(processors(), 1 + SHARES, |task| match task {
+        let done = share_out(threads, 1 + shares, |task| match task {
             0 => self.step_dense(parts, lr),
-            share => self.update_share(parts, lr, &steps, (share - 1, SHARES)),
+            share => self.update_share(parts, lr, &steps, (share - 1, shares)),
         });
         done.into_iter().collect()
     }

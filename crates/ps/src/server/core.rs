@@ -602,7 +602,6 @@ pub(super) fn refuse(responder: Responder, reason: &str) {
     let _ = responder.reply(STATUS_REFUSED, &[reason.as_bytes()]);
 }
 
-/// Processors that this process may use.
 /// The largest resident memory of this process so far, or 0 where the system does not say.
 fn peak_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
