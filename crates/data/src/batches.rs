@@ -270,7 +270,7 @@ impl Drop for Batches {
 fn yield_to_training() {
     #[cfg(target_os = "linux")]
     {
-        const NICE: i32 = 10;
+        const NICE: i32 = 5;
         // For Linux no process means this thread. Where it is not allowed, nothing is lost.
         let _ = rustix::process::setpriority_process(None, NICE);
     }
