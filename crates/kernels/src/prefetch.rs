@@ -1,7 +1,8 @@
 //! Memory that is asked for before it is needed.
 
 /// Asks for the cache line that holds `slice[idx]`. Costs a slot in a queue and never waits; an
-/// index out of range is harmless.
+/// index out of range is harmless. The line comes as far as the second cache, where a core can wait for
+/// more of them than in the first.
 #[inline(always)]
 pub fn prefetch<T>(slice: &[T], idx: usize) {
     #[cfg(target_arch = "x86_64")]
