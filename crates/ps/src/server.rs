@@ -9,6 +9,7 @@ mod cut;
 mod dense;
 mod geo;
 mod monitor;
+mod scratches;
 mod tasks;
 
 use std::sync::Arc;

@@ -120,18 +120,25 @@ pub(crate) struct Index {
     pub(crate) dirty: u64,
     /// The mark that entries get when they are set: 0, or [`Place::KEPT`] during a cut.
     pub(crate) born: u64,
+    /// Counts what makes a place of a row that was read before wrong, other than new flags and days.
+    version: u64,
 }
 
 impl Index {
     /// An empty index of one of `n_shards` shards.
     pub(crate) fn new(n_shards: usize, huge: bool) -> Result<Self, Error> {
         let lines = Region::new(MIN_LINES, false, 0)?;
-        Ok(Index { lines, len: 0, shift: n_shards.ilog2(), huge, dirty: 0, born: 0 })
+        Ok(Index { lines, len: 0, shift: n_shards.ilog2(), huge, dirty: 0, born: 0, version: 0 })
     }
 
     /// How many rows and candidates there are.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// As long as this is the same, rows are where they were, and marks of changes that were set are.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
     }
 
     /// Bytes of memory taken.
@@ -183,6 +190,12 @@ impl Index {
         }
     }
 
+    /// Whether a place is that of a row for which [`touch`](Index::touch) has nothing to do.
+    #[inline(always)]
+    pub(crate) fn is_touched(&self, place: Place, day: u32) -> bool {
+        place.slot().is_some() && place.touched(day).with(self.dirty) == place
+    }
+
     /// Marks a row, found at `place`, as pushed on `day`, and gives its new place. Most rows were
     /// pushed before on that day, and their lines stay clean.
     #[inline(always)]
@@ -204,7 +217,9 @@ impl Index {
         if (self.len + 1) * 100 > self.lines.len() * PER_LINE * MAX_FILL {
             self.rebuild(self.len + 1, |_, place| Some(place))?;
         }
-        self.put(hash, place.with(self.dirty | self.born));
+        if self.put(hash, place.with(self.dirty | self.born)).slot().is_some() {
+            self.version += 1;
+        }
         Ok(())
     }
 
@@ -219,6 +234,7 @@ impl Index {
 
     /// Changes the flags of all entries; `change` must leave the rest of a place as it is.
     pub(crate) fn reflag(&mut self, mut change: impl FnMut(Place) -> Place) {
+        self.version += 1;
         for line in self.lines.iter_mut() {
             for place in &mut line[PER_LINE..] {
                 if *place != 0 {
@@ -309,19 +325,20 @@ impl Index {
         }
     }
 
+    /// Sets a place, for which there must be room, and gives what was there.
     #[inline(never)]
-    fn put(&mut self, hash: u64, place: Place) {
+    fn put(&mut self, hash: u64, place: Place) -> Place {
         debug_assert!(place != Place::EMPTY);
         let mut at = self.home(hash);
         loop {
             let line = &mut self.lines[at];
             for i in 0..PER_LINE {
-                let empty = line[PER_LINE + i] == 0;
-                if empty || line[i] == hash {
+                let before = Place(line[PER_LINE + i]);
+                if before == Place::EMPTY || line[i] == hash {
                     line[i] = hash;
                     line[PER_LINE + i] = place.0;
-                    self.len += usize::from(empty);
-                    return;
+                    self.len += usize::from(before == Place::EMPTY);
+                    return before;
                 }
             }
             at = self.after(at);
@@ -342,6 +359,7 @@ impl Index {
         &mut self,
         keep: impl FnMut(u64, Place) -> Option<Place>,
     ) -> Result<(), Error> {
+        self.version += 1;
         self.rebuild(self.len, keep)?;
         // Less than half of what there was: give the rest back.
         if self.len * 200 < self.lines.len() * PER_LINE * NEW_FILL && self.lines.len() > MIN_LINES {
@@ -354,6 +372,7 @@ impl Index {
     pub(crate) fn clear(&mut self) -> Result<(), Error> {
         self.lines = Region::new(MIN_LINES, false, 0)?;
         self.len = 0;
+        self.version += 1;
         Ok(())
     }
 

@@ -114,20 +114,27 @@ impl Plain {
     }
 
     /// Updates rows with the gradients at their positions in `values`; what is not a row changes
-    /// nothing. Gives the number of rows updated.
+    /// nothing. Gives the number of rows updated. The index is not asked for places that are known.
     pub(crate) fn push(
         &self,
         shard: &mut Shard,
-        items: &[Item],
+        (items, known): (&[Item], Option<&[Place]>),
         values: &[f32],
         (lr, shared): (f32, &SharedState),
         day: u32,
         work: &mut Work,
     ) -> usize {
         work.start(items.len());
+        if let Some(known) = known {
+            work.places.copy_from_slice(known);
+        }
         let (places, dim) = (work.places.as_mut_slice(), self.dim);
         by_dim!(dim, D => {
-            self.rule.run_rows(lr, shared, Push::<D> { shard, items, values, places, dim, day });
+            let push = Push::<D> { shard, items, values, places, dim, day };
+            match known {
+                None => self.rule.run_rows(lr, shared, push),
+                Some(_) => self.rule.run_rows(lr, shared, PushKnown(push)),
+            }
         });
         work.places.iter().filter(|place| place.slot().is_some()).count()
     }
@@ -209,6 +216,56 @@ impl<const D: usize> RowLoop for Push<'_, D> {
     }
 }
 
+/// A push to rows whose places are those of an earlier pull. What was no row then may be one now, and
+/// the first push after that or of a day is noted in the index: such items are looked up.
+struct PushKnown<'a, const D: usize>(Push<'a, D>);
+
+impl<const D: usize> RowLoop for PushKnown<'_, D> {
+    #[inline(always)]
+    fn run<K: Kernel>(self, update: RowUpdater<'_, K>) {
+        pipeline(self.0.items.len(), &mut PushKnownWith(PushWith { push: self.0, update }));
+    }
+}
+
+/// [`PushKnown`] with the rule that was chosen at run time.
+struct PushKnownWith<'a, 'b, K, const D: usize>(PushWith<'a, 'b, K, D>);
+
+impl<K: Kernel, const D: usize> PushKnownWith<'_, '_, K, D> {
+    #[inline(always)]
+    fn is_settled(&self, i: usize) -> bool {
+        let push = &self.0.push;
+        push.shard.index.is_touched(push.places[i], push.day)
+    }
+}
+
+impl<K: Kernel, const D: usize> Stages for PushKnownWith<'_, '_, K, D> {
+    #[inline(always)]
+    fn fetch_index(&mut self, i: usize) {
+        if !self.is_settled(i) {
+            self.0.fetch_index(i);
+        }
+    }
+
+    #[inline(always)]
+    fn locate(&mut self, i: usize) {
+        if self.is_settled(i) {
+            self.0.ask_for_row(i);
+        } else {
+            self.0.locate(i);
+        }
+    }
+
+    #[inline(always)]
+    fn locate_further(&mut self, i: usize) {
+        self.0.locate_further(i);
+    }
+
+    #[inline(always)]
+    fn visit(&mut self, i: usize) {
+        self.0.visit(i);
+    }
+}
+
 /// [`Push`] with the rule that was chosen at run time.
 struct PushWith<'a, 'b, K, const D: usize> {
     push: Push<'a, D>,
@@ -218,13 +275,21 @@ struct PushWith<'a, 'b, K, const D: usize> {
 impl<K: Kernel, const D: usize> PushWith<'_, '_, K, D> {
     #[inline(always)]
     fn found(&mut self, i: usize, place: Place) {
+        self.push.places[i] = place;
+        if place.slot().is_some() {
+            self.ask_for_row(i);
+            let push = &mut self.push;
+            push.shard.index.touch(push.items[i].hash, place, push.day);
+        }
+    }
+
+    #[inline(always)]
+    fn ask_for_row(&mut self, i: usize) {
         let push = &mut self.push;
-        push.places[i] = place;
-        if let Some(slot) = place.slot() {
+        if let Some(slot) = push.places[i].slot() {
             push.shard.base.prefetch(slot, push.shard.base.stride());
             let dim = if D == 0 { push.dim } else { D };
             prefetch_row(push.values, push.items[i].pos as usize * dim, dim);
-            push.shard.index.touch(push.items[i].hash, place, push.day);
         }
     }
 }

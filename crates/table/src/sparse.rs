@@ -1,7 +1,7 @@
 //! The sparse table: keys go in and rows come out ([`SparseTable::pull`]), keys and gradients go in
 //! and rows change ([`SparseTable::push`]).
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use regatta_optim::SharedState;
@@ -9,9 +9,9 @@ use regatta_optim::SharedState;
 use crate::admission::Admitter;
 use crate::config::{Create, SparseConfig};
 use crate::error::check_len;
-use crate::group::{Columns, Groups, Item, Merge, Scratch, Work};
+use crate::group::{Columns, Found, Groups, Item, Merge, Scratch, Work};
 use crate::hash::{hash_of, shard_of};
-use crate::index::DAY_MASK;
+use crate::index::{DAY_MASK, Place};
 use crate::row::Kind;
 use crate::shard::{Admitted, Shard};
 use crate::stats::Counters;
@@ -28,7 +28,12 @@ pub struct SparseTable {
     pub(crate) admitter: Admitter,
     pub(crate) day: AtomicU32,
     pub(crate) shards: Vec<Cell>,
+    /// Tells this table from all others of the process.
+    identity: u64,
 }
+
+/// The last identity given to a table.
+static TABLES: AtomicU64 = AtomicU64::new(0);
 
 /// A shard, its lock, and counters that need no lock. Cells do not share cache lines.
 #[derive(Debug)]
@@ -101,7 +106,8 @@ impl SparseTable {
         };
         let shards = (0..config.n_shards).map(cell).collect::<Result<_, Error>>()?;
         let admitter = Admitter::new(config.admission.clone(), config.seed, config.table);
-        Ok(SparseTable { admitter, day: AtomicU32::new(0), shards, kind, config })
+        let identity = TABLES.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(SparseTable { admitter, day: AtomicU32::new(0), shards, kind, config, identity })
     }
 
     /// What the table was made from.
@@ -152,15 +158,19 @@ impl SparseTable {
         scratch: &mut Scratch,
     ) -> Result<PullCounts, Error> {
         self.check_pull(keys, out, mode)?;
-        let Scratch { pull, work, .. } = scratch;
+        let Scratch { pull, found, work, .. } = scratch;
         self.arrange_pull(keys, out, pull);
+        found.start(self.identity, self.shards.len(), keys.len());
         let mut counts = PullCounts::default();
         for shard_idx in pull.visit_order(self.shards.len()) {
             let items = pull.shard(shard_idx);
             if items.is_empty() {
                 continue;
             }
-            self.pull_rows(&*self.read(shard_idx)?, items, out, work);
+            let shard = self.read(shard_idx)?;
+            self.pull_rows(&shard, items, out, work);
+            let version = shard.index.version();
+            drop(shard);
             let cell = &self.shards[shard_idx];
             let mut created = 0;
             if self.creates(mode) && !work.missing.is_empty() {
@@ -168,6 +178,7 @@ impl SparseTable {
                 created = self.create_missing(shard, cell, items, mode, work)?;
                 self.pull_missing(shard, items, out, work);
             }
+            found.note(shard_idx, version, pull.range(shard_idx), &work.places);
             counts.note(&cell.counters, items.len(), created, work);
         }
         counts.zeros = keys.len() - counts.hits - counts.created;
@@ -192,7 +203,9 @@ impl SparseTable {
         let columns = self.check_push(keys, values)?;
         let Scratch { push, merge, work, .. } = scratch;
         let (keys, values) = distinct(keys, values, columns, merge);
-        self.push_arranged(keys, values, (lr, &self.kind.next_step()), push, work, |_| true)
+        push.arrange(keys, self.shards.len(), self.config.padding_idx);
+        let step = (lr, &self.kind.next_step());
+        self.push_arranged(values, step, (push, None), work, |_| true)
     }
 
     /// As [`push`](Self::push) for keys known to be distinct. Should they not be, each appearance
@@ -209,7 +222,13 @@ impl SparseTable {
     ) -> Result<PushCounts, Error> {
         self.check_push(keys, values)?;
         let step = (lr, &self.kind.next_step());
-        self.push_arranged(keys, values, step, &mut scratch.push, &mut scratch.work, |_| true)
+        self.push_distinct(keys, values, step, scratch, |_| true)
+    }
+
+    /// Whether the last pull with a scratch was, by a look at some of the keys, one of this table and
+    /// of these keys, so that a push of them is best done with it.
+    pub fn was_likely_asked(&self, keys: &[u64], scratch: &Scratch) -> bool {
+        scratch.found.is_of(self.identity) && scratch.pull.look_like(keys)
     }
 
     /// Counts a step; its rows are then updated by [`push_share`](Self::push_share).
@@ -230,21 +249,22 @@ impl SparseTable {
         (share, shares): (usize, usize),
         scratch: &mut Scratch,
     ) -> Result<(), Error> {
-        let Scratch { push, merge, work, .. } = scratch;
         let n_shards = self.shards.len();
         let is_mine = |shard: usize| shard * shares / n_shards == share;
         let step = (lr, &step.0);
         if let [Contribution { weight: 1.0, keys, values }] = contributions {
             self.check_push(keys, values)?;
-            return self.push_arranged(keys, values, step, push, work, is_mine).map(|_| ());
+            return self.push_distinct(keys, values, step, scratch, is_mine).map(|_| ());
         }
+        let Scratch { push, merge, work, .. } = scratch;
         merge.start(contributions.iter().map(|c| c.keys.len()).sum());
         for c in contributions {
             let columns = self.check_push(c.keys, c.values)?;
             let is_mine = |key: u64| is_mine(shard_of(hash_of(key), n_shards));
             merge.add(c.keys, c.values, columns, c.weight, is_mine);
         }
-        self.push_arranged(&merge.keys, &merge.values, step, push, work, |_| true).map(|_| ())
+        push.arrange(&merge.keys, n_shards, self.config.padding_idx);
+        self.push_arranged(&merge.values, step, (push, None), work, |_| true).map(|_| ())
     }
 
     /// A [`push`](Self::push) and then a [`pull`](Self::pull) of the same or other keys, locking
@@ -263,7 +283,8 @@ impl SparseTable {
         let ((push_keys, values), (pull_keys, out)) = (push, pull);
         let columns = self.check_push(push_keys, values)?;
         self.check_pull(pull_keys, out, mode)?;
-        let Scratch { push, pull, merge, work } = scratch;
+        let Scratch { push, pull, found, merge, work } = scratch;
+        found.forget();
         let (push_keys, values) = distinct(push_keys, values, columns, merge);
         push.arrange(push_keys, self.shards.len(), self.config.padding_idx);
         self.arrange_pull(pull_keys, out, pull);
@@ -276,6 +297,7 @@ impl SparseTable {
             }
             let cell = &self.shards[shard_idx];
             let shard = &mut *self.write(shard_idx)?;
+            let push = (push, None);
             self.push_rows(shard, cell, push, values, (lr, &shared), work, &mut pushed)?;
             self.pull_rows(shard, pull, out, work);
             let mut created = 0;
@@ -290,36 +312,55 @@ impl SparseTable {
         Ok((pushed, pulled))
     }
 
-    /// A push of distinct keys, as far as they are in shards that are `wanted`.
-    fn push_arranged(
+    /// A push of distinct keys, as far as they are in shards that are `wanted`. If they are those of
+    /// the last pull, its work is used.
+    fn push_distinct(
         &self,
         keys: &[u64],
         values: &[f32],
         step: (f32, &SharedState),
-        groups: &mut Groups,
+        scratch: &mut Scratch,
+        wanted: impl Fn(usize) -> bool,
+    ) -> Result<PushCounts, Error> {
+        let Scratch { push, pull, found, work, .. } = scratch;
+        if found.is_of(self.identity) && pull.are_of(keys) {
+            return self.push_arranged(values, step, (pull, Some(found)), work, wanted);
+        }
+        push.arrange(keys, self.shards.len(), self.config.padding_idx);
+        self.push_arranged(values, step, (push, None), work, wanted)
+    }
+
+    /// The rest of a push, whose keys are arranged and perhaps found.
+    fn push_arranged(
+        &self,
+        values: &[f32],
+        step: (f32, &SharedState),
+        (groups, found): (&Groups, Option<&Found>),
         work: &mut Work,
         wanted: impl Fn(usize) -> bool,
     ) -> Result<PushCounts, Error> {
-        groups.arrange(keys, self.shards.len(), self.config.padding_idx);
         let mut counts = PushCounts::default();
         for shard_idx in groups.visit_order(self.shards.len()) {
             let items = groups.shard(shard_idx);
             if wanted(shard_idx) && !items.is_empty() {
                 let shard = &mut *self.write(shard_idx)?;
                 let cell = &self.shards[shard_idx];
-                self.push_rows(shard, cell, items, values, step, work, &mut counts)?;
+                let version = shard.index.version();
+                let places = found
+                    .and_then(|found| found.places(shard_idx, version, groups.range(shard_idx)));
+                self.push_rows(shard, cell, (items, places), values, step, work, &mut counts)?;
             }
         }
-        counts.ignored = keys.len() - counts.updated;
+        counts.ignored = groups.n_keys() - counts.updated;
         Ok(counts)
     }
 
-    /// The part of a push that concerns one shard.
+    /// The part of a push that concerns one shard. The places of the items may be known.
     fn push_rows(
         &self,
         shard: &mut Shard,
         cell: &Cell,
-        items: &[Item],
+        (items, places): (&[Item], Option<&[Place]>),
         values: &[f32],
         (lr, shared): (f32, &SharedState),
         work: &mut Work,
@@ -333,8 +374,9 @@ impl SparseTable {
             work.missing.extend((0..items.len() as u32).filter(absent));
             counts.created += self.create_missing(shard, cell, items, PullMode::Train, work)?;
         }
+        let step = (lr, shared);
         let updated = match &self.kind {
-            Kind::Plain(plain) => plain.push(shard, items, values, (lr, shared), day, work),
+            Kind::Plain(plain) => plain.push(shard, (items, places), values, step, day, work),
             Kind::Ctr(ctr) => ctr.push(&self.kind, shard, items, values, lr, day, work)?,
         };
         cell.counters.pushed(items.len(), updated);
@@ -379,9 +421,12 @@ impl SparseTable {
     /// Reads items that were missing before, and notes those that still are.
     fn pull_missing(&self, shard: &Shard, items: &[Item], out: &mut [f32], work: &mut Work) {
         let width = self.pull_width();
-        work.missing.retain(|&i| {
+        let Work { places, missing } = work;
+        missing.retain(|&i| {
             let Item { hash, pos } = items[i as usize];
-            let Some(row) = shard.row(shard.index.find(hash)) else { return true };
+            let place = &mut places[i as usize];
+            *place = shard.index.find(hash);
+            let Some(row) = shard.row(*place) else { return true };
             let at = pos as usize * width;
             self.kind.copy_out(row, &mut out[at..at + width]);
             false

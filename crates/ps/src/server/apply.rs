@@ -15,14 +15,6 @@ use crate::{Error, Mode};
 const MAX_ANSWER_BYTES: usize = 1 << 30;
 
 impl Core {
-    pub(super) fn with_scratch<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> T {
-        let pool = || self.scratch.lock().unwrap_or_else(|e| e.into_inner());
-        let mut scratch = pool().pop().unwrap_or_default();
-        let result = work(&mut scratch);
-        pool().push(scratch);
-        result
-    }
-
     fn table_of(&self, number: u64) -> Result<&Table, Error> {
         let table = usize::try_from(number).ok().and_then(|n| self.tables.get(n));
         table.ok_or_else(|| Error::malformed(format!("there is no table {number}")))
@@ -171,7 +163,11 @@ impl Core {
             let lr = lr * table.setup.lr_scale;
             let push =
                 |scratch: &mut Scratch| table.rows.push_share(step, &given, lr, share, scratch);
-            self.with_scratch(push).map_err(|e| table.error(&e))?;
+            let pushed = match given.as_slice() {
+                [one] => self.scratches.push(&table.rows, one.keys, push),
+                _ => self.scratches.any(push),
+            };
+            pushed.map_err(|e| table.error(&e))?;
         }
         self.busy_since(start);
         Ok(())
@@ -184,21 +180,21 @@ impl Core {
         let counting = !pull.test && self.tables.iter().any(|t| t.counts);
         // A pull that comes again because its answer was lost has been counted.
         let counted = counting && !self.lock().count_once(waiting.responder.peer(), waiting.id);
-        self.with_scratch(|scratch| {
-            for t in &pull.tables {
-                let table = self.table_of(t.table)?;
-                let mode = match (pull.test, table.counts, t.counts) {
-                    (true, _, _) => PullMode::Test,
-                    (_, true, _) if counted => PullMode::Test,
-                    (_, true, counts) if !counts.is_empty() => PullMode::TrainCounted(counts),
-                    _ => PullMode::Train,
-                };
-                let out = grow_floats(&mut buf, t.keys.len() * table.rows.pull_width())?;
-                table.rows.pull(t.keys, out, mode, scratch).map_err(|e| table.error(&e))?;
-                pad(&mut buf);
-            }
-            Ok::<(), Error>(())
-        })?;
+        for t in &pull.tables {
+            let table = self.table_of(t.table)?;
+            let mode = match (pull.test, table.counts, t.counts) {
+                (true, _, _) => PullMode::Test,
+                (_, true, _) if counted => PullMode::Test,
+                (_, true, counts) if !counts.is_empty() => PullMode::TrainCounted(counts),
+                _ => PullMode::Train,
+            };
+            let out = grow_floats(&mut buf, t.keys.len() * table.rows.pull_width())?;
+            let rows = |scratch: &mut Scratch| table.rows.pull(t.keys, out, mode, scratch);
+            let pulled =
+                if pull.test { self.scratches.any(rows) } else { self.scratches.pull(rows) };
+            pulled.map_err(|e| table.error(&e))?;
+            pad(&mut buf);
+        }
         if pull.dense {
             let out = grow_floats(&mut buf, self.dense.len())?;
             if self.will_be_old(pull, waiting.kind) {

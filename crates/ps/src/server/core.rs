@@ -10,11 +10,12 @@ use std::time::Instant;
 
 use regatta_net::{Buf, Peer, Responder, Role};
 use regatta_optim::Rule;
-use regatta_table::{Accessor, Admission, AnyRule, Scratch, SparseTable};
+use regatta_table::{Accessor, Admission, AnyRule, SparseTable};
 
 use super::cut::{AtCut, Me, WritingCell, hold_back};
 use super::dense::Dense;
 use super::geo::Changed;
+use super::scratches::Scratches;
 use super::tasks::{processors, share_out};
 use super::{ServerConfig, TableSetup};
 use crate::cut::Cut;
@@ -44,7 +45,7 @@ pub(super) struct Core {
     state: Mutex<State>,
     /// Something that `watch` waits for has changed.
     pub(super) changed: Condvar,
-    pub(super) scratch: Mutex<Vec<Scratch>>,
+    pub(super) scratches: Scratches,
     /// For geo mode.
     pub(super) changed_rows: Mutex<Changed>,
     pub(super) busy_nanos: AtomicU64,
@@ -136,6 +137,7 @@ impl Core {
         }
         let workers = config.workers;
         let changed = Changed::new(workers, tables.len());
+        let scratches = Scratches::new(&config.mode, workers, tables.len());
         let state = State {
             workers: (0..workers).map(|_| Worker::default()).collect(),
             members: Members::new(workers),
@@ -159,7 +161,7 @@ impl Core {
             steps: AtomicU64::new(0),
             state: Mutex::new(state),
             changed: Condvar::new(),
-            scratch: Mutex::new(Vec::new()),
+            scratches,
             changed_rows: Mutex::new(changed),
             busy_nanos: AtomicU64::new(0),
             writing: WritingCell::default(),

@@ -4,7 +4,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use regatta_net::Responder;
-use regatta_table::PullMode;
+use regatta_table::{PullMode, Scratch};
 
 use super::core::{Arrived, Core, Table, Waiting, refuse};
 use crate::message::{Geo, GeoReply};
@@ -137,16 +137,19 @@ impl Core {
 
     /// Adds differences to rows, which begin with the values that every copy began with.
     fn add_rows(&self, table: &Table, keys: &[u64], deltas: &[f32]) -> Result<(), Error> {
-        self.read_rows(table, keys)?;
-        self.with_scratch(|scratch| table.rows.push_unique(keys, deltas, 1.0, scratch))
-            .map(|_| ())
-            .map_err(|e| table.error(&e))
+        let mut values = vec![0.0; keys.len() * table.rows.pull_width()];
+        let add = |scratch: &mut Scratch| {
+            table.rows.pull(keys, &mut values, PullMode::Train, scratch)?;
+            table.rows.push_unique(keys, deltas, 1.0, scratch)
+        };
+        self.scratches.any(add).map(|_| ()).map_err(|e| table.error(&e))
     }
 
     /// Values of rows. One that was dropped in the meantime begins anew, here as in every copy.
     fn read_rows(&self, table: &Table, keys: &[u64]) -> Result<Vec<f32>, Error> {
         let mut values = vec![0.0; keys.len() * table.rows.pull_width()];
-        self.with_scratch(|scratch| table.rows.pull(keys, &mut values, PullMode::Train, scratch))
+        self.scratches
+            .any(|scratch| table.rows.pull(keys, &mut values, PullMode::Train, scratch))
             .map_err(|e| table.error(&e))?;
         Ok(values)
     }

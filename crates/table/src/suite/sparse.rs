@@ -226,6 +226,7 @@ pub fn sparse<S: RowStore>(config: &SparseConfig, seed: u64, n_steps: usize) {
         table: made,
         model: Model::new(config),
         scratch: Scratch::default(),
+        pulled: Vec::new(),
     };
     let place = run.at.clone();
     for step in 0..n_steps {
@@ -242,6 +243,8 @@ struct Run<'a, S> {
     table: S,
     model: Model,
     scratch: Scratch,
+    /// Distinct keys of the last pull; none if that had others.
+    pulled: Vec<u64>,
 }
 
 impl<S: RowStore> Run<'_, S> {
@@ -276,17 +279,26 @@ impl<S: RowStore> Run<'_, S> {
     }
 
     fn pull(&mut self, mode: PullMode<'_>) {
-        let keys = match mode {
-            PullMode::TrainCounted(_) => unreachable!("has its own function"),
-            _ => self.choices.keys(),
-        };
-        self.check_pull(&keys, mode);
+        match (mode, self.choices.below(2)) {
+            (PullMode::TrainCounted(_), _) => unreachable!("has its own function"),
+            (_, 0) => {
+                let keys = self.choices.keys();
+                self.check_pull(&keys, mode);
+                self.pulled.clear();
+            }
+            _ => {
+                let keys = self.choices.distinct_keys();
+                self.check_pull(&keys, mode);
+                self.pulled = keys;
+            }
+        }
     }
 
     fn pull_counted(&mut self) {
         let keys = self.choices.distinct_keys();
         let counts: Vec<u32> = keys.iter().map(|_| 1 + self.choices.below(3) as u32).collect();
         self.check_pull(&keys, PullMode::TrainCounted(&counts));
+        self.pulled = keys;
     }
 
     fn check_pull(&mut self, keys: &[u64], mode: PullMode<'_>) {
@@ -321,8 +333,12 @@ impl<S: RowStore> Run<'_, S> {
         assert_eq!(counts, wanted, "{}: push {keys:?}", self.at);
     }
 
+    /// Half of these pushes have the keys of the last pull, whatever happened since.
     fn push_unique(&mut self) {
-        let keys = self.choices.distinct_keys();
+        let keys = match self.choices.below(2) {
+            0 if !self.pulled.is_empty() => self.pulled.clone(),
+            _ => self.choices.distinct_keys(),
+        };
         let values = self.values(keys.len());
         let counts = self.table.push_unique(&keys, &values, 0.2, &mut self.scratch);
         let counts = self.ok(counts);

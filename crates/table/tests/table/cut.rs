@@ -64,6 +64,8 @@ fn ctr_config() -> SparseConfig {
 enum Op {
     Pull(Vec<u64>),
     Push(Vec<u64>),
+    /// A push of the keys pulled last, as a training step ends.
+    PushPulled,
     Shrink(u32),
     EndDay,
     Clear,
@@ -75,7 +77,8 @@ fn op() -> impl Strategy<Value = Op> {
     let keys = || prop::collection::vec(0u64..60, 0..12);
     prop_oneof![
         6 => keys().prop_map(Op::Pull),
-        6 => keys().prop_map(Op::Push),
+        4 => keys().prop_map(Op::Push),
+        4 => Just(Op::PushPulled),
         1 => (0u32..4).prop_map(Op::Shrink),
         1 => Just(Op::EndDay),
         1 => (0usize..3).prop_map(Op::Serve),
@@ -83,16 +86,31 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn perform(table: &SparseTable, op: &Op) {
-    let scratch = &mut Scratch::default();
+/// Who pulls and pushes: keys pulled last, and the working memory that was used.
+#[derive(Default)]
+struct Sender {
+    pulled: Vec<u64>,
+    scratch: Scratch,
+}
+
+fn perform(table: &SparseTable, op: &Op, sender: &mut Sender) {
+    let gradients = |keys: &[u64]| -> Vec<f32> {
+        (0..keys.len() * table.push_width()).map(|i| (i % 7) as f32 * 0.25).collect()
+    };
+    let Sender { pulled, scratch } = sender;
     match op {
         Op::Pull(keys) => {
-            pull(table, keys, PullMode::Train);
+            *pulled = keys.clone();
+            pulled.sort_unstable();
+            pulled.dedup();
+            let mut out = vec![0.0; pulled.len() * table.pull_width()];
+            table.pull(pulled, &mut out, PullMode::Train, scratch).unwrap();
         }
         Op::Push(keys) => {
-            let n = keys.len() * table.push_width();
-            let values: Vec<f32> = (0..n).map(|i| (i % 7) as f32 * 0.25).collect();
-            table.push(keys, &values, 0.5, scratch).unwrap();
+            table.push(keys, &gradients(keys), 0.5, scratch).unwrap();
+        }
+        Op::PushPulled => {
+            table.push_unique(pulled, &gradients(pulled), 0.5, scratch).unwrap();
         }
         Op::Shrink(days) => {
             table.shrink(Some(*days)).unwrap();
@@ -119,9 +137,9 @@ fn save() -> impl Strategy<Value = Save> {
 /// stored, put together, must be the table of the last stored moment.
 fn check(config: SparseConfig, saves: &[Save]) {
     let table = SparseTable::new(SparseConfig { n_shards: 4, ..config }).unwrap();
-    let mut stored: Option<State> = None;
+    let (mut stored, mut sender) = (None::<State>, Sender::default());
     for (before, during, works) in saves {
-        before.iter().for_each(|op| perform(&table, op));
+        before.iter().for_each(|op| perform(&table, op, &mut sender));
         let whole = Scope::Rows(SaveMode::All);
         let scope = if stored.is_some() { Scope::Changes } else { whole };
         let expected = state(&table);
@@ -130,7 +148,7 @@ fn check(config: SparseConfig, saves: &[Save]) {
         let mut during = during.iter().cycle();
         let mut exported = table.export_cut(&cut);
         loop {
-            during.next().into_iter().for_each(|op| perform(&table, op));
+            during.next().into_iter().for_each(|op| perform(&table, op, &mut sender));
             if !apply(&mut chain, &mut exported, cut.day()) {
                 break;
             }
@@ -161,6 +179,8 @@ fn a_moment_of_large_shards_stays_whole_while_rows_change() {
         let table = SparseTable::new(SparseConfig { n_shards: 2, ..config }).unwrap();
         let keys = |first: u64, step: usize| (first..N_KEYS).step_by(step).collect::<Vec<u64>>();
         let mut chain = State::new();
+        let mut sender = Sender::default();
+        let mut perform = |table: &SparseTable, op: &Op| perform(table, op, &mut sender);
         for scope in [Scope::Rows(SaveMode::All), Scope::Changes] {
             perform(&table, &Op::Pull(keys(0, 2)));
             perform(&table, &Op::Push(keys(0, 3)));

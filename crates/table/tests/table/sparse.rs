@@ -1,6 +1,8 @@
 //! Pull, push, admission and padding.
 
-use regatta_table::{Admission, Error, Inspection, PullMode, Scratch, SparseConfig, SparseTable};
+use regatta_table::{
+    Admission, Error, Inspection, PullMode, SaveMode, Scope, Scratch, SparseConfig, SparseTable,
+};
 
 use crate::{pull, random_config, sgd_config};
 
@@ -193,4 +195,64 @@ fn shares_of_a_step_make_the_step() {
     let wrong = [Contribution { weight: 1.0, keys: &keys, values: &sums[1..] }];
     let refused = whole.push_share(&whole.begin_step(), &wrong, lr, (0, 1), &mut scratch);
     assert!(matches!(refused, Err(Error::Length { .. })), "{refused:?}");
+}
+
+/// A push uses what the pull of its keys found, unless that is not true any more.
+#[test]
+fn what_happens_between_pull_and_push_is_noticed() {
+    let keys: Vec<u64> = (0..3000).map(|i| i * 7).collect();
+    let gradients = vec![0.25; keys.len() * 2];
+    type Event = (&'static str, fn(&SparseTable));
+    let between: [Event; 8] = [
+        ("nothing", |_| ()),
+        ("a new day", SparseTable::end_day),
+        ("rows go, and their slots are used again", |table| {
+            table.end_day();
+            table.push(&[0, 7], &[0.0; 4], 1.0, &mut Scratch::default()).unwrap();
+            table.shrink(Some(0)).unwrap();
+            pull(table, &(0..100).map(|i| i * 7 + 1).collect::<Vec<_>>(), PullMode::Train);
+        }),
+        ("everything goes", |table| table.clear().unwrap()),
+        ("rows come from elsewhere", |table| {
+            let rows = table.export(0, SaveMode::All).unwrap();
+            let other = SparseTable::new(random_config(2)).unwrap();
+            pull(&other, &rows.rows().map(|row| row.key).collect::<Vec<_>>(), PullMode::Train);
+            let rows = other.export(0, SaveMode::All).unwrap();
+            table.import(rows.rows()).unwrap();
+        }),
+        ("a save", |table| {
+            for shard in 0..table.n_shards() {
+                let rows = table.export(shard, SaveMode::Base).unwrap();
+                table.saved(&rows.receipt()).unwrap();
+            }
+        }),
+        ("changes are counted anew", |table| table.begin_changes().unwrap()),
+        ("many more rows", |table| {
+            pull(table, &(100_000..150_000).collect::<Vec<_>>(), PullMode::Train);
+        }),
+    ];
+    for (what, happens) in between {
+        let [knows, looks] = [true, false].map(|knows| {
+            let table = SparseTable::new(random_config(2)).unwrap();
+            table.begin_changes().unwrap();
+            let mut scratch = Scratch::default();
+            let mut out = vec![0.0; keys.len() * 2];
+            table.pull(&keys, &mut out, PullMode::Train, &mut scratch).unwrap();
+            assert!(table.was_likely_asked(&keys, &scratch));
+            happens(&table);
+            let scratch = if knows { &mut scratch } else { &mut Scratch::default() };
+            let counts = table.push_unique(&keys, &gradients, 0.5, scratch).unwrap();
+            let whole = (0..table.n_shards()).flat_map(|shard| {
+                let rows = table.export(shard, SaveMode::All).unwrap();
+                rows.rows().map(|row| format!("{row:?}")).collect::<Vec<_>>()
+            });
+            let whole: Vec<String> = whole.collect();
+            let (cut, mut changes) = (table.cut(Scope::Changes).unwrap(), Vec::new());
+            let mut exported = table.export_cut(&cut);
+            while exported.next(|row| changes.push(row.key)).unwrap().is_some() {}
+            table.end_cut(cut, true).unwrap();
+            (counts, whole, changes)
+        });
+        assert!(knows == looks, "{what}: {:?} and {:?}", knows.0, looks.0);
+    }
 }
