@@ -45,9 +45,70 @@ impl Rng {
     #[inline]
     pub fn normal(&self, i: u64) -> f64 {
         // Box-Muller; 1 - u is in (0, 1], so the logarithm is finite.
-        let radius = (-2.0 * (1.0 - self.unit_f64(2 * i)).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit_f64(2 * i + 1)).cos()
+        let radius = (-2.0 * ln(1.0 - self.unit_f64(2 * i))).sqrt();
+        radius * cos_of_turns(self.unit_f64(2 * i + 1))
     }
+}
+
+// The functions of the system differ between machines in the last bit, and are called for one value at
+// a time. These are the same everywhere, and in a loop they are done for several values at once.
+
+/// The sum of all `terms[n] * x^n`.
+#[inline(always)]
+fn polynomial<const N: usize>(x: f64, terms: [f64; N]) -> f64 {
+    terms.into_iter().rev().fold(0.0, |sum, term| sum * x + term)
+}
+
+/// The natural logarithm of a positive number that is not subnormal; within some 1e-15 of it.
+#[inline(always)]
+fn ln(x: f64) -> f64 {
+    const ROOT_HALF: u64 = 0x3FE6_A09E_667F_3BCD;
+    const ONE: u64 = 0x3FF0_0000_0000_0000;
+    /// An integer of up to 52 bits in the place of the digits of this number is added to it.
+    const TWO_52: u64 = 0x4330_0000_0000_0000;
+    // x = m * 2^k with m between the roots of a half and of two.
+    let bits = x.to_bits().wrapping_add(ONE - ROOT_HALF);
+    let k = f64::from_bits(TWO_52 | bits >> 52) - (f64::from_bits(TWO_52) + 1023.0);
+    let m = f64::from_bits((bits & !(u64::MAX << 52)) + ROOT_HALF);
+    // ln m = 2 artanh s
+    let s = (m - 1.0) / (m + 1.0);
+    let square = s * s;
+    /// 1, 1/3, 1/5, ...
+    const ODD: [f64; 11] = {
+        let (mut terms, mut n) = ([0.0; 11], 0);
+        while n < terms.len() {
+            terms[n] = 1.0 / (2 * n + 1) as f64;
+            n += 1;
+        }
+        terms
+    };
+    k * std::f64::consts::LN_2 + 2.0 * s * polynomial(square, ODD)
+}
+
+/// The cosine of so many full turns, from 0 to 1; within some 1e-15 of it.
+#[inline(always)]
+fn cos_of_turns(turns: f64) -> f64 {
+    /// Adding this leaves the nearest integer, in the lowest bits.
+    const ROUND: f64 = 6_755_399_441_055_744.0;
+    let quarters = 4.0 * turns;
+    let rounded = quarters + ROUND;
+    let angle = (quarters - (rounded - ROUND)) * std::f64::consts::FRAC_PI_2;
+    let quadrant = rounded.to_bits();
+    /// 1, -1/2!, 1/4!, ... for the cosine, and 1, -1/3!, 1/5!, ... for the sine.
+    const SERIES: [[f64; 9]; 2] = {
+        let mut series = [[1.0; 9]; 2];
+        let mut n = 1;
+        while n < 9 {
+            let even = 2.0 * n as f64;
+            series[0][n] = -series[0][n - 1] / ((even - 1.0) * even);
+            series[1][n] = -series[1][n - 1] / (even * (even + 1.0));
+            n += 1;
+        }
+        series
+    };
+    let [cos, sin] = SERIES.map(|series| polynomial(angle * angle, series));
+    let value = if quadrant & 1 == 0 { cos } else { -angle * sin };
+    if quadrant & 2 == 0 { value } else { -value }
 }
 
 /// The finaliser of splitmix64: every input bit changes every output bit with probability near 1/2.
@@ -76,6 +137,22 @@ mod tests {
         }
         assert!((sum / n as f64).abs() < 0.02);
         assert!((squares / n as f64 - 1.0).abs() < 0.02);
+    }
+
+    #[test]
+    fn logarithm_and_cosine_are_those_of_the_system() {
+        let rng = Rng::new(1, 2);
+        let fractions = (0..100_000).map(|i| rng.unit_f64(i));
+        let edges = [0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0 - f64::EPSILON / 2.0];
+        for u in fractions.chain(edges) {
+            for x in [1.0 - u, (1.0 - u) * 2f64.powi(-40)] {
+                let wanted = x.ln();
+                assert!((ln(x) - wanted).abs() <= 2e-15 * wanted.abs(), "ln {x}: {}", ln(x));
+            }
+            let wanted = (std::f64::consts::TAU * u).cos();
+            assert!((cos_of_turns(u) - wanted).abs() < 1e-15, "{u} turns: {}", cos_of_turns(u));
+        }
+        assert_eq!((ln(1.0), ln(0.5)), (0.0, -std::f64::consts::LN_2));
     }
 
     #[test]

@@ -178,18 +178,14 @@ impl Draw {
         let rng = &self.rng;
         match self.law {
             Law::Uniform { low, high } => uniform(rng, (low, high), first, values),
-            Law::Gaussian { mean, std } => {
-                each(first, values, |i| mean + std * rng.normal(i));
-            }
+            Law::Gaussian { mean, std } => gaussian(rng, (mean, std), first, values),
             Law::Truncated { mean, std } => {
-                each(first, values, |i| mean + std * truncated_normal(rng, i));
+                for (i, x) in (first..).zip(values) {
+                    *x = (mean + std * truncated_normal(rng, i)) as f32;
+                }
             }
         }
     }
-}
-
-fn each(first: u64, values: &mut [f32], value: impl Fn(u64) -> f64) {
-    (first..).zip(values).for_each(|(i, x)| *x = value(i) as f32);
 }
 
 simd! {
@@ -197,6 +193,15 @@ simd! {
         let (low, high) = range;
         for (i, x) in values.iter_mut().enumerate() {
             *x = (low + (high - low) * f64::from(rng.unit_f32(first + i as u64))) as f32;
+        }
+    }
+}
+
+simd! {
+    fn gaussian(rng: &Rng, moments: (f64, f64), first: u64, values: &mut [f32]) {
+        let (mean, std) = moments;
+        for (i, x) in values.iter_mut().enumerate() {
+            *x = (mean + std * rng.normal(first + i as u64)) as f32;
         }
     }
 }

@@ -7,12 +7,19 @@ use regatta_net::Buf;
 use regatta_table::{Contribution, PullMode, Scratch, Step};
 
 use super::core::{Core, Table, Waiting, refuse, reply};
-use super::tasks::{processors, share_out};
 use crate::message::{Kind, Pull, Push, PushTable, SetDense};
 use crate::{Error, Mode};
 
 /// Largest answer to a pull; clients accept no more either.
 const MAX_ANSWER_BYTES: usize = 1 << 30;
+
+/// A part of a synchronous step.
+enum Task {
+    /// A piece of the dense parameters, by number.
+    Piece(usize),
+    /// A share of the rows of all tables.
+    Share(usize),
+}
 
 impl Core {
     fn table_of(&self, number: u64) -> Result<&Table, Error> {
@@ -91,24 +98,26 @@ impl Core {
     /// As [`apply`](Core::apply), shared out over processors: while a synchronous step is made nobody
     /// computes, so they are idle.
     pub(super) fn apply_at_once(&self, parts: &[(f32, Push<'_>)]) -> Result<(), Error> {
-        // Everybody looks at all keys for those of a share, so there is a limit to how many are useful.
-        const MOST_THREADS: usize = 8;
-        let threads = processors().min(MOST_THREADS);
         // More shares than threads, so that none waits long for the others.
-        let shares = 2 * threads;
+        let shares = 2 * self.crew.size();
         let lr = self.next_rate();
         let steps = self.begin_steps();
-        let done = share_out(threads, 1 + shares, |task| match task {
-            0 => self.step_dense(parts, lr),
-            share => self.update_share(parts, lr, &steps, (share - 1, shares)),
+        let dense = dense_parts(parts);
+        let tasks = (0..self.dense.n_pieces()).map(Task::Piece);
+        let tasks = tasks.chain((0..shares).map(Task::Share)).collect();
+        let done = self.crew.share_out(tasks, |task| match task {
+            Task::Piece(number) => self.step_piece(number, &dense, lr),
+            Task::Share(share) => self.update_share(parts, lr, &steps, (share, shares)),
         });
         done.into_iter().collect()
     }
 
     /// The first half of an update: counts it and gives its learning rate.
     pub(super) fn apply_dense(&self, parts: &[(f32, Push<'_>)]) -> Result<f32, Error> {
+        let start = Instant::now();
         let lr = self.next_rate();
-        self.step_dense(parts, lr)?;
+        self.dense.push(&dense_parts(parts), lr)?;
+        self.busy_since(start);
         Ok(lr)
     }
 
@@ -118,14 +127,9 @@ impl Core {
         self.config.schedule.lr(self.config.learning_rate, step)
     }
 
-    fn step_dense(&self, parts: &[(f32, Push<'_>)], lr: f32) -> Result<(), Error> {
+    fn step_piece(&self, number: usize, parts: &[(f32, &[f32])], lr: f32) -> Result<(), Error> {
         let start = Instant::now();
-        let dense: Vec<(f32, &[f32])> = parts
-            .iter()
-            .filter(|(_, p)| !p.dense.is_empty())
-            .map(|(weight, p)| (*weight, p.dense))
-            .collect();
-        self.dense.push(&dense, lr)?;
+        self.dense.push_piece(number, parts, lr)?;
         self.busy_since(start);
         Ok(())
     }
@@ -233,6 +237,12 @@ impl Table {
     pub(super) fn error(&self, e: &regatta_table::Error) -> Error {
         Error::Job(format!("table '{}': {e}", self.setup.name))
     }
+}
+
+/// The dense gradients, where there are any.
+fn dense_parts<'a>(parts: &[(f32, Push<'a>)]) -> Vec<(f32, &'a [f32])> {
+    let dense = parts.iter().map(|(weight, push)| (*weight, push.dense));
+    dense.filter(|(_, gradient)| !gradient.is_empty()).collect()
 }
 
 /// Every table at most once.

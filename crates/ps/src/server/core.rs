@@ -16,7 +16,7 @@ use super::cut::{AtCut, Me, WritingCell, hold_back};
 use super::dense::Dense;
 use super::geo::Changed;
 use super::scratches::Scratches;
-use super::tasks::{processors, share_out};
+use super::tasks::Crew;
 use super::{ServerConfig, TableSetup};
 use crate::cut::Cut;
 use crate::message::{ControlReply, Kind, Pull, Push, ReduceOp, ServerStats, TableStats};
@@ -46,6 +46,7 @@ pub(super) struct Core {
     /// Something that `watch` waits for has changed.
     pub(super) changed: Condvar,
     pub(super) scratches: Scratches,
+    pub(super) crew: Crew,
     /// For geo mode.
     pub(super) changed_rows: Mutex<Changed>,
     pub(super) busy_nanos: AtomicU64,
@@ -162,6 +163,7 @@ impl Core {
             state: Mutex::new(state),
             changed: Condvar::new(),
             scratches,
+            crew: Crew::new(),
             changed_rows: Mutex::new(changed),
             busy_nanos: AtomicU64::new(0),
             writing: WritingCell::default(),
@@ -376,7 +378,11 @@ impl Core {
                     parts.into_iter().map(|(_, waiting)| waiting).partition(held_back);
                 drop(state);
                 held.into_iter().for_each(|w| hold_back(w.responder));
-                self.answer_all(due, if large { processors() } else { 1 });
+                if large {
+                    self.answer_all(due);
+                } else {
+                    due.into_iter().for_each(|w| self.answer(w));
+                }
             }
             Err(e) => {
                 drop(state);
@@ -385,13 +391,14 @@ impl Core {
         }
     }
 
-    /// Answers the requests of a synchronous step, whose values are collected by so many threads.
-    /// Nobody is answered before all values are there: a worker that goes on would take the processor
-    /// from whoever collects for the others, and they would all wait for the last one again.
-    fn answer_all(&self, waiting: Vec<Waiting>, threads: usize) {
-        let answers = share_out(threads, waiting.len(), |i| self.collect(&waiting[i]));
-        let responders = waiting.into_iter().map(|w| w.responder);
-        answers.into_iter().zip(responders).for_each(|(answer, responder)| answer.send(responder));
+    /// Answers the requests of a synchronous step.
+    ///
+    /// A worker that goes on takes the processor from whoever answered it. So nobody is answered
+    /// before the values for all are there, and all answer: otherwise the last worker would wait for
+    /// its values until another one is done.
+    fn answer_all(&self, waiting: Vec<Waiting>) {
+        let answers = self.crew.share_out(waiting, |w| (self.collect(&w), w.responder));
+        self.crew.share_out(answers, |(answer, responder)| answer.send(responder));
     }
 
     /// Something failed half done, so that what this server holds is not to be trusted: nobody gets

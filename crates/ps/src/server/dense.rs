@@ -15,7 +15,7 @@ pub(super) struct Dense {
     pieces: Vec<Piece>,
     len: usize,
     /// For sums of several workers' gradients; whoever needs one takes it.
-    sum: Mutex<Vec<f32>>,
+    sums: Mutex<Vec<Vec<f32>>>,
 }
 
 struct Piece {
@@ -58,7 +58,7 @@ impl Dense {
             pieces.push(Piece::new(number, len, setup)?);
             len += setup.len;
         }
-        Ok(Dense { pieces, len, sum: Mutex::default() })
+        Ok(Dense { pieces, len, sums: Mutex::default() })
     }
 
     /// Floats of all pieces.
@@ -120,26 +120,41 @@ impl Dense {
     /// One step with the weighted sum of gradients.
     pub(super) fn push(&self, parts: &[(f32, &[f32])], lr: f32) -> Result<(), Error> {
         parts.iter().try_for_each(|(_, gradient)| self.check(gradient.len()))?;
-        match parts {
-            [] => Ok(()),
-            [(1.0, gradient)] => self.step(gradient, lr),
-            [(first, gradient), others @ ..] => {
-                let sum = || self.sum.lock().unwrap_or_else(|e| e.into_inner());
-                let mut total = std::mem::take(&mut *sum());
-                total.clear();
-                total.extend(gradient.iter().map(|g| first * g));
-                for (weight, gradient) in others {
-                    total.iter_mut().zip(*gradient).for_each(|(s, g)| *s += weight * g);
-                }
-                let outcome = self.step(&total, lr);
-                *sum() = total;
-                outcome
-            }
-        }
+        (0..self.pieces.len()).try_for_each(|number| self.push_piece(number, parts, lr))
     }
 
-    fn step(&self, gradient: &[f32], lr: f32) -> Result<(), Error> {
-        self.each(|p| p.table.push(&gradient[p.at.clone()], lr))
+    /// How many pieces there are.
+    pub(super) fn n_pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// One step of one piece with the weighted sum of gradients, which have been checked. Piece by
+    /// piece the sum is used before it leaves the caches.
+    pub(super) fn push_piece(
+        &self,
+        number: usize,
+        parts: &[(f32, &[f32])],
+        lr: f32,
+    ) -> Result<(), Error> {
+        let Piece { table, at, param, .. } = &self.pieces[number];
+        let outcome = match parts {
+            [] => return Ok(()),
+            [(1.0, gradient)] => table.push(&gradient[at.clone()], lr),
+            [(first, gradient), others @ ..] => {
+                let sums = || self.sums.lock().unwrap_or_else(|e| e.into_inner());
+                let mut sum = sums().pop().unwrap_or_default();
+                sum.clear();
+                sum.extend(gradient[at.clone()].iter().map(|g| first * g));
+                for (weight, gradient) in others {
+                    let gradient = &gradient[at.clone()];
+                    sum.iter_mut().zip(gradient).for_each(|(s, g)| *s += weight * g);
+                }
+                let outcome = table.push(&sum, lr);
+                sums().push(sum);
+                outcome
+            }
+        };
+        outcome.map_err(|e| named(param, &e))
     }
 
     /// All pieces with their optimizer state.
