@@ -102,9 +102,14 @@ def training_row(found, titles, place, system):
         return start + ["does not work: " + str(found.one(place, system, "error"))] + ["-"] * 5
     faster = "" if system == REGATTA else with_range(found.ratio(place, system, "examples_per_sec"))
     auc = get("auc")
-    return start + [with_range(speed), faster, "%.4f" % auc.median if auc else "-",
+    return start + [with_range(speed), faster, auc_words(auc) if auc else "-",
                     with_median(get("worker_mb")), with_median(get("server_mb")),
                     with_median(get("first_step_s"))]
+
+
+def auc_words(s):
+    """The median and the range over seeds: every round begins with other weights."""
+    return "%.4f" % s.median if s.count < 2 else "%.4f (%.4f-%.4f)" % (s.median, s.low, s.high)
 
 
 def with_median(s):
@@ -149,7 +154,7 @@ def files_section(found):
 
 def checks_section(found, titles):
     """What the figures come to, as sentences with yes or no."""
-    rows = [[what, short(value), wanted, "yes" if good else "no"]
+    rows = [[what, "%.4f" % value if what.endswith("AUC") else short(value), wanted, "yes" if good else "no"]
             for what, value, wanted, good in checks(found, titles)]
     if not rows:
         return []
@@ -199,7 +204,8 @@ def checks(found, titles):
         if auc is not None and ours is not None and part != "local" and comparable:
             at_least(name + ": AUC", auc, ours - 0.005, "our local one - 0.005 = %.4f" % (ours - 0.005))
         if auc is not None and theirs is not None and comparable:
-            at_least(name + ": AUC", auc, theirs, "Paddle's local one = %.4f" % theirs)
+            seeds = spread(found.values(local, PADDLE, "auc"))
+            at_least(name + ": AUC", auc, theirs, "Paddle's local one = " + auc_words(seeds))
     for batch in sorted({p[1] for p in found.places("examples_per_sec")}):
         for kind, words in (("", "as trained"), (STILL, "learning rate 0: the same zeros to skip in both")):
             between = spread([x / y for x, y in zip(
