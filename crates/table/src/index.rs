@@ -3,7 +3,8 @@
 //! Open addressing over cache lines: a line holds four hashes and their four places, a search starts
 //! at the line of the hash and goes on to the next one only if the line is full. Lines are numbered
 //! by the high bits of the hash, so the index is nearly sorted: growing it is one sequential pass,
-//! which makes steps of a sixth affordable and keeps the index more than three quarters full.
+//! which makes steps of a third affordable and keeps the index at least two thirds full. Smaller steps
+//! cost more than they save: with a sixth, growing took half of the time of making a row.
 //!
 //! There is no removal of single entries; [`Index::retain`] rebuilds, as shrinking a table does.
 
@@ -18,7 +19,7 @@ const PER_LINE: usize = 4;
 const MIN_LINES: usize = 64;
 /// Entries per hundred places beyond which the index grows, and after growing.
 const MAX_FILL: usize = 88;
-const NEW_FILL: usize = 76;
+const NEW_FILL: usize = 67;
 
 /// A row, a candidate for admission, or nothing; and when it was last seen.
 ///
@@ -451,7 +452,7 @@ mod tests {
             index.set(hash_of(key), Place::row(key as u32 + 1, 0, 0)).unwrap();
             if key > 1000 {
                 let per_entry = index.bytes() as f64 / index.len() as f64;
-                assert!((18.0..22.0).contains(&per_entry), "{per_entry} bytes at {key}");
+                assert!((18.0..24.0).contains(&per_entry), "{per_entry} bytes at {key}");
             }
         }
         assert!((0..200_000).all(|key| index.find(hash_of(key)).slot() == Some(key as u32 + 1)));
