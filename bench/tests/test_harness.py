@@ -146,7 +146,7 @@ class Sheet(unittest.TestCase):
     def test_a_report_tells_speeds_ratios_and_what_does_not_work(self):
         text, raw, drawn = sheet.report(sample_runs(), machine.describe(), SETTINGS)
         self.assertIn("| one process | 512 | regatta | 45 k (30 k-60 k) |", text)
-        self.assertIn("| one process | 512 | paddle | 18 k (12 k-24 k) | 2.5 (2.5-2.5) | 0.7350 |", text)
+        self.assertIn("| one process | 512 | paddle | 18 k (12 k-24 k) | 2.5 (2.5-2.5) | 0.7350 (0.7350-0.7350) |", text)
         self.assertIn("does not work: worker:0 ended with signal 11", text)
         self.assertIn("| 2600 | paddle | 12 k (12 k-12 k) | 2.5 (2.5-2.5) |", text)
         self.assertEqual(len(raw["runs"]), len(sample_runs()))
