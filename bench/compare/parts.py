@@ -112,6 +112,7 @@ class Bench:
         if key in self.broken:
             entry["error"] = self.broken[key]
         else:
+            machine.use_memory()
             begin = time.monotonic()
             # every round begins with other weights, so that AUC has a spread too
             self.seed = number + 1
