@@ -5,7 +5,7 @@
 //! Candidates take turns within a round, so that a busy machine slows all of them alike. `GFLOP/s` is
 //! the median over rounds. `peak` is the share of the multiply-add peak, the median of the rounds' own
 //! ratios; `best` the share the fastest round reached of the highest peak; `ratio` is speed over
-//! `matrixmultiply`. The totals at the end count each layer of a network once per occurrence.
+//! `matrixmultiply`. Products that skip zeros count as if they did not. The totals at the end count each layer of a network once per occurrence.
 #![allow(unsafe_code, reason = "matrixmultiply takes raw pointers")]
 
 use regatta_kernels::gemm::{Epilogue, GemmScratch, Mat, gemm};
@@ -24,6 +24,8 @@ struct Shape {
     k: usize,
     a_trans: bool,
     b_trans: bool,
+    /// Share of the values of A that are not zero.
+    full: f32,
 }
 
 impl Shape {
@@ -35,6 +37,7 @@ impl Shape {
 /// The three products of a fully connected layer: output, gradient of the input, of the weight.
 fn layer(group: &str, batch: usize, inputs: usize, outputs: usize) -> [Shape; 3] {
     let shape = |what: &str, m, n, k, a_trans, b_trans| Shape {
+        full: 1.0,
         name: format!("{what:2} {batch:4}, {inputs:3} to {outputs:3}"),
         group: format!("{group}, batch {batch:4}"),
         occurrences: if (inputs, outputs) == (400, 400) { 2.0 } else { 1.0 },
@@ -58,7 +61,20 @@ fn shapes() -> Vec<Shape> {
             .map(move |(i, o)| ("247-400-400-400-2", batch, i, o))
     });
     let small = [(32, 128), (128, 128), (128, 2)].map(|(i, o)| ("32-128-128-2", 128, i, o));
-    ctr.chain(small).flat_map(|(group, batch, i, o)| layer(group, batch, i, o)).collect()
+    let dense = ctr.chain(small).flat_map(|(group, batch, i, o)| layer(group, batch, i, o));
+    dense.chain([50, 35, 20].into_iter().flat_map(behind_relu)).collect()
+}
+
+/// Products of a layer whose left operand has `percent` of its values: outputs of a relu, or gradients
+/// that went back through one.
+fn behind_relu(percent: u32) -> impl Iterator<Item = Shape> {
+    let group = format!("400-400, {percent} % not zero");
+    layer(&group, 512, 400, 400).into_iter().map(move |shape| Shape {
+        full: percent as f32 / 100.0,
+        occurrences: 1.0,
+        name: format!("{} {percent} %", shape.name),
+        ..shape
+    })
 }
 
 fn values(len: usize, seed: u32) -> Vec<f32> {
@@ -68,6 +84,27 @@ fn values(len: usize, seed: u32) -> Vec<f32> {
         (state >> 8) as f32 / (1 << 23) as f32 - 1.0
     };
     std::iter::repeat_with(next).take(len).collect()
+}
+
+/// Values that begin with a cache line, as those of a training step do.
+struct Aligned(Vec<f32>, usize);
+
+impl Aligned {
+    fn new(values: &[f32]) -> Self {
+        let mut room = vec![0.0; values.len() + 16];
+        let start = room.as_ptr().align_offset(64);
+        room[start..start + values.len()].copy_from_slice(values);
+        Self(room, start)
+    }
+
+    fn get(&self) -> &[f32] {
+        &self.0[self.1..self.0.len() - 16 + self.1]
+    }
+
+    fn get_mut(&mut self) -> &mut [f32] {
+        let end = self.0.len() - 16 + self.1;
+        &mut self.0[self.1..end]
+    }
 }
 
 fn reference(shape: &Shape, a: Mat, b: Mat, c: &mut [f32]) {
@@ -107,16 +144,21 @@ struct Rounds {
 
 fn measure(shape: &Shape, scratch: &mut GemmScratch, n_rounds: usize) -> Rounds {
     let &Shape { m, n, k, a_trans, b_trans, .. } = shape;
-    let (a, b) = (values(m * k, 1), values(k * n, 2));
-    let a = Mat { data: &a, ld: if a_trans { m } else { k }, trans: a_trans };
-    let b = Mat { data: &b, ld: if b_trans { k } else { n }, trans: b_trans };
-    let (mut c, mut c_reference) = (vec![0.0; m * n], vec![0.0; m * n]);
+    let (mut a, b) = (values(m * k, 1), values(k * n, 2));
+    for (x, draw) in a.iter_mut().zip(values(m * k, 3)) {
+        *x = if draw.abs() < shape.full { *x } else { 0.0 };
+    }
+    let (a, b) = (Aligned::new(&a), Aligned::new(&b));
+    let a = Mat { data: a.get(), ld: if a_trans { m } else { k }, trans: a_trans };
+    let b = Mat { data: b.get(), ld: if b_trans { k } else { n }, trans: b_trans };
+    let (mut c, mut c_reference) = (Aligned::new(&vec![0.0; m * n]), vec![0.0; m * n]);
+    let c = c.get_mut();
     let mut rounds = Rounds { ours: vec![], theirs: vec![], peaks: vec![] };
     let rate = |seconds: f64| shape.flops() / seconds / 1e9;
     for _ in 0..n_rounds {
         rounds.peaks.push(peak::fma_gflops_once());
         rounds.ours.push(rate(time(shape.flops(), || {
-            gemm(m, n, k, a, b, false, &mut c, n, Epilogue::default(), scratch);
+            gemm(m, n, k, a, b, false, c, n, Epilogue::default(), scratch);
         })));
         rounds.theirs.push(rate(time(shape.flops(), || reference(shape, a, b, &mut c_reference))));
     }
@@ -131,7 +173,7 @@ fn main() {
     let filter = std::env::args().skip(1).find(|x| !x.starts_with('-'));
     let mut scratch = GemmScratch::default();
     let mut totals: BTreeMap<String, [f64; 4]> = BTreeMap::new();
-    println!("{:21}  GFLOP/s   peak   best  ratio", "product");
+    println!("{:26}  GFLOP/s   peak   best  ratio", "product");
     for shape in shapes() {
         if filter.as_ref().is_some_and(|x| !shape.name.contains(x) && !shape.group.contains(x)) {
             continue;
@@ -143,7 +185,7 @@ fn main() {
         let best_share = best(&ours) / best(&peaks);
         let ratio = over(&ours, &theirs);
         println!(
-            "{:21}  {:7.1}  {:4.0} %  {:4.0} %  {ratio:5.2}",
+            "{:26}  {:7.1}  {:4.0} %  {:4.0} %  {ratio:5.2}",
             shape.name,
             median(ours),
             100.0 * share,

@@ -35,4 +35,4 @@ pub mod unary;
 pub mod vector;
 
 pub use prefetch::{prefetch, prefetch_row};
-pub use simd::has_avx2_fma;
+pub use simd::{has_avx2_fma, has_avx512};

@@ -26,6 +26,12 @@ pub fn fma_gflops_once() -> f64 {
 /// Runs the chains and returns the number of lanes in each.
 fn spin(rounds: usize, step: f32) -> usize {
     #[cfg(target_arch = "x86_64")]
+    if crate::has_avx512() {
+        // SAFETY: AVX-512 was just detected.
+        black_box(unsafe { spin_avx512(rounds, step) });
+        return 16;
+    }
+    #[cfg(target_arch = "x86_64")]
     if crate::has_avx2_fma() {
         // SAFETY: AVX2 and FMA were just detected.
         black_box(unsafe { spin_avx2(rounds, step) });
@@ -54,6 +60,21 @@ fn spin_avx2(rounds: usize, step: f32) -> f32 {
     }
     let total = acc.into_iter().reduce(|a, b| _mm256_add_ps(a, b)).unwrap_or(x);
     _mm256_cvtss_f32(total)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,avx512f")]
+fn spin_avx512(rounds: usize, step: f32) -> f32 {
+    use std::arch::x86_64::*;
+    let x = _mm512_set1_ps(step);
+    let mut acc = [x; CHAINS];
+    for _ in 0..rounds {
+        for a in &mut acc {
+            *a = _mm512_fmadd_ps(*a, x, x);
+        }
+    }
+    let total = acc.into_iter().reduce(|a, b| _mm512_add_ps(a, b)).unwrap_or(x);
+    _mm512_cvtss_f32(total)
 }
 
 #[cfg(test)]

@@ -13,6 +13,19 @@ pub fn has_avx2_fma() -> bool {
     }
 }
 
+/// Whether this CPU has AVX-512 beside AVX2 and FMA.
+#[inline]
+pub fn has_avx512() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        has_avx2_fma() && std::arch::is_x86_feature_detected!("avx512f")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        false
+    }
+}
+
 /// Defines a function whose body is compiled twice: for the baseline target and for AVX2+FMA,
 /// chosen at run time. Write plain loops over slices; the compiler vectorises both.
 ///

@@ -1,13 +1,21 @@
 //! AVX2+FMA micro-kernels and the 8 x 8 transpose used for packing.
 
-use super::tile::{LANES, Tile, TileFns, tile_fns};
+use super::sparse::{self, ENTRIES, Task, load};
+use super::tile::{Tile, Tiles, tile_fns};
 use std::arch::x86_64::*;
+
+/// Floats in a vector.
+pub(super) const LANES: usize = 8;
 
 /// How far ahead copying asks for its source. Rows of a large matrix are too far apart for the
 /// hardware to guess the next one.
 const PREFETCH_DEPTHS: usize = 8;
 
-pub(super) const TILES: TileFns = tile_fns!(tile);
+/// 6 x 16 keeps 12 of the 16 registers as accumulators.
+pub(super) const TILES: Tiles = Tiles {
+    lanes: LANES,
+    by_shape: &[tile_fns!(tile, 1, 1 2 3 4 5 6), tile_fns!(tile, 2, 1 2 3 4 5 6)],
+};
 
 /// Computes one tile of `ROWS` rows and `VECS` vectors, with the epilogue on the way out.
 ///
@@ -69,16 +77,13 @@ unsafe fn tile<const ROWS: usize, const VECS: usize>(t: &Tile) {
         }
         if t.relu {
             for s in sums.as_flattened_mut() {
-                // This operand order lets a NaN through.
-                *s = _mm256_max_ps(_mm256_setzero_ps(), *s);
+                *s = relu(*s);
             }
         }
         if !t.open.is_null() {
             for (i, sum) in sums.iter_mut().enumerate() {
                 for (v, s) in sum.iter_mut().enumerate() {
-                    let open = _mm256_loadu_ps(t.open.add(i * t.c_row + v * LANES));
-                    let positive = _mm256_cmp_ps::<_CMP_GT_OQ>(open, _mm256_setzero_ps());
-                    *s = _mm256_and_ps(*s, positive);
+                    *s = behind(_mm256_loadu_ps(t.open.add(i * t.c_row + v * LANES)), *s);
                 }
             }
         }
@@ -88,6 +93,136 @@ unsafe fn tile<const ROWS: usize, const VECS: usize>(t: &Tile) {
             }
         }
     }
+}
+
+/// Panels of up to 12 vectors: as many sums, and two registers for operands.
+pub(super) const LISTS: sparse::Kernels = sparse::Kernels {
+    lanes: LANES,
+    panel: |cache| cache / 4 * 3,
+    list,
+    run_lists: sparse::lists_fns!(1 2 3 4 5 6 7 8 9 10 11 12),
+};
+
+/// Lists what is not zero: see [`sparse::Kernels::list`].
+///
+/// # Safety
+/// `len` values are readable, and `list` has room for as many and a vector, twice. Needs AVX2 and FMA.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn list(values: *const f32, len: usize, stride: usize, list: *mut f32) -> u32 {
+    let stride = _mm256_set1_epi32(stride as i32);
+    let mut places = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), stride);
+    let step = _mm256_slli_epi32::<3>(stride);
+    let mut listed = 0;
+    for p in (0..len).step_by(LANES) {
+        // SAFETY: as many values are read as there are; fewer have been listed than were read, and a
+        // vector more fits.
+        unsafe {
+            let values = load(values.add(p), LANES.min(len - p));
+            let full = _mm256_cmp_ps::<_CMP_NEQ_UQ>(values, _mm256_setzero_ps());
+            let first = FIRST[_mm256_movemask_ps(full) as usize];
+            let order = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(first as i64));
+            let at = list.add(listed);
+            _mm256_storeu_ps(at, _mm256_permutevar8x32_ps(values, order));
+            let offsets = _mm256_permutevar8x32_epi32(places, order);
+            _mm256_storeu_si256(at.add(ENTRIES).cast(), offsets);
+            listed += (first >> COUNT) as usize;
+        }
+        places = _mm256_add_epi32(places, step);
+    }
+    listed as u32
+}
+
+/// For every set of lanes, as bits: their numbers, as bytes from the lowest on, and how many they are
+/// in the four highest bits, which are beyond the number of any lane.
+static FIRST: [u64; 256] = {
+    let mut table = [0; 256];
+    let mut set = 0;
+    while set < 256 {
+        let (mut lane, mut at) = (0, 0);
+        while lane < 8 {
+            if set >> lane & 1 == 1 {
+                table[set] |= lane << (8 * at);
+                at += 1;
+            }
+            lane += 1;
+        }
+        table[set] |= at << COUNT;
+        set += 1;
+    }
+    table
+};
+
+/// Where the number of lanes stands.
+const COUNT: u32 = 60;
+
+/// Runs the lists of a block against a panel of `V` vectors.
+///
+/// # Safety
+/// See [`Task`]; needs AVX2 and FMA.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn run_lists<const V: usize>(t: &Task) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let read = |row: *const f32, v: usize| {
+            load(row.add(v * LANES), if v + 1 == V { t.tail } else { LANES })
+        };
+        for row in t.rows() {
+            let mut sums = [_mm256_setzero_ps(); V];
+            // The end of a list is rarely foreseen: have the next row here by then.
+            for v in (0..V).step_by(2) {
+                _mm_prefetch::<_MM_HINT_T0>(row.next_c.wrapping_add(v * LANES).cast());
+            }
+            if t.accumulate {
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = read(row.c, v);
+                }
+            }
+            for (x, dense) in row.entries() {
+                let x = _mm256_broadcast_ss(&*x);
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = _mm256_fmadd_ps(x, _mm256_loadu_ps(dense.add(v * LANES)), *sum);
+                }
+            }
+            if !t.bias.is_null() {
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = _mm256_add_ps(*sum, _mm256_loadu_ps(t.bias.add(v * LANES)));
+                }
+            }
+            if t.relu {
+                for sum in &mut sums {
+                    *sum = relu(*sum);
+                }
+            }
+            if !row.open.is_null() {
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = behind(read(row.open, v), *sum);
+                }
+            }
+            for (v, sum) in sums.iter().enumerate() {
+                let c = row.c.add(v * LANES);
+                if v + 1 == V && t.tail < LANES {
+                    _mm256_maskstore_ps(c, lane_mask(t.tail), *sum);
+                } else {
+                    _mm256_storeu_ps(c, *sum);
+                }
+            }
+        }
+    }
+}
+
+/// The positive part; a NaN stays.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn relu(x: __m256) -> __m256 {
+    // This operand order lets a NaN through.
+    _mm256_max_ps(_mm256_setzero_ps(), x)
+}
+
+/// `x` where the output `open` of a relu is positive, 0 elsewhere.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn behind(open: __m256, x: __m256) -> __m256 {
+    _mm256_and_ps(x, _mm256_cmp_ps::<_CMP_GT_OQ>(open, _mm256_setzero_ps()))
 }
 
 /// Transposes eight vectors in registers.

@@ -1,11 +1,11 @@
 //! Blocking: walks C so that the panels in use stay in the nearest caches.
 //!
 //! The loops, outside in: blocks of columns, blocks of depth (op(B) is packed), blocks of rows
-//! (op(A) is packed), panels of 16 columns, tiles of 6 rows. A panel of B then lives in the first
-//! level of cache while the tiles pass over it, and the block of A in the second.
+//! (op(A) is packed), panels as wide as a tile, tiles. A panel of B then lives in the first level of
+//! cache, or just behind it, while the tiles pass over it, and the block of A in the second.
 
-use super::pack::{Packing, a_block_len, a_panel, b_block_len, panel_depth};
-use super::tile::{COLS, LANES, MAX_ROWS, Tile, TileFn, TileFns, next_height};
+use super::pack::Packing;
+use super::tile::{MAX_COLS, MAX_ROWS, Tile, Tiles};
 use super::{Act, Epilogue, GemmScratch, Mat, finish};
 use std::ops::Range;
 use std::ptr;
@@ -17,12 +17,6 @@ const MAX_K: usize = 400;
 const MAX_M: usize = 96;
 /// Columns of a block: its part of B stays well inside the third level.
 const MAX_N: usize = 2048;
-
-/// What an instruction set brings to the loops.
-pub(super) struct Kernels {
-    pub(super) tiles: &'static TileFns,
-    pub(super) packing: Packing,
-}
 
 /// A multiplication whose extents are positive and whose slices were checked to be long enough.
 pub(super) struct Problem<'a> {
@@ -39,43 +33,46 @@ pub(super) struct Problem<'a> {
 /// Runs `problem` on `c`.
 ///
 /// # Safety
-/// The CPU has the features `kernels` was built for.
+/// The CPU has the features `packing` and its tiles were built for.
 pub(super) unsafe fn run(
     problem: &Problem,
     c: &mut [f32],
-    kernels: &Kernels,
+    packing: &Packing,
     scratch: &mut GemmScratch,
 ) {
     let &Problem { m, n, k, ref a, ref b, .. } = problem;
     let (direct_a, direct_b) = (reads_a_in_place(problem), reads_b_in_place(problem));
-    for cols in blocks(n, MAX_N, COLS) {
+    let tiles = packing.tiles;
+    for cols in blocks(n, MAX_N, tiles.cols()) {
         for depths in blocks(k, MAX_K, 1) {
             // Read in place, the last columns are still packed: a tile is wider than what is left.
-            let packed_from = if direct_b { cols.end - cols.len() % COLS } else { cols.start };
+            let packed_from =
+                if direct_b { cols.end - cols.len() % tiles.cols() } else { cols.start };
             let packed_cols = packed_from..cols.end;
-            let packed_b = scratch.b.reserve(b_block_len(packed_cols.len(), depths.len()));
+            let packed_b = scratch.b.reserve(packing.b_block_len(packed_cols.len(), depths.len()));
             // SAFETY: the features are the caller's promise.
-            unsafe { kernels.packing.b(b, depths.clone(), packed_cols, packed_b) };
-            for rows in blocks(m, MAX_M, MAX_ROWS) {
+            unsafe { packing.b(b, depths.clone(), packed_cols, packed_b) };
+            for rows in blocks(m, MAX_M, tiles.rows()) {
                 let a_block = if direct_a {
                     ABlock::in_place(a, &rows, &depths)
                 } else {
-                    let packed = scratch.a.reserve(a_block_len(rows.len(), depths.len()));
+                    let packed = scratch.a.reserve(packing.a_block_len(rows.len(), depths.len()));
                     // SAFETY: as above.
-                    unsafe { kernels.packing.a(a, rows.clone(), depths.clone(), packed) };
-                    ABlock::Packed(packed)
+                    unsafe { packing.a(a, rows.clone(), depths.clone(), packed) };
+                    ABlock::Packed { data: packed, packing }
                 };
-                for j in cols.clone().step_by(COLS) {
-                    let cols = j..cols.end.min(j + COLS);
+                for j in cols.clone().step_by(tiles.cols()) {
+                    let cols = j..cols.end.min(j + tiles.cols());
                     let (b, b_depth) = if j < packed_from {
                         (&b.data[depths.start * b.ld + j..], b.ld)
                     } else {
-                        (&packed_b[(j - packed_from) * depths.len()..], panel_depth(cols.len()))
+                        let depth = packing.panel_depth(cols.len());
+                        (&packed_b[(j - packed_from) * depths.len()..], depth)
                     };
                     let panel =
                         Panel { rows: rows.clone(), cols, depths: depths.clone(), b, b_depth };
                     // SAFETY: as above.
-                    unsafe { panel.run(problem, &a_block, &mut *c, kernels.tiles) };
+                    unsafe { panel.run(problem, &a_block, &mut *c, tiles) };
                 }
             }
         }
@@ -111,7 +108,7 @@ fn reads_b_in_place(&Problem { m, n, k, ref b, .. }: &Problem) -> bool {
 
 /// A block of op(A) as tiles see it.
 enum ABlock<'a> {
-    Packed(&'a [f32]),
+    Packed { data: &'a [f32], packing: &'a Packing },
     InPlace { data: &'a [f32], row: usize, depth: usize },
 }
 
@@ -129,7 +126,7 @@ impl<'a> ABlock<'a> {
     #[inline]
     fn tile(&self, i: usize, height: usize, k: usize) -> (*const f32, usize, usize) {
         match *self {
-            Self::Packed(data) => (data[a_panel(i, k)..].as_ptr(), 1, height),
+            Self::Packed { data, packing } => (data[packing.a_panel(i, k)..].as_ptr(), 1, height),
             Self::InPlace { data, row, depth } => (data[i * row..].as_ptr(), row, depth),
         }
     }
@@ -149,18 +146,18 @@ impl Panel<'_> {
     ///
     /// # Safety
     /// The CPU has the features `tiles` was built for.
-    unsafe fn run(&self, problem: &Problem, a: &ABlock, c: &mut [f32], tiles: &TileFns) {
+    unsafe fn run(&self, problem: &Problem, a: &ABlock, c: &mut [f32], tiles: &Tiles) {
         let Epilogue { bias, act, .. } = problem.epilogue;
         let (width, ldc) = (self.cols.len(), problem.ldc);
         let last = self.depths.end == problem.k;
-        let mut padded_bias = [0.0; COLS];
+        let mut padded_bias = [0.0; MAX_COLS];
         let bias = bias.filter(|_| last).map_or(ptr::null(), |bias| {
             padded_bias[..width].copy_from_slice(&bias[self.cols.clone()]);
             padded_bias.as_ptr()
         });
         let open = problem.epilogue.open.filter(|_| last);
         // Not where an activation that tiles do not know comes first, nor on the copy of an edge.
-        let in_tile = matches!(act, Act::None | Act::Relu) && width.is_multiple_of(LANES);
+        let in_tile = matches!(act, Act::None | Act::Relu) && width.is_multiple_of(tiles.lanes);
         let at = self.rows.start * ldc + self.cols.start;
         let c = &mut c[at..];
         let tile = Tile {
@@ -178,16 +175,15 @@ impl Panel<'_> {
             open: open.filter(|_| in_tile).map_or(ptr::null(), |open| open[at..].as_ptr()),
         };
         // What the tiles reach: whole vectors of B at each depth, the rows of C.
-        let padded_width = width.next_multiple_of(LANES);
+        let padded_width = width.next_multiple_of(tiles.lanes);
         assert!(self.b.len() >= (tile.k - 1) * tile.b_depth + padded_width);
         assert!(c.len() >= (self.rows.len() - 1) * ldc + width);
         assert!(open.is_none_or(|open| open.len() - at >= (self.rows.len() - 1) * ldc + width));
-        let tiles = &tiles[padded_width / LANES - 1];
         // SAFETY: B and C were just checked, `padded_bias` is a full tile wide and outlives the
         // calls, A was cut to fit when its block was made.
         unsafe {
             if width == padded_width {
-                run_tiles(self.rows.len(), a, tile, tiles, c);
+                run_tiles(self.rows.len(), a, tile, tiles, c, width);
             } else {
                 run_edge_tiles(self.rows.len(), a, tile, tiles, c, width);
             }
@@ -204,25 +200,27 @@ impl Panel<'_> {
 /// Runs the tiles of a panel whose width is whole vectors.
 ///
 /// # Safety
-/// `tile.b`, `tile.bias` and `tile.open` are as [`TileFn`] needs them, `a` holds `m` rows and `c` as many of the
-/// width of `tiles`; the CPU has the features of `tiles`.
+/// `tile.b`, `tile.bias` and `tile.open` are as [`TileFn`](super::tile::TileFn) needs them, `a` holds `m` rows and `c` as many of
+/// `width` columns; the CPU has the features of `tiles`.
 unsafe fn run_tiles(
     m: usize,
     a: &ABlock,
     mut tile: Tile,
-    tiles: &[TileFn; MAX_ROWS],
+    tiles: &Tiles,
     c: &mut [f32],
+    width: usize,
 ) {
+    let fns = tiles.by_shape[width / tiles.lanes - 1];
     let (mut i, open) = (0, tile.open);
     while i < m {
-        let height = next_height(m - i);
+        let height = tiles.next_height(m - i);
         (tile.a, tile.a_row, tile.a_depth) = a.tile(i, height, tile.k);
         tile.c = c[i * tile.c_row..].as_mut_ptr();
         if !open.is_null() {
             tile.open = open.wrapping_add(i * tile.c_row);
         }
         // SAFETY: the operands are the caller's promise; `height` rows are left in A and C.
-        unsafe { tiles[height - 1](&tile) };
+        unsafe { fns[height - 1](&tile) };
         i += height;
     }
 }
@@ -235,16 +233,17 @@ unsafe fn run_edge_tiles(
     m: usize,
     a: &ABlock,
     mut tile: Tile,
-    tiles: &[TileFn; MAX_ROWS],
+    tiles: &Tiles,
     c: &mut [f32],
     width: usize,
 ) {
+    let fns = tiles.by_shape[width.div_ceil(tiles.lanes) - 1];
     let ldc = tile.c_row;
-    tile.c_row = COLS;
+    tile.c_row = MAX_COLS;
     let mut i = 0;
     while i < m {
-        let height = next_height(m - i);
-        let mut edge = [[0.0f32; COLS]; MAX_ROWS];
+        let height = tiles.next_height(m - i);
+        let mut edge = [[0.0f32; MAX_COLS]; MAX_ROWS];
         if tile.accumulate {
             for (r, edge) in edge[..height].iter_mut().enumerate() {
                 edge[..width].copy_from_slice(&c[(i + r) * ldc..][..width]);
@@ -253,7 +252,7 @@ unsafe fn run_edge_tiles(
         (tile.a, tile.a_row, tile.a_depth) = a.tile(i, height, tile.k);
         tile.c = edge.as_flattened_mut().as_mut_ptr();
         // SAFETY: the operands are the caller's promise; `edge` has room for the largest tile.
-        unsafe { tiles[height - 1](&tile) };
+        unsafe { fns[height - 1](&tile) };
         for (r, edge) in edge[..height].iter().enumerate() {
             c[(i + r) * ldc..][..width].copy_from_slice(&edge[..width]);
         }

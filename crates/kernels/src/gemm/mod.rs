@@ -19,6 +19,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod driver;
 mod finish;
 mod flat;
@@ -35,7 +37,7 @@ mod tile;
 
 pub use scratch::GemmScratch;
 
-use driver::{Kernels, Problem};
+use driver::Problem;
 use pack::Packing;
 
 /// An operand: row-major, rows `ld` apart, used as it is stored or transposed.
@@ -112,21 +114,50 @@ pub fn gemm(
     let problem = Problem { m, n, k, a, b, accumulate, ldc, epilogue };
     check(&problem, c);
     #[cfg(target_arch = "x86_64")]
-    if crate::has_avx2_fma() {
-        // SAFETY: AVX2 and FMA were just detected.
-        return unsafe { run_avx2(&problem, c, scratch) };
+    {
+        if crate::has_avx512() {
+            // SAFETY: AVX-512 was just detected.
+            return unsafe { run_wide(&problem, c, &AVX512, scratch) };
+        }
+        if crate::has_avx2_fma() {
+            // SAFETY: AVX2 and FMA were just detected.
+            return unsafe { run_wide(&problem, c, &AVX2, scratch) };
+        }
     }
     run_portable(&problem, c, scratch);
 }
 
-/// # Safety
-/// The CPU has AVX2 and FMA.
+/// What differs between the instruction sets with wide vectors.
 #[cfg(target_arch = "x86_64")]
-unsafe fn run_avx2(problem: &Problem, c: &mut [f32], scratch: &mut GemmScratch) {
-    const KERNELS: Kernels = Kernels {
+struct Wide {
+    packing: Packing,
+    lists: sparse::Kernels,
+}
+
+#[cfg(target_arch = "x86_64")]
+const AVX2: Wide = Wide {
+    packing: Packing {
         tiles: &avx2::TILES,
-        packing: Packing { transpose_rows: avx2::transpose_rows, copy_rows: avx2::copy_rows },
-    };
+        transpose_rows: avx2::transpose_rows,
+        copy_rows: avx2::copy_rows,
+    },
+    lists: avx2::LISTS,
+};
+
+#[cfg(target_arch = "x86_64")]
+const AVX512: Wide = Wide {
+    packing: Packing {
+        tiles: &avx512::TILES,
+        transpose_rows: avx2::transpose_rows,
+        copy_rows: avx512::copy_rows,
+    },
+    lists: avx512::LISTS,
+};
+
+/// # Safety
+/// The CPU has AVX2 and FMA, and the features of `wide`.
+#[cfg(target_arch = "x86_64")]
+unsafe fn run_wide(problem: &Problem, c: &mut [f32], wide: &Wide, scratch: &mut GemmScratch) {
     if is_empty(problem) {
         finish::empty_product(problem, c);
     } else if problem.m.min(problem.n) <= thin::MAX_SHORT {
@@ -140,20 +171,18 @@ unsafe fn run_avx2(problem: &Problem, c: &mut [f32], scratch: &mut GemmScratch) 
     // SAFETY: the features are the caller's promise.
     } else if let Some(side) = unsafe { sparse::side(problem) } {
         // SAFETY: as above.
-        unsafe { sparse::run(problem, c, scratch, side) };
+        unsafe { sparse::run(problem, c, &wide.lists, scratch, side) };
     } else {
         // SAFETY: as above.
-        unsafe { driver::run(problem, c, &KERNELS, scratch) };
+        unsafe { driver::run(problem, c, &wide.packing, scratch) };
     }
 }
 
 fn run_portable(problem: &Problem, c: &mut [f32], scratch: &mut GemmScratch) {
-    const KERNELS: Kernels = Kernels {
+    const PACKING: Packing = Packing {
         tiles: &portable::TILES,
-        packing: Packing {
-            transpose_rows: portable::transpose_rows,
-            copy_rows: portable::copy_rows,
-        },
+        transpose_rows: portable::transpose_rows,
+        copy_rows: portable::copy_rows,
     };
     if is_empty(problem) {
         finish::empty_product(problem, c);
@@ -162,7 +191,7 @@ fn run_portable(problem: &Problem, c: &mut [f32], scratch: &mut GemmScratch) {
         finish::apply(problem, c);
     } else {
         // SAFETY: portable kernels need no CPU features.
-        unsafe { driver::run(problem, c, &KERNELS, scratch) };
+        unsafe { driver::run(problem, c, &PACKING, scratch) };
     }
 }
 

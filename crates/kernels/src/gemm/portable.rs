@@ -1,9 +1,14 @@
 //! Micro-kernels in plain Rust, for CPUs without AVX2. The compiler vectorises the inner loops.
 
-use super::tile::{LANES, Tile, TileFns, tile_fns};
+use super::tile::{Tile, Tiles, tile_fns};
 use std::ptr;
 
-pub(super) const TILES: TileFns = tile_fns!(tile);
+const LANES: usize = 8;
+
+pub(super) const TILES: Tiles = Tiles {
+    lanes: LANES,
+    by_shape: &[tile_fns!(tile, 1, 1 2 3 4 5 6), tile_fns!(tile, 2, 1 2 3 4 5 6)],
+};
 
 /// Rows summed at a time: 3 x 8 fits the 16 four-lane registers of the x86-64 baseline.
 const ROWS_AT_ONCE: usize = 3;

@@ -8,24 +8,24 @@
 //! Where the right operand is the sparse one, the transposed product is computed: its left is sparse.
 //! A zero is skipped whatever it would be multiplied by, infinities and NaN included.
 
-use super::avx2::{lane_mask, transpose, transpose_rows};
+use super::avx2::{LANES, lane_mask, transpose, transpose_rows};
 use super::driver::Problem;
 use super::scratch::Buffer;
-use super::tile::LANES;
 use super::{Act, Epilogue, GemmScratch, Mat, finish};
 use std::arch::x86_64::*;
 use std::ops::Range;
+use std::sync::OnceLock;
 
-/// Depth of a block: a panel of the dense operand then takes 24 KiB at most.
-const DEPTH: usize = 64;
+/// Largest depth of a block.
+const MAX_DEPTH: usize = 128;
 /// Rows of a block: their lists and their part of C stay in the second level of cache.
 const ROWS: usize = 96;
-/// Vectors of a panel: sums that fit into the registers.
-const VECS: usize = 12;
 /// Entries of a list, with room for a whole vector behind the last one.
-const ENTRIES: usize = DEPTH + LANES;
+pub(super) const ENTRIES: usize = MAX_DEPTH + 16;
 /// A list: values, then offsets of rows in the panel.
 const LIST: usize = 2 * ENTRIES;
+/// Columns of the widest panel of any instruction set.
+const MAX_WIDTH: usize = 256;
 
 /// Floats in a cache line.
 const LINE: usize = 16;
@@ -40,6 +40,20 @@ const MAX_DENSITY: f32 = 0.6;
 const TRANSPOSED: f32 = 1.1;
 /// Stored rows that are looked at to guess how many values are zero.
 const LOOKS: usize = 16;
+
+/// The inner loops of one instruction set.
+pub(super) struct Kernels {
+    /// Floats in a vector.
+    pub(super) lanes: usize,
+    /// Bytes of a panel that stays in a nearest cache of so many.
+    pub(super) panel: fn(usize) -> usize,
+    /// Lists which of so many values are not zero: values at the given place, offsets of their rows in a
+    /// panel with that stride [`ENTRIES`] behind. Returns how many there are. Up to a vector behind them is
+    /// overwritten.
+    pub(super) list: unsafe fn(*const f32, usize, usize, *mut f32) -> u32,
+    /// By the vectors of a panel, less one: as many sums fit into the registers.
+    pub(super) run_lists: &'static [unsafe fn(&Task)],
+}
 
 /// An operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +92,17 @@ fn density(mat: &Mat, (rows, cols): (usize, usize)) -> f32 {
 }
 
 /// Runs `problem`, in which `side` is the sparse operand.
+///
+/// # Safety
+/// The CPU has the features that `kernels` was built for.
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn run(problem: &Problem, c: &mut [f32], scratch: &mut GemmScratch, side: Side) {
+pub(super) unsafe fn run(
+    problem: &Problem,
+    c: &mut [f32],
+    kernels: &Kernels,
+    scratch: &mut GemmScratch,
+    side: Side,
+) {
     let &Problem { m, n, k, a, b, accumulate, ldc, epilogue } = problem;
     let GemmScratch { a: lists, b: panels, c: result } = scratch;
     match side {
@@ -96,7 +119,8 @@ pub(super) fn run(problem: &Problem, c: &mut [f32], scratch: &mut GemmScratch, s
                 ldc,
                 finish,
             };
-            product.run(c, lists, panels);
+            // SAFETY: the features are the caller's promise.
+            unsafe { product.run(c, kernels, lists, panels) };
             if !in_kernel {
                 finish::apply(problem, c);
             }
@@ -116,7 +140,8 @@ pub(super) fn run(problem: &Problem, c: &mut [f32], scratch: &mut GemmScratch, s
                 finish,
             };
             let result = result.reserve(n * ld);
-            product.run(result, lists, panels);
+            // SAFETY: as above.
+            unsafe { product.run(result, kernels, lists, panels) };
             add_transposed(result, ld, (m, n), accumulate, c, ldc);
             finish::apply(problem, c);
         }
@@ -137,28 +162,40 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
+    /// # Safety
+    /// The CPU has the features that `kernels` was built for.
     #[target_feature(enable = "avx2,fma")]
-    fn run(&self, c: &mut [f32], lists: &mut Buffer, panels: &mut Buffer) {
-        let vecs = self.cols.div_ceil(LANES);
+    unsafe fn run(
+        &self,
+        c: &mut [f32],
+        kernels: &Kernels,
+        lists: &mut Buffer,
+        panels: &mut Buffer,
+    ) {
+        let lanes = kernels.lanes;
+        let vecs = self.cols.div_ceil(lanes);
         // Panels of equal width; only the last may be narrower.
-        let width = vecs.div_ceil(vecs.div_ceil(VECS)) * LANES;
+        let width = vecs.div_ceil(vecs.div_ceil(kernels.run_lists.len())) * lanes;
         let n_panels = self.cols.div_ceil(width);
-        let in_place = self.reads_in_place();
-        let panel_len = DEPTH * width;
+        let panel = (kernels.panel)(nearest_cache()) / size_of::<f32>();
+        let depth = (panel / width / LANES * LANES).clamp(LANES, MAX_DEPTH);
+        let in_place = self.reads_in_place(lanes);
+        let panel_len = depth * width;
         let panels: &[f32] = if in_place {
             &[]
         } else {
-            let n_depths = self.depth.div_ceil(DEPTH);
+            let n_depths = self.depth.div_ceil(depth);
             let panels = panels.reserve(n_depths * n_panels * panel_len + LANES);
-            self.pack(panels, width);
+            self.pack(panels, width, depth);
             panels
         };
         let stride = if in_place { self.dense.ld } else { width };
         let lists = lists.reserve(ROWS * LIST);
         let mut counts = [0u32; ROWS];
         for rows in blocks(self.rows, ROWS) {
-            for (i, depths) in blocks(self.depth, DEPTH).enumerate() {
-                self.list(&rows, &depths, stride, lists, &mut counts);
+            for (i, depths) in blocks(self.depth, depth).enumerate() {
+                // SAFETY: the features are the caller's promise.
+                unsafe { self.list(&rows, &depths, stride, kernels, lists, &mut counts) };
                 for j in 0..n_panels {
                     let first = j * width;
                     let cols = first..self.cols.min(first + width);
@@ -166,9 +203,13 @@ impl Product<'_> {
                         true => &self.dense.data[depths.start * stride + first..],
                         false => &panels[(i * n_panels + j) * panel_len..],
                     };
-                    let vectors = cols.len().next_multiple_of(LANES);
+                    let vectors = cols.len().next_multiple_of(lanes);
                     assert!(panel.len() >= (depths.len() - 1) * stride + vectors);
-                    self.run_panel(&rows, &depths, cols, panel, lists, &counts, c);
+                    // SAFETY: the features are the caller's promise; the lists were made for this
+                    // block, and the panel has a row for each of its depths.
+                    unsafe {
+                        self.run_panel(&rows, &depths, cols, panel, kernels, lists, &counts, c)
+                    };
                 }
             }
         }
@@ -176,24 +217,28 @@ impl Product<'_> {
 
     /// Whether rows of the dense operand are read where they lie: when they are whole vectors that
     /// begin with a cache line, and do not share few sets of the cache.
-    fn reads_in_place(&self) -> bool {
+    fn reads_in_place(&self, lanes: usize) -> bool {
         let Mat { data, ld, trans } = self.dense;
         let lines = ld / LINE;
         let aligned = data.as_ptr().addr().is_multiple_of(LINE * size_of::<f32>());
-        let whole = ld.is_multiple_of(LINE) && self.cols.is_multiple_of(LANES);
+        let whole = ld.is_multiple_of(LINE) && self.cols.is_multiple_of(lanes);
         // Offsets within a block have 31 bits.
-        !trans && aligned && whole && !lines.is_multiple_of(8) && ld <= i32::MAX as usize / DEPTH
+        !trans
+            && aligned
+            && whole
+            && !lines.is_multiple_of(8)
+            && ld <= i32::MAX as usize / MAX_DEPTH
     }
 
     /// Copies the dense operand into panels: blocks of depth one after the other, in each the panels.
     #[target_feature(enable = "avx2,fma")]
-    fn pack(&self, panels: &mut [f32], width: usize) {
+    fn pack(&self, panels: &mut [f32], width: usize, depth: usize) {
         let Mat { data, ld, trans } = self.dense;
         let mut at = 0;
-        for depths in blocks(self.depth, DEPTH) {
+        for depths in blocks(self.depth, depth) {
             for first in (0..self.cols).step_by(width) {
                 let cols = first..self.cols.min(first + width);
-                let panel = &mut panels[at..at + DEPTH * width + LANES];
+                let panel = &mut panels[at..at + depth * width + LANES];
                 if trans {
                     for j in cols.clone().step_by(LANES) {
                         let height = LANES.min(cols.end - j);
@@ -212,93 +257,70 @@ impl Product<'_> {
                         row[..cols.len()].copy_from_slice(&data[p * ld..][cols.clone()]);
                     }
                 }
-                at += DEPTH * width;
+                at += depth * width;
             }
         }
     }
 
     /// Lists what is not zero in a block of the sparse operand.
+    ///
+    /// # Safety
+    /// The CPU has the features that `kernels` was built for.
     #[target_feature(enable = "avx2,fma")]
-    fn list(
+    unsafe fn list(
         &self,
         rows: &Range<usize>,
         depths: &Range<usize>,
         stride: usize,
+        kernels: &Kernels,
         lists: &mut [f32],
         counts: &mut [u32; ROWS],
     ) {
-        assert!(lists.len() >= rows.len() * LIST && rows.len() <= ROWS && depths.len() <= DEPTH);
+        assert!(rows.len() <= ROWS && depths.len() <= MAX_DEPTH);
         let Mat { data, ld, trans } = self.sparse;
-        let mut places = Places::new(stride);
-        let lists = lists.as_mut_ptr();
-        if !trans {
-            for (i, row) in rows.clone().enumerate() {
-                let row = &data[row * ld..][depths.clone()];
-                let mut list = List::at(lists, i);
-                places.restart();
-                for values in row.chunks(LANES) {
-                    // SAFETY: as many values are read as there are.
-                    let values = unsafe { load(values.as_ptr(), values.len()) };
-                    // SAFETY: a list has room for the depth of a block and a vector.
-                    unsafe { list.push(values, places.next()) };
+        let mut turned = [0.0; LANES * MAX_DEPTH];
+        let lists = lists.chunks_exact_mut(LIST).zip(counts).zip(rows.clone());
+        for ((list, count), row) in lists {
+            let values = if trans {
+                let nth = (row - rows.start) % LANES;
+                if nth == 0 {
+                    let height = LANES.min(rows.end - row);
+                    turn(data, ld, depths, row..row + height, &mut turned);
                 }
-                counts[i] = list.len as u32;
-            }
-            return;
-        }
-        for (group, first) in rows.clone().step_by(LANES).enumerate() {
-            let height = LANES.min(rows.end - first);
-            let mut eight: [List; LANES] =
-                std::array::from_fn(|i| List::at(lists, group * LANES + i));
-            places.restart();
-            for p in depths.clone().step_by(LANES) {
-                let mut values = [_mm256_setzero_ps(); LANES];
-                let depth = LANES.min(depths.end - p);
-                let block = &data[p * ld + first..][..(depth - 1) * ld + height];
-                let block = block.as_ptr();
-                // SAFETY: `depth` rows of `height` values are there.
-                unsafe {
-                    if depth == LANES && height == LANES {
-                        for (q, values) in values.iter_mut().enumerate() {
-                            *values = _mm256_loadu_ps(block.add(q * ld));
-                        }
-                    } else {
-                        for (q, values) in values[..depth].iter_mut().enumerate() {
-                            *values = load(block.add(q * ld), height);
-                        }
-                    }
-                }
-                let place = places.next();
-                for (list, values) in eight[..height].iter_mut().zip(transpose(values)) {
-                    // SAFETY: as above.
-                    unsafe { list.push(values, place) };
-                }
-            }
-            for (i, list) in eight[..height].iter().enumerate() {
-                counts[group * LANES + i] = list.len as u32;
-            }
+                &turned[nth * MAX_DEPTH..][..depths.len()]
+            } else {
+                &data[row * ld..][depths.clone()]
+            };
+            // SAFETY: the features are the caller's promise; a list has room for the depth of a block
+            // and a vector.
+            *count =
+                unsafe { (kernels.list)(values.as_ptr(), values.len(), stride, list.as_mut_ptr()) };
         }
     }
 
     /// Runs the lists of a block against one panel.
-    #[target_feature(enable = "avx2,fma")]
-    fn run_panel(
+    ///
+    /// # Safety
+    /// The CPU has the features that `kernels` was built for; there is a list for every row of the block,
+    /// with offsets of rows in the panel, which have whole vectors.
+    unsafe fn run_panel(
         &self,
         rows: &Range<usize>,
         depths: &Range<usize>,
         cols: Range<usize>,
         panel: &[f32],
+        kernels: &Kernels,
         lists: &[f32],
         counts: &[u32; ROWS],
         c: &mut [f32],
     ) {
-        let vecs = cols.len().div_ceil(LANES);
+        let vecs = cols.len().div_ceil(kernels.lanes);
         let last = depths.end == self.depth;
         let at = rows.start * self.ldc + cols.start;
         let c = &mut c[at..];
         assert!(c.len() >= (rows.len() - 1) * self.ldc + cols.len());
         let Epilogue { bias, act, open } = self.finish;
-        let mut padded_bias = [0.0; VECS * LANES];
+        let mut padded_bias = [0.0; MAX_WIDTH];
         if let Some(bias) = bias {
             padded_bias[..cols.len()].copy_from_slice(&bias[cols.clone()]);
         }
@@ -310,31 +332,39 @@ impl Product<'_> {
             panel: panel.as_ptr(),
             c: c.as_mut_ptr(),
             ldc: self.ldc,
-            tail: cols.len() - (vecs - 1) * LANES,
+            tail: cols.len() - (vecs - 1) * kernels.lanes,
             accumulate: self.accumulate || depths.start > 0,
             bias: bias.filter(|_| last).map_or(std::ptr::null(), |_| padded_bias.as_ptr()),
             relu: last && act == Act::Relu,
             open: open.map_or(std::ptr::null(), <[f32]>::as_ptr),
         };
-        // SAFETY: C and what is open were just checked, lists were made for this block and panel.
-        unsafe {
-            match vecs {
-                1 => run_lists::<1>(&task),
-                2 => run_lists::<2>(&task),
-                3 => run_lists::<3>(&task),
-                4 => run_lists::<4>(&task),
-                5 => run_lists::<5>(&task),
-                6 => run_lists::<6>(&task),
-                7 => run_lists::<7>(&task),
-                8 => run_lists::<8>(&task),
-                9 => run_lists::<9>(&task),
-                10 => run_lists::<10>(&task),
-                11 => run_lists::<11>(&task),
-                12 => run_lists::<VECS>(&task),
-                _ => unreachable!("a panel of {vecs} vectors"),
-            }
-        }
+        // SAFETY: C and what is open were just checked, the rest is the caller's promise.
+        unsafe { kernels.run_lists[vecs - 1](&task) };
     }
+}
+
+/// Bytes of the first-level cache for data.
+pub(super) fn nearest_cache() -> usize {
+    static BYTES: OnceLock<usize> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        // Intel and AMD describe one cache after the other, in the same form at two places.
+        let of = |leaf| (0..4).map(move |n| cpuid(leaf, n));
+        let caches =
+            [4, 0x8000_001d].into_iter().filter(|leaf| cpuid(leaf & 1 << 31, 0).eax >= *leaf);
+        let of_data = caches.flat_map(of).filter(|cache| cache.eax & 0xff == 1 << 5 | 1);
+        let bytes = of_data.map(|cache| {
+            let part = |at: u32, bits: u32| (cache.ebx >> at & ((1 << bits) - 1)) as usize + 1;
+            let (line, partitions, ways) = (part(0, 12), part(12, 10), part(22, 10));
+            line * partitions * ways * (cache.ecx as usize + 1)
+        });
+        bytes.max().unwrap_or(32 * 1024)
+    })
+}
+
+#[allow(unused_unsafe, reason = "the instruction was unsafe to call in older compilers")]
+fn cpuid(leaf: u32, n: u32) -> CpuidResult {
+    // SAFETY: every processor with AVX2 has it.
+    unsafe { __cpuid_count(leaf, n) }
 }
 
 /// Blocks of at most `size`.
@@ -342,95 +372,31 @@ fn blocks(len: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(size).map(move |start| start..len.min(start + size))
 }
 
-/// Where rows of a panel begin, eight after the other.
-struct Places {
-    first: __m256i,
-    next: __m256i,
-    step: __m256i,
-}
-
-impl Places {
-    #[inline]
-    #[target_feature(enable = "avx2,fma")]
-    fn new(stride: usize) -> Places {
-        let stride = _mm256_set1_epi32(stride as i32);
-        let first = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), stride);
-        Places { first, next: first, step: _mm256_slli_epi32::<3>(stride) }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma")]
-    fn restart(&mut self) {
-        self.next = self.first;
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma")]
-    fn next(&mut self) -> __m256i {
-        let place = self.next;
-        self.next = _mm256_add_epi32(self.next, self.step);
-        place
-    }
-}
-
-/// A list that is being filled.
-#[derive(Clone, Copy)]
-struct List {
-    start: *mut f32,
-    len: usize,
-}
-
-impl List {
-    /// That of a row; it may only be pushed to if there is such a row.
-    fn at(lists: *mut f32, row: usize) -> List {
-        List { start: lists.wrapping_add(row * LIST), len: 0 }
-    }
-
-    /// Appends those of eight values that are not zero, with their places.
-    ///
-    /// # Safety
-    /// The list is that of a row in memory. Fewer values than [`DEPTH`] were pushed before, in whole
-    /// vectors.
-    #[inline]
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn push(&mut self, values: __m256, places: __m256i) {
-        let full = _mm256_cmp_ps::<_CMP_NEQ_UQ>(values, _mm256_setzero_ps());
-        let full = _mm256_movemask_ps(full) as usize;
-        let first = FIRST[full];
-        let order = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(first as i64));
-        // SAFETY: `len` is at most the number of values pushed so far, and a vector more fits.
-        unsafe {
-            let at = self.start.add(self.len);
-            _mm256_storeu_ps(at, _mm256_permutevar8x32_ps(values, order));
-            let places = _mm256_permutevar8x32_epi32(places, order);
-            _mm256_storeu_si256(at.add(ENTRIES).cast(), places);
+/// Copies a part of a stored matrix, `rows` x `cols`, to `to` transposed: at most eight columns become rows
+/// that are [`MAX_DEPTH`] apart.
+#[target_feature(enable = "avx2,fma")]
+fn turn(
+    data: &[f32],
+    ld: usize,
+    rows: &Range<usize>,
+    cols: Range<usize>,
+    to: &mut [f32; LANES * MAX_DEPTH],
+) {
+    for (at, p) in rows.clone().step_by(LANES).enumerate() {
+        let mut values = [_mm256_setzero_ps(); LANES];
+        let height = LANES.min(rows.end - p);
+        let block = &data[p * ld + cols.start..][..(height - 1) * ld + cols.len()];
+        for (q, values) in values[..height].iter_mut().enumerate() {
+            // SAFETY: `height` rows of as many values are there.
+            *values = unsafe { load(block.as_ptr().add(q * ld), cols.len()) };
         }
-        self.len += (first >> COUNT) as usize;
+        for (to, values) in to.chunks_exact_mut(MAX_DEPTH).zip(transpose(values)) {
+            let to = &mut to[at * LANES..][..LANES];
+            // SAFETY: there is room for eight.
+            unsafe { _mm256_storeu_ps(to.as_mut_ptr(), values) };
+        }
     }
 }
-
-/// For every set of lanes, as bits: their numbers, as bytes from the lowest on, and how many they are
-/// in the four highest bits, which are beyond the number of any lane.
-static FIRST: [u64; 256] = {
-    let mut table = [0; 256];
-    let mut set = 0;
-    while set < 256 {
-        let (mut lane, mut at) = (0, 0);
-        while lane < 8 {
-            if set >> lane & 1 == 1 {
-                table[set] |= lane << (8 * at);
-                at += 1;
-            }
-            lane += 1;
-        }
-        table[set] |= at << COUNT;
-        set += 1;
-    }
-    table
-};
-
-/// Where the number of lanes stands.
-const COUNT: u32 = 60;
 
 /// The first `n` floats at `src`, then zeros.
 ///
@@ -438,86 +404,81 @@ const COUNT: u32 = 60;
 /// `n` floats are readable there.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn load(src: *const f32, n: usize) -> __m256 {
+pub(super) unsafe fn load(src: *const f32, n: usize) -> __m256 {
     // SAFETY: the caller's promise; a masked load reads no more than its lanes.
     unsafe { if n == LANES { _mm256_loadu_ps(src) } else { _mm256_maskload_ps(src, lane_mask(n)) } }
 }
 
-/// A block of rows against a panel.
-struct Task<'a> {
+/// A block of rows against a panel. Whoever runs it relies on this: there is a list for every count, with
+/// offsets of rows in the panel; C and, if not null, `open` have rows of as many vectors as the panel, the
+/// last of them with `tail` lanes; `bias` is padded to whole ones.
+pub(super) struct Task<'a> {
     counts: &'a [u32],
     lists: *const f32,
     panel: *const f32,
     c: *mut f32,
     ldc: usize,
     /// Columns in the last vector.
-    tail: usize,
-    accumulate: bool,
+    pub(super) tail: usize,
+    pub(super) accumulate: bool,
     /// One value per column, or null.
-    bias: *const f32,
-    relu: bool,
+    pub(super) bias: *const f32,
+    pub(super) relu: bool,
     /// Rows like those of C, or null.
     open: *const f32,
 }
 
-/// # Safety
-/// There is a list for every count, with offsets of rows in the panel; C and, if not null, `bias` and
-/// `open` have as many columns as `V` vectors, the last of them with `tail` lanes; `bias` is padded.
-#[target_feature(enable = "avx2,fma")]
-unsafe fn run_lists<const V: usize>(t: &Task<'_>) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let read = |row: *const f32, v: usize| {
-            load(row.add(v * LANES), if v + 1 == V { t.tail } else { LANES })
-        };
-        for (i, n) in t.counts.iter().enumerate() {
-            let c = t.c.add(i * t.ldc);
-            let values = t.lists.add(i * LIST);
-            let offsets = values.add(ENTRIES).cast::<u32>();
-            let mut sums = [_mm256_setzero_ps(); V];
-            // The end of a list is rarely foreseen: have the next row here by then.
-            for v in (0..V).step_by(2) {
-                _mm_prefetch::<_MM_HINT_T0>(c.wrapping_add(t.ldc + v * LANES).cast());
+/// Fills [`Kernels::run_lists`] from the `run_lists` of a module, which is generic over vectors.
+macro_rules! lists_fns {
+    ($($vecs:literal)*) => {
+        &[$(run_lists::<$vecs>),*]
+    };
+}
+pub(super) use lists_fns;
+
+/// A row of a [`Task`].
+pub(super) struct Row {
+    pub(super) c: *mut f32,
+    /// The same place in the next row of C.
+    pub(super) next_c: *const f32,
+    /// Or null.
+    pub(super) open: *const f32,
+    values: *const f32,
+    panel: *const f32,
+    len: usize,
+}
+
+impl Task<'_> {
+    /// The rows, in order.
+    #[inline(always)]
+    pub(super) fn rows(&self) -> impl Iterator<Item = Row> {
+        self.counts.iter().enumerate().map(|(i, len)| {
+            let c = self.c.wrapping_add(i * self.ldc);
+            Row {
+                c,
+                next_c: c.wrapping_add(self.ldc),
+                open: match self.open.is_null() {
+                    true => self.open,
+                    false => self.open.wrapping_add(i * self.ldc),
+                },
+                values: self.lists.wrapping_add(i * LIST),
+                panel: self.panel,
+                len: *len as usize,
             }
-            if t.accumulate {
-                for (v, sum) in sums.iter_mut().enumerate() {
-                    *sum = read(c, v);
-                }
-            }
-            for entry in 0..*n as usize {
-                let x = _mm256_broadcast_ss(&*values.add(entry));
-                let row = t.panel.add(*offsets.add(entry) as usize);
-                for (v, sum) in sums.iter_mut().enumerate() {
-                    *sum = _mm256_fmadd_ps(x, _mm256_loadu_ps(row.add(v * LANES)), *sum);
-                }
-            }
-            if !t.bias.is_null() {
-                for (v, sum) in sums.iter_mut().enumerate() {
-                    *sum = _mm256_add_ps(*sum, _mm256_loadu_ps(t.bias.add(v * LANES)));
-                }
-            }
-            if t.relu {
-                for sum in &mut sums {
-                    // This operand order lets a NaN through.
-                    *sum = _mm256_max_ps(_mm256_setzero_ps(), *sum);
-                }
-            }
-            if !t.open.is_null() {
-                let open = t.open.add(i * t.ldc);
-                for (v, sum) in sums.iter_mut().enumerate() {
-                    let positive = _mm256_cmp_ps::<_CMP_GT_OQ>(read(open, v), _mm256_setzero_ps());
-                    *sum = _mm256_and_ps(*sum, positive);
-                }
-            }
-            for (v, sum) in sums.iter().enumerate() {
-                let c = c.add(v * LANES);
-                if v + 1 == V && t.tail < LANES {
-                    _mm256_maskstore_ps(c, lane_mask(t.tail), *sum);
-                } else {
-                    _mm256_storeu_ps(c, *sum);
-                }
-            }
-        }
+        })
+    }
+}
+
+impl Row {
+    /// What is not zero: values, and the rows of the panel that they multiply.
+    #[inline(always)]
+    pub(super) fn entries(&self) -> impl Iterator<Item = (*const f32, *const f32)> {
+        let offsets = self.values.wrapping_add(ENTRIES).cast::<u32>();
+        (0..self.len).map(move |entry| {
+            // SAFETY: a list has as many values and offsets.
+            let offset = unsafe { *offsets.wrapping_add(entry) };
+            (self.values.wrapping_add(entry), self.panel.wrapping_add(offset as usize))
+        })
     }
 }
 

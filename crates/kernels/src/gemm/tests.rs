@@ -8,11 +8,19 @@ type Run = fn(&Problem, &mut [f32], &mut GemmScratch);
 fn paths() -> Vec<(&'static str, Run)> {
     let mut paths: Vec<(&'static str, Run)> = vec![("portable", run_portable)];
     #[cfg(target_arch = "x86_64")]
-    if crate::has_avx2_fma() {
-        paths.push(("avx2", |problem, c, scratch| {
-            // SAFETY: AVX2 and FMA were just detected.
-            unsafe { run_avx2(problem, c, scratch) }
-        }));
+    {
+        if crate::has_avx2_fma() {
+            paths.push(("avx2", |problem, c, scratch| {
+                // SAFETY: AVX2 and FMA were just detected.
+                unsafe { run_wide(problem, c, &AVX2, scratch) }
+            }));
+        }
+        if crate::has_avx512() {
+            paths.push(("avx512", |problem, c, scratch| {
+                // SAFETY: AVX-512 was just detected.
+                unsafe { run_wide(problem, c, &AVX512, scratch) }
+            }));
+        }
     }
     paths
 }
@@ -196,16 +204,26 @@ fn products_with_many_zeros() {
         let name = format!("case {case}: {m} x {n} x {k}, {side:?} sparse");
         check(&problem, &old, &mut scratch, &name);
         if crate::has_avx2_fma() {
-            let run = |problem: &Problem, c: &mut [f32], scratch: &mut GemmScratch| {
-                // SAFETY: AVX2 and FMA were just detected.
-                unsafe { sparse::run(problem, c, scratch, side) }
-            };
-            check_path("sparse", &run, &problem, &old, &mut scratch, &name);
+            let sets = [("sparse", &AVX2.lists), ("sparse, avx512", &AVX512.lists)];
+            for (path, kernels) in &sets[..1 + usize::from(crate::has_avx512())] {
+                let run = |problem: &Problem, c: &mut [f32], scratch: &mut GemmScratch| {
+                    // SAFETY: AVX2 and FMA were just detected, and AVX-512 for the second.
+                    unsafe { sparse::run(problem, c, kernels, scratch, side) }
+                };
+                check_path(path, &run, &problem, &old, &mut scratch, &name);
+            }
             // SAFETY: as above.
             let chosen = unsafe { sparse::side(&problem) };
             assert_eq!(chosen, (m * n * k > 1 << 20).then_some(side), "{name}");
         }
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_nearest_cache_has_a_sensible_size() {
+    let bytes = sparse::nearest_cache();
+    assert!((8 << 10..=1 << 20).contains(&bytes), "{bytes}");
 }
 
 /// Rows of whole cache lines are read where they lie, to the last float of the slice.

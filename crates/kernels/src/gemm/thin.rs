@@ -4,9 +4,8 @@
 //! or along the long side (`outer`), whichever is contiguous in the large operand, which is read
 //! once, in place.
 
-use super::avx2::lane_mask;
+use super::avx2::{LANES, lane_mask};
 use super::driver::Problem;
-use super::tile::LANES;
 use super::{GemmScratch, Mat};
 use std::arch::x86_64::*;
 

@@ -1,11 +1,9 @@
 //! The unit of work of every micro-kernel: one small tile of C over one block of k.
 
-/// Rows of the largest tile. 6 x 16 keeps 12 of the 16 AVX registers as accumulators.
-pub(super) const MAX_ROWS: usize = 6;
-/// Floats in one vector of a tile row.
-pub(super) const LANES: usize = 8;
-/// Columns of a full tile.
-pub(super) const COLS: usize = 2 * LANES;
+/// Rows of the largest tile of any instruction set.
+pub(super) const MAX_ROWS: usize = 12;
+/// Columns of the widest.
+pub(super) const MAX_COLS: usize = 32;
 
 /// One call of a micro-kernel: `C (+)= A B` for a tile of fixed height and width.
 ///
@@ -42,42 +40,45 @@ pub(super) struct Tile {
 /// exclusively writable (C), and the CPU has the features the kernel was built for.
 pub(super) type TileFn = unsafe fn(&Tile);
 
-/// The micro-kernels of one instruction set: `[width in vectors - 1][rows - 1]`.
-pub(super) type TileFns = [[TileFn; MAX_ROWS]; COLS / LANES];
+/// The micro-kernels of one instruction set.
+pub(super) struct Tiles {
+    /// Floats in a vector.
+    pub(super) lanes: usize,
+    /// `[width in vectors - 1][rows - 1]`.
+    pub(super) by_shape: &'static [&'static [TileFn]],
+}
 
-/// Fills a [`TileFns`] from a kernel that is generic over rows and vectors.
+impl Tiles {
+    /// Columns of a full tile.
+    pub(super) const fn cols(&self) -> usize {
+        self.lanes * self.by_shape.len()
+    }
+
+    /// Rows of a full tile.
+    pub(super) const fn rows(&self) -> usize {
+        self.by_shape[0].len()
+    }
+
+    /// Height of the next tile when `left` rows remain.
+    ///
+    /// The last rows are shared out evenly (with 6 rows 8 = 4 + 4, not 6 + 2): a tile of two rows has
+    /// too few independent sums to keep the multiply-add units busy.
+    pub(super) fn next_height(&self, left: usize) -> usize {
+        let full = self.rows();
+        if left <= full {
+            left
+        } else if left < 2 * full - 1 {
+            left.div_ceil(2)
+        } else {
+            full
+        }
+    }
+}
+
+/// Fills a row of [`Tiles::by_shape`] from a kernel that is generic over rows and vectors.
 macro_rules! tile_fns {
-    ($kernel:ident) => {
-        [
-            [
-                $kernel::<1, 1>,
-                $kernel::<2, 1>,
-                $kernel::<3, 1>,
-                $kernel::<4, 1>,
-                $kernel::<5, 1>,
-                $kernel::<6, 1>,
-            ],
-            [
-                $kernel::<1, 2>,
-                $kernel::<2, 2>,
-                $kernel::<3, 2>,
-                $kernel::<4, 2>,
-                $kernel::<5, 2>,
-                $kernel::<6, 2>,
-            ],
-        ]
+    ($kernel:ident, $vecs:literal, $($rows:literal)*) => {
+        &[$($kernel::<$rows, $vecs>),*]
     };
 }
 pub(super) use tile_fns;
-
-/// Height of the next tile when `left` rows remain.
-///
-/// The last rows are shared out evenly (8 = 4 + 4, not 6 + 2): a tile of two rows has too few
-/// independent sums to keep the multiply-add units busy.
-pub(super) fn next_height(left: usize) -> usize {
-    match left {
-        0..=MAX_ROWS => left,
-        7..=10 => left.div_ceil(2),
-        _ => MAX_ROWS,
-    }
-}
