@@ -161,9 +161,8 @@ unsafe fn run_lists<const V: usize>(t: &Task) {
         };
         for row in t.rows() {
             let mut sums = [_mm512_setzero_ps(); V];
-            // The end of a list is rarely foreseen: have the next row here by then.
-            for v in 0..V {
-                _mm_prefetch::<_MM_HINT_T0>(row.next_c.wrapping_add(v * LANES).cast());
+            for line in row.next_list() {
+                _mm_prefetch::<_MM_HINT_T0>(line.cast());
             }
             if t.accumulate {
                 for (v, sum) in sums.iter_mut().enumerate() {

@@ -470,6 +470,13 @@ impl Task<'_> {
 }
 
 impl Row {
+    /// Where the list of the next row has its first values and offsets, by cache lines. The end of a list is
+    /// rarely foreseen, so its successor should be near by then.
+    #[inline(always)]
+    pub(super) fn next_list(&self) -> [*const f32; 4] {
+        [0, LINE, ENTRIES, ENTRIES + LINE].map(|at| self.values.wrapping_add(LIST + at))
+    }
+
     /// What is not zero: values, and the rows of the panel that they multiply.
     #[inline(always)]
     pub(super) fn entries(&self) -> impl Iterator<Item = (*const f32, *const f32)> {
