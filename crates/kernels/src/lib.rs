@@ -1,7 +1,8 @@
 //! CPU kernels over plain slices: matrix multiply with fused epilogues, and element-wise loops.
 //!
 //! Nothing here knows of tensors, programs or threads, and nothing allocates after its first call.
-//! Every kernel is built for the baseline CPU and for AVX2 with FMA, and picks one when it runs.
+//! Every kernel is built for the baseline CPU and for AVX2 with FMA, products and some long loops also
+//! for AVX-512, and picks one when it runs.
 //!
 //! ```
 //! use regatta_kernels::{backward, rows, unary};

@@ -13,12 +13,16 @@ pub fn has_avx2_fma() -> bool {
     }
 }
 
-/// Whether this CPU has AVX-512 beside AVX2 and FMA.
+/// Whether this CPU has AVX-512 (F, BW, DQ and VL) beside AVX2 and FMA.
 #[inline]
 pub fn has_avx512() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        has_avx2_fma() && std::arch::is_x86_feature_detected!("avx512f")
+        has_avx2_fma()
+            && std::arch::is_x86_feature_detected!("avx512f")
+            && std::arch::is_x86_feature_detected!("avx512bw")
+            && std::arch::is_x86_feature_detected!("avx512dq")
+            && std::arch::is_x86_feature_detected!("avx512vl")
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
@@ -58,6 +62,39 @@ macro_rules! simd {
                 }
             }
             body($($arg),*)
+        }
+    };
+}
+
+/// Like [`simd!`], built for AVX-512 too: for loops over many elements, which fill its vectors.
+///
+/// ```
+/// regatta_kernels::simd_long! {
+///     fn double(x: &mut [f32]) {
+///         for x in x { *x *= 2.0; }
+///     }
+/// }
+/// let mut x = [1.0; 100];
+/// double(&mut x);
+/// assert_eq!(x, [2.0; 100]);
+/// ```
+#[macro_export]
+macro_rules! simd_long {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+        $(#[$meta])*
+        $vis fn $name($($arg: $ty),*) $(-> $ret)? {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+                fn widest($($arg: $ty),*) $(-> $ret)? $body
+                if $crate::has_avx512() {
+                    #[expect(unsafe_code, reason = "calls a function built for the CPU that was just detected")]
+                    // SAFETY: `widest` needs AVX-512, which was detected.
+                    return unsafe { widest($($arg),*) };
+                }
+            }
+            $crate::simd! { fn narrower($($arg: $ty),*) $(-> $ret)? $body }
+            narrower($($arg),*)
         }
     };
 }

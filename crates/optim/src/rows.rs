@@ -155,7 +155,7 @@ regatta_kernels::simd! {
     }
 }
 
-regatta_kernels::simd! {
+regatta_kernels::simd_long! {
     /// One step of a dense parameter, compiled for the widest instruction set of this CPU.
     pub(crate) fn run_dense(kernel: &impl Kernel, lr: f32, w: &mut [f32], g: &[f32], state: StateMut<'_>) {
         kernel.apply(lr, 1.0, w, g, state);

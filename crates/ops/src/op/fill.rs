@@ -7,7 +7,7 @@
 use regatta_ir::schema::{AttrKind, one};
 use regatta_ir::{Error, Op, Schema, VarType};
 use regatta_kernels::half::{bf16_from_f32, f16_from_f32};
-use regatta_kernels::simd;
+use regatta_kernels::simd_long;
 use regatta_tensor::{DType, Rng};
 
 use crate::def::{no_samples, per_example};
@@ -188,7 +188,7 @@ impl Draw {
     }
 }
 
-simd! {
+simd_long! {
     fn uniform(rng: &Rng, range: (f64, f64), first: u64, values: &mut [f32]) {
         let (low, high) = range;
         for (i, x) in values.iter_mut().enumerate() {
@@ -197,7 +197,7 @@ simd! {
     }
 }
 
-simd! {
+simd_long! {
     fn gaussian(rng: &Rng, moments: (f64, f64), first: u64, values: &mut [f32]) {
         let (mean, std) = moments;
         for (i, x) in values.iter_mut().enumerate() {
