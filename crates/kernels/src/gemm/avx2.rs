@@ -1,6 +1,6 @@
 //! AVX2+FMA micro-kernels and the 8 x 8 transpose used for packing.
 
-use super::sparse::{self, ENTRIES, Task, load};
+use super::sparse::{self, ENTRIES, LIST, Rows, Task, load};
 use super::tile::{Tile, Tiles, tile_fns};
 use std::arch::x86_64::*;
 
@@ -103,33 +103,35 @@ pub(super) const LISTS: sparse::Kernels = sparse::Kernels {
     run_lists: sparse::lists_fns!(1 2 3 4 5 6 7 8 9 10 11 12),
 };
 
-/// Lists what is not zero: see [`sparse::Kernels::list`].
+/// Lists what is not zero.
 ///
 /// # Safety
-/// `len` values are readable, and `list` has room for as many and a vector, twice. Needs AVX2 and FMA.
+/// See [`Rows`]; needs AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
-unsafe fn list(values: *const f32, len: usize, stride: usize, list: *mut f32) -> u32 {
-    let stride = _mm256_set1_epi32(stride as i32);
-    let mut places = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), stride);
+unsafe fn list(rows: &Rows, counts: &mut [u32]) {
+    let stride = _mm256_set1_epi32(rows.stride as i32);
+    let first_places = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), stride);
     let step = _mm256_slli_epi32::<3>(stride);
-    let mut listed = 0;
-    for p in (0..len).step_by(LANES) {
-        // SAFETY: as many values are read as there are; fewer have been listed than were read, and a
-        // vector more fits.
-        unsafe {
-            let values = load(values.add(p), LANES.min(len - p));
-            let full = _mm256_cmp_ps::<_CMP_NEQ_UQ>(values, _mm256_setzero_ps());
-            let first = FIRST[_mm256_movemask_ps(full) as usize];
-            let order = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(first as i64));
-            let at = list.add(listed);
-            _mm256_storeu_ps(at, _mm256_permutevar8x32_ps(values, order));
-            let offsets = _mm256_permutevar8x32_epi32(places, order);
-            _mm256_storeu_si256(at.add(ENTRIES).cast(), offsets);
-            listed += (first >> COUNT) as usize;
+    for (i, count) in counts.iter_mut().enumerate() {
+        let (mut places, mut listed) = (first_places, 0);
+        for p in (0..rows.len).step_by(LANES) {
+            // SAFETY: as many values are read as there are; fewer have been listed than were read, and
+            // a vector more fits.
+            unsafe {
+                let values = load(rows.values.add(i * rows.ld + p), LANES.min(rows.len - p));
+                let full = _mm256_cmp_ps::<_CMP_NEQ_UQ>(values, _mm256_setzero_ps());
+                let first = FIRST[_mm256_movemask_ps(full) as usize];
+                let order = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(first as i64));
+                let at = rows.lists.add(i * LIST + listed);
+                _mm256_storeu_ps(at, _mm256_permutevar8x32_ps(values, order));
+                let offsets = _mm256_permutevar8x32_epi32(places, order);
+                _mm256_storeu_si256(at.add(ENTRIES).cast(), offsets);
+                listed += (first >> COUNT) as usize;
+            }
+            places = _mm256_add_epi32(places, step);
         }
-        places = _mm256_add_epi32(places, step);
+        *count = listed as u32;
     }
-    listed as u32
 }
 
 /// For every set of lanes, as bits: their numbers, as bytes from the lowest on, and how many they are

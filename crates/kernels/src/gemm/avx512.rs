@@ -1,8 +1,8 @@
 //! AVX-512 micro-kernels: twice as wide as those of [`avx2`](super::avx2), with twice as many registers.
 
-use super::sparse::{self, ENTRIES, Task};
+use super::sparse::{self, ENTRIES, LIST, Rows, Task};
 use super::tile::{Tile, Tiles, tile_fns};
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 
 /// Floats in a vector.
 pub(super) const LANES: usize = 16;
@@ -117,33 +117,36 @@ pub(super) const LISTS: sparse::Kernels = sparse::Kernels {
     run_lists: sparse::lists_fns!(1 2 3 4 5 6 7 8 9 10 11 12),
 };
 
-/// Lists what is not zero: see [`sparse::Kernels::list`].
+/// Lists what is not zero.
 ///
 /// # Safety
-/// `len` values are readable, and `list` has room for as many and a vector, twice. Needs AVX-512F.
+/// See [`Rows`]; needs AVX-512F.
 #[target_feature(enable = "avx2,fma,avx512f,popcnt")]
-unsafe fn list(values: *const f32, len: usize, stride: usize, list: *mut f32) -> u32 {
-    let stride = _mm512_set1_epi32(stride as i32);
+unsafe fn list(rows: &Rows, counts: &mut [u32]) {
+    let stride = _mm512_set1_epi32(rows.stride as i32);
     let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    let mut places = _mm512_mullo_epi32(lanes, stride);
+    let first_places = _mm512_mullo_epi32(lanes, stride);
     let step = _mm512_slli_epi32::<4>(stride);
-    let mut listed = 0;
-    for p in (0..len).step_by(LANES) {
-        // SAFETY: as many values are read as there are; fewer have been listed than were read, and a
-        // vector more fits.
-        unsafe {
-            let values = _mm512_maskz_loadu_ps(lane_mask(len - p), values.add(p));
-            let full = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(values, _mm512_setzero_ps());
-            let at = list.add(listed);
-            // Into registers first: compressing into memory is slow on some processors.
-            _mm512_storeu_ps(at, _mm512_maskz_compress_ps(full, values));
-            let offsets = _mm512_maskz_compress_epi32(full, places);
-            _mm512_storeu_si512(at.add(ENTRIES).cast(), offsets);
-            listed += full.count_ones() as usize;
+    for (i, count) in counts.iter_mut().enumerate() {
+        let (mut places, mut listed) = (first_places, 0);
+        for p in (0..rows.len).step_by(LANES) {
+            // SAFETY: as many values are read as there are; fewer have been listed than were read, and
+            // a vector more fits.
+            unsafe {
+                let some = lane_mask(rows.len - p);
+                let values = _mm512_maskz_loadu_ps(some, rows.values.add(i * rows.ld + p));
+                let full = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(values, _mm512_setzero_ps());
+                let at = rows.lists.add(i * LIST + listed);
+                // Into registers first: compressing into memory is slow on some processors.
+                _mm512_storeu_ps(at, _mm512_maskz_compress_ps(full, values));
+                let offsets = _mm512_maskz_compress_epi32(full, places);
+                _mm512_storeu_si512(at.add(ENTRIES).cast(), offsets);
+                listed += full.count_ones() as usize;
+            }
+            places = _mm512_add_epi32(places, step);
         }
-        places = _mm512_add_epi32(places, step);
+        *count = listed as u32;
     }
-    listed as u32
 }
 
 /// Runs the lists of a block against a panel of `V` vectors.
@@ -169,7 +172,9 @@ unsafe fn run_lists<const V: usize>(t: &Task) {
                     *sum = read(row.c, v);
                 }
             }
-            for (x, dense) in row.entries() {
+            for (x, mut dense) in row.entries() {
+                // The place in one register: sums of two cost these instructions a step more.
+                asm!("/* {0} */", inout(reg) dense, options(pure, nomem, nostack, preserves_flags));
                 let x = _mm512_set1_ps(*x);
                 for (v, sum) in sums.iter_mut().enumerate() {
                     *sum = _mm512_fmadd_ps(x, _mm512_loadu_ps(dense.add(v * LANES)), *sum);

@@ -23,7 +23,7 @@ const ROWS: usize = 96;
 /// Entries of a list, with room for a whole vector behind the last one.
 pub(super) const ENTRIES: usize = MAX_DEPTH + 16;
 /// A list: values, then offsets of rows in the panel.
-const LIST: usize = 2 * ENTRIES;
+pub(super) const LIST: usize = 2 * ENTRIES;
 /// Columns of the widest panel of any instruction set.
 const MAX_WIDTH: usize = 256;
 
@@ -47,12 +47,21 @@ pub(super) struct Kernels {
     pub(super) lanes: usize,
     /// Bytes of a panel that stays in a nearest cache of so many.
     pub(super) panel: fn(usize) -> usize,
-    /// Lists which of so many values are not zero: values at the given place, offsets of their rows in a
-    /// panel with that stride [`ENTRIES`] behind. Returns how many there are. Up to a vector behind them is
-    /// overwritten.
-    pub(super) list: unsafe fn(*const f32, usize, usize, *mut f32) -> u32,
+    /// Lists what is not zero in rows of values.
+    pub(super) list: unsafe fn(&Rows, &mut [u32]),
     /// By the vectors of a panel, less one: as many sums fit into the registers.
     pub(super) run_lists: &'static [unsafe fn(&Task)],
+}
+
+/// Rows of a block of the sparse operand, and where their lists go. Whoever lists them relies on this: there
+/// are as many rows as counts, of `len` values, `ld` apart; lists are [`LIST`] apart, with room for `len`
+/// values and a vector, and [`ENTRIES`] behind for as many offsets of rows in a panel with that `stride`.
+pub(super) struct Rows {
+    pub(super) values: *const f32,
+    pub(super) ld: usize,
+    pub(super) len: usize,
+    pub(super) stride: usize,
+    pub(super) lists: *mut f32,
 }
 
 /// An operand.
@@ -276,25 +285,23 @@ impl Product<'_> {
         lists: &mut [f32],
         counts: &mut [u32; ROWS],
     ) {
-        assert!(rows.len() <= ROWS && depths.len() <= MAX_DEPTH);
+        assert!(lists.len() >= rows.len() * LIST && depths.len() <= MAX_DEPTH);
         let Mat { data, ld, trans } = self.sparse;
+        let (len, counts) = (depths.len(), &mut counts[..rows.len()]);
+        if !trans {
+            let block = &data[rows.start * ld + depths.start..][..(rows.len() - 1) * ld + len];
+            let rows = Rows { values: block.as_ptr(), ld, len, stride, lists: lists.as_mut_ptr() };
+            // SAFETY: the features are the caller's promise; the block and its lists were checked.
+            return unsafe { (kernels.list)(&rows, counts) };
+        }
         let mut turned = [0.0; LANES * MAX_DEPTH];
-        let lists = lists.chunks_exact_mut(LIST).zip(counts).zip(rows.clone());
-        for ((list, count), row) in lists {
-            let values = if trans {
-                let nth = (row - rows.start) % LANES;
-                if nth == 0 {
-                    let height = LANES.min(rows.end - row);
-                    turn(data, ld, depths, row..row + height, &mut turned);
-                }
-                &turned[nth * MAX_DEPTH..][..depths.len()]
-            } else {
-                &data[row * ld..][depths.clone()]
-            };
-            // SAFETY: the features are the caller's promise; a list has room for the depth of a block
-            // and a vector.
-            *count =
-                unsafe { (kernels.list)(values.as_ptr(), values.len(), stride, list.as_mut_ptr()) };
+        let groups = lists.chunks_mut(LANES * LIST).zip(counts.chunks_mut(LANES));
+        for ((lists, counts), first) in groups.zip(rows.clone().step_by(LANES)) {
+            turn(data, ld, depths, first..first + counts.len(), &mut turned);
+            let (values, lists) = (turned.as_ptr(), lists.as_mut_ptr());
+            let rows = Rows { values, ld: MAX_DEPTH, len, stride, lists };
+            // SAFETY: as above; as many rows are there as counts, at most eight.
+            unsafe { (kernels.list)(&rows, counts) };
         }
     }
 
