@@ -19,6 +19,12 @@ impl Arena {
         Arena { lines: vec![[0; LINE / 8]; bytes.div_ceil(LINE) + 1] }
     }
 
+    /// Address of the first byte, to read from.
+    pub(crate) fn start(&self) -> *const u8 {
+        let start = self.lines.as_ptr().cast::<u8>();
+        start.wrapping_add(start.align_offset(LINE))
+    }
+
     /// Address of the first byte; the caller must stay within what it asked for.
     pub(crate) fn base(&mut self) -> *mut u8 {
         let start = self.lines.as_mut_ptr().cast::<u8>();

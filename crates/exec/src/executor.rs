@@ -125,6 +125,21 @@ impl Executor {
         feeds: &[(&str, &Value)],
         fetch: &[&str],
     ) -> Result<&[Tensor], Error> {
+        self.run_copying(scope, feeds, fetch, fetch.len())
+    }
+
+    /// As [`Executor::run`], but only the first `copied` of the fetched variables are copied out. The others
+    /// are read where they were computed: [`Executor::fetched_floats`], [`Executor::fetched_rows`].
+    ///
+    /// # Errors
+    /// As [`Executor::run`].
+    pub fn run_copying(
+        &mut self,
+        scope: &mut Scope,
+        feeds: &[(&str, &Value)],
+        fetch: &[&str],
+        copied: usize,
+    ) -> Result<&[Tensor], Error> {
         let at = self.plan_for(feeds, fetch)?;
         self.last_plan = Some(at);
         let plan = &mut self.plans[at];
@@ -152,15 +167,26 @@ impl Executor {
         let whole = Range { first: 0, rows: plan.rows, total: plan.rows };
         plan.rest.run(persist, feeds, whole, step, check, peers)?;
         self.step += 1;
-        for (loc, out) in plan.fetch_locs.iter().zip(&mut plan.fetched) {
-            plan.rest.fetch(*loc, scope, feeds, out);
+        for (i, (loc, out)) in plan.fetch_locs.iter().zip(&mut plan.fetched).enumerate() {
+            if i < copied || plan.rest.floats_at(*loc).is_none() {
+                plan.rest.fetch(*loc, scope, feeds, out);
+            }
         }
-        Ok(&plan.fetched)
+        Ok(&plan.fetched[..copied.min(plan.fetched.len())])
     }
 
-    /// What the last run fetched.
+    /// What the last run fetched; of use as far as it was copied out.
     pub fn fetched(&self) -> &[Tensor] {
         self.last_plan.map_or(&[], |at| &self.plans[at].fetched)
+    }
+
+    /// The floats of fetch `i` of the last run, where they were computed if they still are there.
+    ///
+    /// # Panics
+    /// If there is no such fetch, or it does not hold floats.
+    pub fn fetched_floats(&self, i: usize) -> &[f32] {
+        let plan = &self.plans[self.last_plan.expect("something was run")];
+        plan.rest.floats_at(plan.fetch_locs[i]).unwrap_or_else(|| plan.fetched[i].f32())
     }
 
     /// The row-sparse value of fetch `i` of the last run, if it is one; its entry among the fetched

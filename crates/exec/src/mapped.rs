@@ -47,6 +47,11 @@ impl MappedFile {
         Ok(MappedFile { start: start.ok_or_else(|| failed("map", "address 0".into()))?, len })
     }
 
+    /// Address of the first byte, to read from.
+    pub(crate) fn start(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
     /// Address of the first byte, which is that of a page; the caller must stay within the length.
     pub(crate) fn base(&mut self) -> *mut u8 {
         self.start.as_ptr()

@@ -346,6 +346,21 @@ impl Segment {
         }
     }
 
+    /// Floats in the memory of this segment, if that is what the place holds.
+    pub(crate) fn floats_at(&self, loc: Loc) -> Option<&[f32]> {
+        let (start, len) = match (loc, &self.file) {
+            (Loc::File { offset, len, dtype: DType::F32 }, Some(file)) => {
+                (file.start().wrapping_add(offset), len)
+            }
+            (Loc::Arena { offset, len, dtype: DType::F32 }, _) => {
+                (self.arena.start().wrapping_add(offset), len)
+            }
+            _ => return None,
+        };
+        // SAFETY: reserved by the plan, zeroed at first, and written by nobody while it is borrowed.
+        Some(unsafe { std::slice::from_raw_parts(start.cast(), len) })
+    }
+
     /// Copies a value out after a run. 16-bit floats come out as f32.
     pub(crate) fn fetch(
         &mut self,

@@ -140,6 +140,36 @@ fn fetches_come_in_order_and_of_any_kind() {
     }
 }
 
+#[test]
+fn what_is_not_copied_is_read_where_it_was_computed() {
+    for threads in [1, 3] {
+        let model = mlp(&WIDTHS, Act::Relu, &adam(0.01));
+        let main = &model.programs.main;
+        let grads = main.block().vars.keys().filter(|name| name.ends_with("w_0@GRAD"));
+        // A parameter and an input are not in the memory of the plan.
+        let mut fetch: Vec<String> = vec![model.loss.clone()];
+        fetch.extend(grads.cloned());
+        assert_eq!(fetch.len(), 4);
+        fetch.extend(["fc_0.w_0".into(), "x".into()]);
+        let fetch: Vec<&str> = fetch.iter().map(String::as_str).collect();
+        let options = Options { threads, ..Options::default() };
+        let mut executors =
+            [(); 2].map(|()| Executor::new(main.clone(), options.clone()).unwrap());
+        let mut scopes = [(); 2].map(|()| initialised(&model.programs));
+        for step in 0..3 {
+            let (x, label) = batch(20, 16, step);
+            let feeds = [("x", &x), ("label", &label)];
+            let copies = executors[0].run(&mut scopes[0], &feeds, &fetch).unwrap().to_vec();
+            let copied = executors[1].run_copying(&mut scopes[1], &feeds, &fetch, 1).unwrap();
+            assert_eq!(copied, &copies[..1]);
+            for (i, copy) in copies.iter().enumerate() {
+                assert_eq!(executors[1].fetched_floats(i), copy.f32(), "{}", fetch[i]);
+                assert_eq!(executors[0].fetched_floats(i), copy.f32(), "{}", fetch[i]);
+            }
+        }
+    }
+}
+
 fn error(feeds: &[(&str, &Value)], fetch: &[&str]) -> String {
     let model = mlp(&WIDTHS, Act::Relu, &sgd(0.1));
     let mut scope = initialised(&model.programs);

@@ -108,6 +108,8 @@ pub(crate) struct Merge {
     index: RowIndex,
     pub(crate) keys: Vec<u64>,
     pub(crate) values: Vec<f32>,
+    /// Positions of the keys that are wanted.
+    wanted: Vec<u32>,
 }
 
 impl Merge {
@@ -129,8 +131,9 @@ impl Merge {
         wanted: impl Fn(u64) -> bool,
     ) {
         let width = columns.width;
-        let rows = keys.iter().zip(values.chunks_exact(width));
-        for (&key, values) in rows.filter(|(key, _)| wanted(**key)) {
+        self.choose(keys, wanted);
+        for &pos in &self.wanted {
+            let (key, values) = (keys[pos as usize], &values[pos as usize * width..][..width]);
             let (at, new) = self.index.insert(key);
             if new {
                 self.keys.push(key);
@@ -146,6 +149,19 @@ impl Merge {
                 *sum += if i < columns.unweighted { *value } else { *value * weight };
             }
         }
+    }
+}
+
+impl Merge {
+    /// Finds the keys that are wanted, without a branch for each: nobody could foresee it.
+    fn choose(&mut self, keys: &[u64], wanted: impl Fn(u64) -> bool) {
+        self.wanted.resize(keys.len(), 0);
+        let mut n = 0;
+        for (pos, key) in keys.iter().enumerate() {
+            self.wanted[n] = pos as u32;
+            n += usize::from(wanted(*key));
+        }
+        self.wanted.truncate(n);
     }
 }
 

@@ -603,7 +603,8 @@ impl PsTrainer {
         }
         let fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
         self.executor.set_step(step);
-        self.executor.run(scope, &feeds, &fetch)?;
+        // Gradients are sent from where they are computed.
+        self.executor.run_copying(scope, &feeds, &fetch, self.n_user_fetches)?;
         let made = Made { first: self.n_user_fetches, n_dense: self.exchange.grads.len() };
         let several = matches!(&self.mode, Mode::Async(config) if config.max_merge_var_num > 1);
         let copy = if several { Copies::Made } else { Copies::None };
@@ -641,7 +642,7 @@ struct Made {
 
 impl Made {
     fn dense(self, executor: &Executor) -> impl Iterator<Item = &[f32]> {
-        executor.fetched()[self.first..].iter().take(self.n_dense).map(Tensor::f32)
+        (self.first..self.first + self.n_dense).map(|i| executor.fetched_floats(i))
     }
 
     fn rows(self, executor: &Executor, table: usize) -> &RowSparse {
