@@ -18,7 +18,7 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("data", &["store", "tensor"]),
     ("table", &["kernels", "optim", "tensor"]),
     ("checkpoint", &["ir", "table", "tensor"]),
-    ("ps", &["checkpoint", "net", "optim", "table", "tensor"]),
+    ("ps", &["checkpoint", "kernels", "net", "optim", "table", "tensor"]),
     ("collective", &["kernels", "net", "tensor"]),
     ("ops", &["ir", "kernels", "optim", "tensor"]),
     ("passes", &["ir", "ops", "optim", "tensor"]),

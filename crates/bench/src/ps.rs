@@ -15,7 +15,7 @@ use regatta_checkpoint::SaveMode;
 use regatta_optim::{Adagrad, Adam, Rule, Schedule};
 use regatta_ps::{
     AsyncConfig, Client, ClientConfig, ClientTable, Gradients, JobToken, Mode, Server,
-    ServerConfig, TableSetup, Tune, Wanted,
+    ServerConfig, TableSetup, Tune, Wanted, Wire,
 };
 use regatta_table::{Accessor, Initializer, PlainConfig, SparseConfig, TableId};
 use regatta_tensor::Rng;
@@ -239,6 +239,7 @@ impl ServerProcess {
             job: "bench".into(),
             tables: vec![ClientTable { name: "table".into(), dim, counted: false }],
             pieces: vec![vec![]],
+            wire: Wire::F32,
             connect_timeout: Duration::from_secs(20),
             reply_timeout: Duration::from_secs(60),
             observer: Arc::new(|_| {}),

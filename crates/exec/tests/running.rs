@@ -153,8 +153,7 @@ fn what_is_not_copied_is_read_where_it_was_computed() {
         fetch.extend(["fc_0.w_0".into(), "x".into()]);
         let fetch: Vec<&str> = fetch.iter().map(String::as_str).collect();
         let options = Options { threads, ..Options::default() };
-        let mut executors =
-            [(); 2].map(|()| Executor::new(main.clone(), options.clone()).unwrap());
+        let mut executors = [(); 2].map(|()| Executor::new(main.clone(), options.clone()).unwrap());
         let mut scopes = [(); 2].map(|()| initialised(&model.programs));
         for step in 0..3 {
             let (x, label) = batch(20, 16, step);

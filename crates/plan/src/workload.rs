@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use regatta_data::Batch;
 use regatta_optim::{RowRule, Rule};
 use regatta_passes::{Split, split_trainer};
-use regatta_ps::Mode;
+use regatta_ps::{Mode, Wire};
 use regatta_rec::data::Data as Examples;
 use regatta_rec::network::Network;
 use regatta_rec::{Config, ps};
@@ -42,6 +42,10 @@ pub struct Workload {
     pub bytes_per_example: f64,
     /// How workers and servers keep in step.
     pub mode: String,
+    /// Bytes of a float on the network.
+    pub float_bytes: f64,
+    /// The same of an id.
+    pub id_bytes: f64,
     /// What the arithmetic needs of it.
     #[serde(skip)]
     pub(crate) pace: Pace,
@@ -106,6 +110,14 @@ impl Workload {
             .map(|d| (d.shape.iter().product::<usize>() as f64, &d.rule))
             .collect();
         let mode = ps::mode(config)?;
+        let (float_bytes, id_bytes) = match config.runner.distributed.wire {
+            Wire::F32 => (4.0, 8.0),
+            // As many bytes as the largest id has; those of tables that the model declares.
+            Wire::F16 | Wire::Bf16 => {
+                let largest = split.tables.iter().map(|t| t.rows).max().unwrap_or(1) as f64;
+                (2.0, (largest.max(2.0).log2() / 8.0).ceil())
+            }
+        };
         Ok(Workload {
             model: config.model.name.to_string(),
             batch,
@@ -117,6 +129,8 @@ impl Workload {
             ids_per_example: ids,
             bytes_per_example: known.bytes_per_example.unwrap_or(seen.bytes_per_example()),
             mode: mode.name().to_string(),
+            float_bytes,
+            id_bytes,
             pace: pace(&mode),
         })
     }
@@ -141,14 +155,17 @@ impl Workload {
 
     /// Bytes of an exchange from worker to servers: keys to pull, keys and gradients to push.
     pub fn bytes_up(&self) -> f64 {
-        let rows = self.tables.iter().map(|t| t.keys_per_batch * (16.0 + 4.0 * t.dim));
-        rows.sum::<f64>() + 4.0 * self.dense
+        let rows = self
+            .tables
+            .iter()
+            .map(|t| t.keys_per_batch * (2.0 * self.id_bytes + self.float_bytes * t.dim));
+        rows.sum::<f64>() + self.float_bytes * self.dense
     }
 
     /// Bytes of an exchange from servers to worker.
     pub fn bytes_down(&self) -> f64 {
-        let rows = self.tables.iter().map(|t| t.keys_per_batch * 4.0 * t.dim);
-        rows.sum::<f64>() + 4.0 * self.dense
+        let rows = self.tables.iter().map(|t| t.keys_per_batch * self.float_bytes * t.dim);
+        rows.sum::<f64>() + self.float_bytes * self.dense
     }
 
     /// Bytes on the network per example, both ways.

@@ -16,7 +16,7 @@ use regatta_table::SaveMode;
 use crate::cut::CutOrder;
 use crate::message::{
     Control, ControlReply, CutTaken, GeoReply, Hello, Inspection, Kind, PullReply, ReduceOp,
-    ServerStats,
+    ServerStats, Wire,
 };
 use crate::partition::{Piece, server_of};
 use crate::route::Route;
@@ -40,6 +40,8 @@ pub struct ClientConfig {
     pub tables: Vec<ClientTable>,
     /// Which pieces of the dense parameters each server holds.
     pub pieces: Vec<Vec<Piece>>,
+    /// How gradients and values travel.
+    pub wire: Wire,
     /// How long servers may take to come up.
     pub connect_timeout: Duration,
     /// How long an answer may take; in sync and bounded mode it waits for other workers.
@@ -83,6 +85,7 @@ pub struct PullTicket {
     pending: Vec<Pending>,
     routes: Vec<Route>,
     dense: bool,
+    wire: Wire,
 }
 
 /// What came of a pull.
@@ -234,14 +237,26 @@ impl Client {
     /// # Errors
     /// If a server is gone.
     pub fn pull(&self, wanted: &Wanted<'_>) -> Result<PullTicket, Error> {
+        self.pull_by(self.config.wire, wanted)
+    }
+
+    /// Asks for values as the servers have them, however others travel.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn pull_exactly(&self, wanted: &Wanted<'_>) -> Result<PullTicket, Error> {
+        self.pull_by(Wire::F32, wanted)
+    }
+
+    fn pull_by(&self, wire: Wire, wanted: &Wanted<'_>) -> Result<PullTicket, Error> {
         let routes = self.routes(wanted.keys.iter().copied())?;
         let send = |server: usize| {
             let mut buf = self.connections[server].buffer(self.pull_bytes(wanted, &routes, server));
             self.write_pull(&mut buf, wanted, &routes, server);
-            self.send(server, Kind::Pull, buf)
+            self.send_by(wire, server, Kind::Pull, buf)
         };
         let pending = (0..self.servers()).map(send).collect::<Result<_, _>>()?;
-        Ok(PullTicket { pending, routes, dense: wanted.dense })
+        Ok(PullTicket { pending, routes, dense: wanted.dense, wire })
     }
 
     /// Sends gradients.
@@ -263,7 +278,7 @@ impl Client {
     ) -> Result<PullTicket, Error> {
         let routes = self.routes(wanted.keys.iter().copied())?;
         let pending = self.send_gradients(Kind::PushPull, gradients, Some((wanted, &routes)))?;
-        Ok(PullTicket { pending, routes, dense: wanted.dense })
+        Ok(PullTicket { pending, routes, dense: wanted.dense, wire: self.config.wire })
     }
 
     /// Everything that carries a sequence number.
@@ -293,7 +308,7 @@ impl Client {
             if let Some((wanted, routes)) = pull {
                 self.write_pull(&mut buf, wanted, routes, server);
             }
-            self.send(server, kind, buf)
+            self.send_by(self.config.wire, server, kind, buf)
         };
         let pending = (0..self.servers()).map(send).collect();
         // Also after a failure: some servers have got it.
@@ -319,6 +334,8 @@ impl Client {
                 pulled = Pulled::HeldBack;
                 continue;
             }
+            let room = |n| self.connections[server].buffer(n);
+            let payload = ticket.wire.unpack_answer(payload, room)?;
             let mut reply = PullReply::new(&payload);
             for ((route, rows), table) in
                 ticket.routes.iter().zip(rows.iter_mut()).zip(&self.config.tables)
@@ -714,6 +731,12 @@ impl Client {
         let payload = request.encode();
         let pending = self.connections[server].send(Kind::Control as u16, 0, &[&payload])?;
         ControlReply::decode(&self.payload(server, pending)?)
+    }
+
+    /// A pull or a push.
+    fn send_by(&self, wire: Wire, server: usize, kind: Kind, buf: Buf) -> Result<Pending, Error> {
+        let buf = wire.pack(kind, buf, |n| self.connections[server].buffer(n))?;
+        Ok(self.connections[server].send_owned(wire.kind(kind), 0, vec![buf])?)
     }
 
     fn send(&self, server: usize, kind: Kind, buf: Buf) -> Result<Pending, Error> {

@@ -29,12 +29,14 @@ const TWO_AND_TWO: [&str; 4] = ["--servers", "2", "--workers", "2"];
 
 #[test]
 fn every_mode_trains_and_reports() {
-    let modes: [&[&str]; 5] = [
+    let modes: [&[&str]; 7] = [
         &["runner.sync_mode=sync"],
         &["runner.sync_mode=async"],
         &["runner.sync_mode=half_async"],
         &["runner.sync_mode=bounded", "runner.staleness=2"],
         &["runner.sync_mode=geo", "runner.geo_step=4"],
+        &["runner.sync_mode=async", "runner.wire=bf16"],
+        &["runner.sync_mode=sync", "runner.wire=f16"],
     ];
     for mode in modes {
         let dir = tempfile::tempdir().unwrap();
@@ -66,6 +68,16 @@ fn every_mode_trains_and_reports() {
             assert!(file.exists(), "{mode:?}: {}", file.display());
         }
     }
+}
+
+#[test]
+fn geo_does_not_round_differences() {
+    let dir = tempfile::tempdir().unwrap();
+    let geo = ["runner.sync_mode=geo", "runner.geo_step=4", "runner.wire=bf16"];
+    let output = command(dir.path(), 100, &geo, &TWO_AND_TWO).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(errors.contains("runner.wire: bf16 cannot be honoured"), "{errors}");
 }
 
 /// A job that is running: training has begun.

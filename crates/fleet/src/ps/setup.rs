@@ -7,7 +7,7 @@ use regatta_optim::{Rule, Sum};
 use regatta_passes::{ServerPiece, Split, TableSpec, compute_stage};
 use regatta_ps::partition::{Piece, dense_pieces};
 use regatta_ps::{
-    ClientConfig, ClientTable, DenseSetup, JobToken, Mode, Observer, ServerConfig, TableSetup,
+    ClientConfig, ClientTable, DenseSetup, JobToken, Mode, Observer, ServerConfig, TableSetup, Wire,
 };
 use regatta_table::{Accessor, Admission, Initializer, PlainConfig, SparseConfig, Stream, TableId};
 
@@ -24,6 +24,8 @@ pub struct Job {
     pub mode: Mode,
     /// Secret that all processes share.
     pub token: JobToken,
+    /// How gradients and values travel between workers and servers.
+    pub wire: Wire,
     /// Which ids become rows.
     pub admission: Admission,
     /// Go on without workers that are lost.
@@ -46,6 +48,7 @@ impl Job {
             workers,
             mode,
             token,
+            wire: Wire::F32,
             admission: Admission::None,
             allow_worker_loss: false,
             start_timeout: Duration::from_secs(60),
@@ -177,6 +180,7 @@ pub fn client_config(split: &Split, job: &Job, worker: usize) -> ClientConfig {
         job: fingerprint(split, job),
         tables: split.tables.iter().map(table).collect(),
         pieces: pieces(split, job.endpoints.len()),
+        wire: job.wire,
         connect_timeout: job.start_timeout,
         reply_timeout: job.reply_timeout,
         observer: job.observer.clone(),

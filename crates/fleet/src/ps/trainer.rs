@@ -186,7 +186,7 @@ impl PsTrainer {
         let no_keys: Vec<&[u64]> = self.exchange.tables.iter().map(|_| &[][..]).collect();
         let wanted =
             Wanted { step: self.step, test: true, dense: true, keys: &no_keys, counts: &[] };
-        let ticket = self.client.pull(&wanted)?;
+        let ticket = self.client.pull_exactly(&wanted)?;
         let mut rows: Vec<&mut [f32]> = no_keys.iter().map(|_| &mut [][..]).collect();
         finish(&self.client, &self.exchange, ticket, &mut rows, scope).map(|_| ())
     }
@@ -208,7 +208,7 @@ impl PsTrainer {
                 keys[number] = &ids;
                 let wanted =
                     Wanted { step: self.step, test: true, dense: false, keys: &keys, counts: &[] };
-                let ticket = self.client.pull(&wanted)?;
+                let ticket = self.client.pull_exactly(&wanted)?;
                 let mut rows: Vec<&mut [f32]> = keys.iter().map(|_| &mut [][..]).collect();
                 rows[number] = part;
                 self.client.finish_pull(ticket, &mut rows, &mut [])?;

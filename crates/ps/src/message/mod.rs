@@ -2,13 +2,15 @@
 //!
 //! Data travels as fixed heads followed by plain arrays, each starting at a multiple of 8 bytes, so
 //! that neither side copies or converts them: [`Pull`], [`Push`] (and both in one), [`Geo`],
-//! [`SetDense`]. Everything rare is a [`Control`] message in JSON.
+//! [`SetDense`]. Where the network is slow, pulls and pushes can be made shorter: [`Wire`]. Everything rare is
+//! a [`Control`] message in JSON.
 
 mod control;
 mod exact;
 mod geo;
 mod pull;
 mod push;
+mod wire;
 
 pub use control::{
     Control, ControlReply, CutTaken, Hello, Inspection, ReduceOp, ServerStats, TableStats,
@@ -16,6 +18,7 @@ pub use control::{
 pub use geo::{Geo, GeoReply};
 pub use pull::{Pull, PullReply, PullTable};
 pub use push::{Push, PushTable, SetDense};
+pub use wire::Wire;
 
 use crate::Error;
 
@@ -102,6 +105,12 @@ impl<'a> Reader<'a> {
         bytemuck::try_cast_slice(bytes).map_err(|_| misaligned(what))
     }
 
+    /// Of an array that goes on.
+    pub(crate) fn u16s(&mut self, n: usize, what: &str) -> Result<&'a [u16], Error> {
+        let bytes = self.take(n.saturating_mul(2), what)?;
+        bytemuck::try_cast_slice(bytes).map_err(|_| misaligned(what))
+    }
+
     pub(crate) fn f32s(&mut self, n: usize, what: &str) -> Result<&'a [f32], Error> {
         let floats = self.f32s_unpadded(n, what)?;
         self.skip_padding()?;
@@ -117,7 +126,7 @@ impl<'a> Reader<'a> {
         self.take((8 - self.at % 8) % 8, "padding").map(|_| ())
     }
 
-    fn take(&mut self, n: usize, what: &str) -> Result<&'a [u8], Error> {
+    pub(crate) fn take(&mut self, n: usize, what: &str) -> Result<&'a [u8], Error> {
         let end = self.at.checked_add(n).filter(|&end| end <= self.bytes.len());
         let Some(end) = end else {
             return Err(Error::malformed(format!(

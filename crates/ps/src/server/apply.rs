@@ -208,8 +208,9 @@ impl Core {
             }
             pad(&mut buf);
         }
+        let buf = waiting.wire.pack_answer(buf, |n| waiting.responder.buffer(n));
         self.busy_since(start);
-        Ok(buf)
+        buf
     }
 
     /// Whether dense values are better given as they will be after one more update: another will come

@@ -19,7 +19,7 @@ use super::scratches::Scratches;
 use super::tasks::Crew;
 use super::{ServerConfig, TableSetup};
 use crate::cut::Cut;
-use crate::message::{ControlReply, Kind, Pull, Push, ReduceOp, ServerStats, TableStats};
+use crate::message::{ControlReply, Kind, Pull, Push, ReduceOp, ServerStats, TableStats, Wire};
 use crate::rounds::{Clocks, Collector, Members, Offer};
 use crate::{Error, Mode, STATUS_OK, STATUS_REFUSED};
 
@@ -104,6 +104,8 @@ pub(super) struct Worker {
 /// A request that has not been answered.
 pub(super) struct Waiting {
     pub(super) kind: Kind,
+    /// How its answer travels.
+    pub(super) wire: Wire,
     /// Its number within the session of the client; the same when it comes again.
     pub(super) id: u64,
     pub(super) payload: Buf,
@@ -178,11 +180,14 @@ impl Core {
 
     /// Handles one request. Requests of one client come one at a time and in order.
     pub(super) fn handle(&self, kind: u16, id: u64, payload: Buf, responder: Responder) {
-        let kind = match Kind::try_from(kind) {
-            Ok(kind) => kind,
+        let plain = Wire::of(kind).and_then(|(wire, kind)| {
+            Ok((wire, kind, wire.unpack(kind, payload, |n| responder.buffer(n))?))
+        });
+        let (wire, kind, payload) = match plain {
+            Ok(plain) => plain,
             Err(e) => return refuse(responder, &e.to_string()),
         };
-        let waiting = Waiting { kind, id, payload, responder };
+        let waiting = Waiting { kind, wire, id, payload, responder };
         if kind == Kind::Control {
             return self.control(waiting);
         }

@@ -11,7 +11,7 @@ use regatta_ps::message::ServerStats;
 use regatta_ps::partition::dense_pieces;
 use regatta_ps::{
     Client, ClientConfig, ClientTable, DenseSetup, Error, Gradients, JobToken, Mode, NetEvent,
-    Server, ServerConfig, TableSetup, Tune, Wanted,
+    Server, ServerConfig, TableSetup, Tune, Wanted, Wire,
 };
 use regatta_table::{Accessor, Admission, Initializer, PlainConfig, SparseConfig, TableId};
 
@@ -32,6 +32,7 @@ pub(crate) struct Job {
     pub(crate) worker_timeout: Duration,
     pub(crate) name: String,
     pub(crate) token: String,
+    pub(crate) wire: Wire,
     pub(crate) tune_server: Option<Tune<ServerOptions>>,
     pub(crate) tune_client: Option<Tune<ClientOptions>>,
     /// What connections and servers had to say.
@@ -54,6 +55,7 @@ impl Job {
             worker_timeout: Duration::from_secs(3),
             name: "job".into(),
             token: "secret".into(),
+            wire: Wire::F32,
             tune_server: None,
             tune_client: None,
             events: Arc::default(),
@@ -115,6 +117,7 @@ impl Job {
             job: self.name.clone(),
             tables: vec![ClientTable { name: "t".into(), dim: DIM, counted }],
             pieces: dense_pieces(&[DENSE], self.servers, false),
+            wire: self.wire,
             connect_timeout: Duration::from_secs(10),
             reply_timeout: Duration::from_secs(30),
             observer: self.observer(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use regatta_net::{Client as Wire, ClientOptions, Identity, JobToken, ServerOptions};
 use regatta_ps::message::{Control, Geo, GeoReply, Hello, Kind, Pull, Push, SetDense};
-use regatta_ps::{AsyncConfig, Error, Mode};
+use regatta_ps::{AsyncConfig, Error, Mode, Wire as Format};
 
 use crate::common::*;
 
@@ -107,7 +107,9 @@ fn a_server_answers_nonsense_and_goes_on() {
         let server = servers.remove(0);
         let wire = wire(&job, &endpoints[0]);
         let valid = push_and_pull(1);
-        for kind in (0..9).chain([77, 0x7fff]) {
+        let packed =
+            [Format::F16, Format::Bf16].map(|w| [Kind::Push, Kind::PushPull].map(|k| w.kind(k)));
+        for kind in (0..9).chain([77, 0x7fff, 0x301]).chain(packed.into_iter().flatten()) {
             for cut in (0..valid.len()).step_by(5) {
                 // Nothing here is complete, so nothing is applied; a few pulls make sense.
                 ask(&wire, kind, &valid[..cut]);

@@ -11,3 +11,4 @@ mod losses;
 mod processes;
 mod refusals;
 mod storage;
+mod wire;

@@ -25,7 +25,7 @@ use crate::{Error, Hyper, HyperValue};
 use regatta_checkpoint::{CheckpointConfig, Resume};
 use regatta_fleet::yaml;
 use regatta_passes::Optimizer;
-use regatta_ps::AsyncConfig;
+use regatta_ps::{AsyncConfig, Wire};
 use regatta_table::Admission;
 
 /// A configuration that has been checked as far as that is possible without looking at the data.
@@ -142,6 +142,8 @@ pub struct Distributed {
     pub asynchronous: AsyncConfig,
     /// Local steps between two exchanges in `geo` mode.
     pub geo_step: Option<u64>,
+    /// How gradients and values travel between workers and servers.
+    pub wire: Wire,
     /// Whether workers divide the files between them.
     pub split_file_list: bool,
     /// Whether ranks of collective training divide the data between them.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use regatta_checkpoint::{CheckpointConfig, Resume};
 use regatta_data::{CriteoRaw, DenseTransform, Synthetic, Table, Tokens};
-use regatta_ps::AsyncConfig;
+use regatta_ps::{AsyncConfig, Wire};
 use regatta_table::Admission;
 
 use super::keys::{self, IGNORED_SECTIONS, KEYS, Key, Used};
@@ -477,12 +477,20 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
         r.problem("runner.sync_mode", reason.to_string());
     }
     note_other_modes(r, sync_mode.as_deref());
+    let wire = r.text("runner.wire").and_then(|text| text.parse().ok()).unwrap_or_default();
+    if sync_mode.as_deref() == Some("geo") && wire != Wire::F32 {
+        r.problem(
+            "runner.wire",
+            format!("{wire} cannot be honoured: differences of geo travel whole"),
+        );
+    }
     let split = r.bool("runner.split_file_list");
     Distributed {
         sync_mode,
         staleness,
         asynchronous,
         geo_step,
+        wire,
         split_file_list: split.unwrap_or(false),
         split_ranks: split.unwrap_or(true),
         use_fleet: r.bool("runner.use_fleet").unwrap_or(false),

@@ -157,7 +157,7 @@ impl Engine {
             }
             Rows::Servers(client) => {
                 let keys: Vec<&[u64]> = self.lookups.iter().map(Lookup::keys).collect();
-                let ticket = client.pull(&looking(&keys, false)).map_err(ps)?;
+                let ticket = client.pull_exactly(&looking(&keys, false)).map_err(ps)?;
                 let mut rows: Vec<&mut [f32]> =
                     self.lookups.iter_mut().map(Lookup::rows_mut).collect();
                 client.finish_pull(ticket, &mut rows, &mut []).map_err(ps)?;
@@ -170,7 +170,7 @@ impl Engine {
     pub(super) fn pull_dense(&mut self, names: &[String]) -> Result<(), Error> {
         let Rows::Servers(client) = &self.rows else { return Ok(()) };
         let keys: Vec<&[u64]> = self.tables.iter().map(|_| &[][..]).collect();
-        let ticket = client.pull(&looking(&keys, true)).map_err(ps)?;
+        let ticket = client.pull_exactly(&looking(&keys, true)).map_err(ps)?;
         let mut rows: Vec<&mut [f32]> = keys.iter().map(|_| &mut [][..]).collect();
         let params = self.scope.get_many_mut(names).ok_or_else(|| {
             Error::Evaluation("a dense parameter of the servers is not in the program".into())

@@ -228,6 +228,7 @@ pub(super) fn run_place(
     job.allow_worker_loss = args.allow_worker_loss;
     job.start_timeout = place.job.start_timeout;
     job.admission = config.runner.distributed.entry.clone();
+    job.wire = config.runner.distributed.wire;
     job.observer = Arc::new(|event| regatta_fleet::tell(event));
     let reporter = Reporter::new(env, &place.role.to_string());
     let outcome = match place.role {
