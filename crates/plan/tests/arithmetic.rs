@@ -49,6 +49,17 @@ fn a_click_model_is_counted() {
 }
 
 #[test]
+fn sixteen_bits_halve_the_traffic() {
+    let mut config = config("async", 512);
+    let whole = Workload::new(&config, &cluster("").data).unwrap();
+    config.runner.distributed.wire = regatta_ps::Wire::Bf16;
+    let w = Workload::new(&config, &cluster("").data).unwrap();
+    assert_eq!(w.bytes_down(), whole.bytes_down() / 2.0);
+    // Ids of 13,001 rows have two bytes.
+    assert_eq!(w.bytes_up(), w.bytes_down() + 4.0 * w.keys_per_batch());
+}
+
+#[test]
 fn data_that_the_file_does_not_describe_are_looked_at() {
     let bare = Cluster::parse(
         "servers: {cores: 1, memory_gib: 1, network_gbit: 1}\nworkers: {cores: 1, memory_gib: 1, network_gbit: 1}",

@@ -16,8 +16,9 @@ fn train(job: &Job) -> Vec<(Vec<f32>, Vec<f32>)> {
         for step in 0..STEPS {
             let next = gradients(worker, step + 1).keys;
             let v = gradients(worker, step);
-            let ask = |g: &_| client.push_pull(g, &wanted(step + 1, &[&next], false)).unwrap();
-            let ticket = with_gradients(&v, step, ask);
+            let ticket = with_gradients(&v, step, |gradients| {
+                client.push_pull(gradients, &wanted(step + 1, &[&next], false)).unwrap()
+            });
             let (mut rows, mut dense) = (vec![f32::NAN; next.len() * DIM], vec![f32::NAN; DENSE]);
             client.finish_pull(ticket, &mut [&mut rows], &mut [&mut dense]).unwrap();
             assert!(rows.iter().chain(&dense).all(|x| x.is_finite()));
