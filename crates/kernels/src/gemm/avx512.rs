@@ -153,6 +153,7 @@ unsafe fn list(rows: &Rows, counts: &mut [u32]) {
 ///
 /// # Safety
 /// See [`Task`]; needs AVX-512F.
+#[expect(clippy::pointers_in_nomem_asm_block, reason = "the empty block does not follow it")]
 #[target_feature(enable = "avx2,fma,avx512f")]
 unsafe fn run_lists<const V: usize>(t: &Task) {
     let tail = lane_mask(t.tail);
