@@ -247,6 +247,47 @@ fn a_dense_operand_of_whole_lines_beside_many_zeros() {
     check(&problem, &vec![0.0; m * n], &mut GemmScratch::default(), "whole lines");
 }
 
+/// Sums run in the same order whatever the width of the vectors, so a model is the same on both machines.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn avx2_and_avx512_give_the_same_bits() {
+    if !crate::has_avx512() {
+        return;
+    }
+    let mut scratch = GemmScratch::default();
+    for (case, (m, n, k)) in
+        (0..).zip([(97, 130, 401), (200, 400, 247), (512, 97, 900), (30, 33, 12)])
+    {
+        for zeros in [false, true] {
+            let mut random = Random(case);
+            let (mut a, a_ld, a_trans) = random.operand(m, k);
+            if zeros {
+                a = mostly_zeros(&mut random, a.len());
+            }
+            let (b, b_ld, b_trans) = random.operand(k, n);
+            let (bias, old) = (random.values(n), random.values(m * n));
+            let problem = Problem {
+                m,
+                n,
+                k,
+                a: Mat { data: &a, ld: a_ld, trans: a_trans },
+                b: Mat { data: &b, ld: b_ld, trans: b_trans },
+                accumulate: random.flip(),
+                ldc: n,
+                epilogue: Epilogue { bias: Some(&bias), act: Act::Relu, open: None },
+            };
+            let [narrow, wide] = [&AVX2, &AVX512].map(|set| {
+                let mut c = old.clone();
+                // SAFETY: AVX-512 was just detected, beside AVX2 and FMA.
+                unsafe { run_wide(&problem, &mut c, set, &mut scratch) };
+                c
+            });
+            let bits = |c: &[f32]| c.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&narrow), bits(&wide), "{m} x {n} x {k}, zeros: {zeros}");
+        }
+    }
+}
+
 /// Shapes that cross every block boundary, are thin on either side, or have one extent of zero.
 #[test]
 fn chosen_products() {

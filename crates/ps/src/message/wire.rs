@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use regatta_kernels::half::{Half, f16_from_f32, narrow, widen};
+use regatta_kernels::half::{Half, narrow, widen};
 use regatta_net::Buf;
 
 use super::{Kind, MAX_ITEMS, MAX_TABLES, Reader};
@@ -224,8 +224,13 @@ fn put_narrow(half: Half, floats: &[f32], to: &mut Buf) {
         Half::Bf16 => narrow(half, floats, bits),
         // An infinity would spoil a parameter for good; the largest number does not.
         Half::F16 => {
-            for (bits, x) in bits.iter_mut().zip(floats) {
-                *bits = f16_from_f32(x.clamp(-LARGEST_F16, LARGEST_F16));
+            let mut limited = [0.0; 256];
+            let parts = bits.chunks_mut(limited.len()).zip(floats.chunks(limited.len()));
+            for (bits, floats) in parts {
+                for (limited, x) in limited.iter_mut().zip(floats) {
+                    *limited = x.clamp(-LARGEST_F16, LARGEST_F16);
+                }
+                narrow(half, &limited[..floats.len()], bits);
             }
         }
     }
