@@ -4,7 +4,7 @@
 //! transposed; a row-major block of C comes out. The way is chosen by shape: products with one side
 //! of at most four go through `thin`, those over a depth of at most four through `flat`. Large ones
 //! with many zeros on one side, as behind a relu, go through `sparse`, all others through `driver`,
-//! which packs blocks and calls a 6 x 16 micro-kernel of `avx2` or `portable`.
+//! which packs blocks and calls a micro-kernel of `avx512`, `avx2` or `portable`.
 //!
 //! ```
 //! use regatta_kernels::gemm::{Act, Epilogue, GemmScratch, Mat, gemm};

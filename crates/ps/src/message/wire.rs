@@ -96,9 +96,6 @@ impl Wire {
             match array {
                 Array::Floats => put_narrow(half, from.f32s(n, "floats")?, to),
                 Array::Keys => put_keys(from.u64s(n, "keys")?, to),
-                Array::Counts => {
-                    to.extend_from_slice(bytemuck::cast_slice(from.u32s(n, "counts")?))
-                }
             }
             Ok(())
         })?;
@@ -123,9 +120,6 @@ impl Wire {
             match array {
                 Array::Floats => put_wide(half, from.u16s(n, "floats")?, to)?,
                 Array::Keys => take_keys(n, from, to)?,
-                Array::Counts => {
-                    to.extend_from_slice(bytemuck::cast_slice(from.u32s(n, "counts")?))
-                }
             }
             Ok(())
         })?;
@@ -160,16 +154,15 @@ impl Wire {
     }
 }
 
-/// An array of a request.
+/// An array of a request that becomes shorter.
 #[derive(Clone, Copy)]
 enum Array {
     Floats,
     Keys,
-    Counts,
 }
 
-/// Copies the heads of a request, and does what is to be done with each of the arrays that they announce.
-/// Every array is filled up to a multiple of 8 bytes.
+/// Copies the heads of a request and its counts, and does what is to be done with each of the other arrays
+/// that the heads announce. Every array is filled up to a multiple of 8 bytes.
 fn walk<'a>(
     kind: Kind,
     from: &mut Reader<'a>,
@@ -177,10 +170,7 @@ fn walk<'a>(
     mut array: impl FnMut(Array, usize, &mut Reader<'a>, &mut Buf) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut each = |what: Array, n: u64, from: &mut Reader<'a>, to: &mut Buf| {
-        if n > MAX_ITEMS {
-            return Err(Error::malformed(format!("an array of {n}, more than {MAX_ITEMS}")));
-        }
-        array(what, n as usize, from, to)?;
+        array(what, limited(n)?, from, to)?;
         pad(to);
         from.skip_padding()
     };
@@ -198,10 +188,19 @@ fn walk<'a>(
         let tables = heads(from, to, n_tables(head[2])? * 3)?;
         for table in tables.chunks_exact(3) {
             each(Array::Keys, table[1], from, to)?;
-            each(Array::Counts, table[2], from, to)?;
+            let counts = from.u32s(limited(table[2])?, "counts")?;
+            to.extend_from_slice(bytemuck::cast_slice(counts));
+            pad(to);
         }
     }
     Ok(())
+}
+
+fn limited(n: u64) -> Result<usize, Error> {
+    if n > MAX_ITEMS {
+        return Err(Error::malformed(format!("an array of {n}, more than {MAX_ITEMS}")));
+    }
+    Ok(n as usize)
 }
 
 fn n_tables(n: u64) -> Result<usize, Error> {
