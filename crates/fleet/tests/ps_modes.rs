@@ -7,7 +7,7 @@ use std::thread;
 use common::*;
 use regatta_exec::{Executor, Options, Scope, run_startup};
 use regatta_fleet::ps::{GeoTrainer, Job, client_config, server_config};
-use regatta_optim::{Rule, Sgd};
+use regatta_optim::{Adam, Rule, Sgd};
 use regatta_passes::Optimizer;
 use regatta_ps::{AsyncConfig, Client, Mode, Server, Wanted};
 use regatta_table::Admission;
@@ -113,6 +113,33 @@ fn geo_with_one_worker_is_local_training() {
         {
             assert_close(&format!("{name}, every {every}"), copy, &local, 1e-6);
         }
+    }
+}
+
+/// With Adam, a row moves as it would in one process that has made the steps of all workers.
+#[test]
+fn rows_in_geo_mode_count_the_steps_of_all_workers() {
+    let model = model(&Optimizer::new(Rule::Adam(Adam::default()), 0.05));
+    let batches: Vec<_> = (0..6).map(|t| batch(t * 8, 8)).collect();
+    let mut scope = Scope::new();
+    run_startup(&model.programs.startup, &mut scope).unwrap();
+    let mut executor = Executor::new(model.programs.main.clone(), Options::default()).unwrap();
+    let ops = &model.programs.main.block().ops;
+    let update = ops.iter().find(|op| op.kind == "adam" && op.ins("Param")[0] == "table").unwrap();
+    for (t, batch) in batches.iter().enumerate() {
+        for (name, beta) in update.ins("States")[2..].iter().zip([0.9f64, 0.999]) {
+            let power = beta.powi(1 + 3 * t as i32) as f32;
+            scope.get_mut(name).unwrap().f32_mut()[0] = power;
+        }
+        let feeds: Vec<(&str, &Value)> = batch.iter().collect();
+        executor.run(&mut scope, &feeds, &[]).unwrap();
+    }
+    // The other two workers have nothing to train on, so that nothing but their number matters.
+    let copies = train_copies(&model, 100, 1, &[batches, vec![], vec![]]);
+    for (name, (copy, one)) in
+        names(&model).iter().zip(copies[0].copy.iter().zip(values(&scope, &model)))
+    {
+        assert_close(name, copy, &one, 1e-5);
     }
 }
 

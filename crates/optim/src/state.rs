@@ -10,7 +10,8 @@ pub enum Per {
     Element,
     /// One per row of a table.
     Row,
-    /// One for the whole parameter; all rows of a table share it.
+    /// One for the whole parameter; all rows of a table share it. It is a power of a decay that counts
+    /// the steps: it begins at the decay, and every step multiplies it by that.
     Scalar,
 }
 
@@ -61,6 +62,12 @@ impl StateDesc {
     /// How many numbers this state holds for `n` weights.
     pub const fn len_for(&self, n: usize) -> usize {
         StateSpec { name: self.name, per: self.per }.len_for(n)
+    }
+
+    /// What `steps` steps multiply this state by, if it does nothing but count them.
+    pub fn factor_of_steps(&self, steps: u64) -> Option<f32> {
+        let steps = i32::try_from(steps).unwrap_or(i32::MAX);
+        (self.per == Per::Scalar).then(|| self.initial.powi(steps))
     }
 }
 

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use regatta_data::Batch;
 use regatta_exec::{Executor, Options, Scope};
-use regatta_ir::Programs;
+use regatta_ir::{Program, Programs};
+use regatta_ops::update_rule;
+use regatta_optim::RowRule;
 use regatta_passes::Split;
 use regatta_ps::communicator::{GeoCommand, GeoPlan};
 use regatta_ps::{Client, GeoTicket};
@@ -29,11 +31,19 @@ pub struct GeoTrainer {
     old_tables: Vec<Vec<f32>>,
     /// Rows trained since the last exchange, by table.
     touched: Vec<Touched>,
+    step_counts: Vec<StepCount>,
     step: u64,
     times: PassTimes,
     /// A server wants this worker to come to a cut.
     cut_wanted: bool,
     own_part: OwnPart,
+}
+
+/// A state of a table's optimizer that counts the steps of the whole table.
+struct StepCount {
+    name: String,
+    /// What a step of every other worker multiplies it by.
+    others: f32,
 }
 
 /// Before the names of values of the last exchange in a worker's part of a checkpoint.
@@ -56,7 +66,9 @@ impl GeoTrainer {
         let exchange = Exchange::of(&split.trainer, &names)?;
         let executor = Executor::new(programs.main.clone(), options)?;
         let touched = exchange.tables.iter().map(|_| Touched::default()).collect();
+        let others = client.workers().saturating_sub(1) as u64;
         Ok(GeoTrainer {
+            step_counts: step_counts(&programs.main, &names, others)?,
             client,
             executor,
             exchange,
@@ -271,9 +283,23 @@ impl GeoTrainer {
         for (table, touched) in self.exchange.tables.iter().zip(&mut self.touched) {
             touch(table, input, touched);
         }
+        self.count_steps_of_others(scope);
         self.step += 1;
         self.times.compute += start.elapsed();
         Ok(())
+    }
+
+    /// The bias correction of a row goes by the steps of the whole table, not by how often the row was
+    /// trained, and the steps of the whole table are those of all workers. A worker that counted only
+    /// its own would move rows less than one process does on the same examples.
+    fn count_steps_of_others(&self, scope: &mut Scope) {
+        for count in &self.step_counts {
+            for power in scope.get_mut(&count.name).into_iter().flat_map(Tensor::f32_mut) {
+                let next = *power * count.others;
+                // Arithmetic on subnormal numbers is slow.
+                *power = if next < f32::MIN_POSITIVE { 0.0 } else { next };
+            }
+        }
     }
 
     /// Exchanges what is left.
@@ -413,6 +439,21 @@ impl GeoTrainer {
         )?;
         Ok(())
     }
+}
+
+/// The states of these tables' optimizers that count steps.
+fn step_counts(main: &Program, tables: &[String], others: u64) -> Result<Vec<StepCount>, Error> {
+    let mut counts = Vec::new();
+    for op in &main.block().ops {
+        let Some(rule) = update_rule(op)?.filter(|_| tables.contains(&op.ins("Param")[0])) else {
+            continue;
+        };
+        for (state, name) in rule.states().iter().zip(op.ins("States")) {
+            let others = state.factor_of_steps(others).filter(|&factor| factor != 1.0);
+            counts.extend(others.map(|others| StepCount { name: name.clone(), others }));
+        }
+    }
+    Ok(counts)
 }
 
 fn floats<'a>(scope: &'a Scope, names: &[String]) -> Result<Vec<&'a [f32]>, Error> {
