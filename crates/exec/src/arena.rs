@@ -1,5 +1,7 @@
 //! The memory of all temporaries of a plan: one block, cut at 64-byte boundaries.
 
+use crate::populate::populate;
+
 const LINE: usize = 64;
 
 /// Zeroed bytes whose address does not change.
@@ -16,7 +18,9 @@ pub(crate) fn whole_lines(bytes: usize) -> usize {
 
 impl Arena {
     pub(crate) fn new(bytes: usize) -> Arena {
-        Arena { lines: vec![[0; LINE / 8]; bytes.div_ceil(LINE) + 1] }
+        let mut lines = vec![[0; LINE / 8]; bytes.div_ceil(LINE) + 1];
+        populate(&mut lines);
+        Arena { lines }
     }
 
     /// Address of the first byte, to read from.

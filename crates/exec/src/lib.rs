@@ -29,6 +29,7 @@ mod error;
 mod executor;
 mod mapped;
 mod plan;
+mod populate;
 mod scope;
 mod segment;
 mod startup;
