@@ -138,6 +138,47 @@ impl Mode {
         }
     }
 
+    /// Checks that workers may use rows again that they pulled a few steps ago.
+    ///
+    /// # Errors
+    /// In modes in which a step waits for the newest values, or in which workers have all rows.
+    pub fn check_row_cache(&self) -> Result<(), Error> {
+        match self {
+            Mode::Async(_) | Mode::Bounded { .. } => Ok(()),
+            Mode::Sync | Mode::HalfAsync | Mode::Geo { .. } => Err(Error::Job(format!(
+                "row_cache is for the modes async and bounded, but the mode is {}",
+                self.name()
+            ))),
+        }
+    }
+
+    /// The mode to exchange values in if workers use a row again for `steps` steps after the one that
+    /// they asked for it in, so that no value is older than this mode promises.
+    ///
+    /// In bounded mode with a bound of s, a pull for step t is answered when all workers have pushed
+    /// their steps before t - s: its values have at least those. A row that was pulled for step t -
+    /// `steps` and is used in step t then has those before t - `steps` - s. With `staleness` -
+    /// `steps` for s that is t - `staleness`, which is what values pulled in every step would have.
+    ///
+    /// # Errors
+    /// If the mode has no use for it, or its staleness is less than that.
+    pub fn with_row_cache(self, steps: u64) -> Result<Mode, Error> {
+        if steps == 0 {
+            return Ok(self);
+        }
+        self.check_row_cache()?;
+        match self {
+            Mode::Bounded { staleness } => match staleness.checked_sub(steps) {
+                Some(staleness) => Ok(Mode::Bounded { staleness }),
+                None => Err(Error::Job(format!(
+                    "row_cache is {steps}, but staleness is {staleness}: rows that are used again for \
+                     {steps} steps are older than that"
+                ))),
+            },
+            other => Ok(other),
+        }
+    }
+
     /// Whether servers collect the gradients of all workers before they update.
     pub fn is_sync(&self) -> bool {
         matches!(self, Mode::Sync)
@@ -188,5 +229,27 @@ mod tests {
             assert!(error.contains(reason), "{error}");
         }
         assert!(Mode::Geo { every: 0 }.check().is_err());
+    }
+
+    #[test]
+    fn the_bound_is_shared_between_workers_and_copies_of_rows() {
+        let bounded = |staleness| Mode::Bounded { staleness };
+        for (mode, steps, expected) in [
+            (bounded(5), 2, bounded(3)),
+            (bounded(5), 5, bounded(0)),
+            (bounded(5), 0, bounded(5)),
+            (Mode::Async(AsyncConfig::default()), 9, Mode::Async(AsyncConfig::default())),
+            (Mode::Sync, 0, Mode::Sync),
+        ] {
+            assert_eq!(mode.with_row_cache(steps).unwrap(), expected, "{mode:?} {steps}");
+        }
+        let refusal = |mode: Mode| mode.with_row_cache(3).unwrap_err().to_string();
+        let error = refusal(bounded(2));
+        assert!(error.contains("row_cache is 3, but staleness is 2"), "{error}");
+        for mode in [Mode::Sync, Mode::HalfAsync, Mode::Geo { every: 2 }] {
+            let error = refusal(mode);
+            assert!(error.contains("row_cache is for the modes async and bounded"), "{error}");
+            assert!(error.ends_with(mode.name()), "{error}");
+        }
     }
 }

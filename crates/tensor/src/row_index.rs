@@ -19,14 +19,33 @@ pub struct RowIndex {
 impl RowIndex {
     /// Forgets all ids and makes room for `expected` distinct ones.
     pub fn clear(&mut self, expected: usize) {
-        let wanted = (expected.max(8) * 2).next_power_of_two();
+        self.empty_slots(slots_for(expected));
+        self.ids.clear();
+    }
+
+    /// Makes room for so many more distinct ids. Those that are there keep their positions.
+    pub fn reserve(&mut self, more: usize) {
+        let wanted = slots_for(self.ids.len() + more);
+        if wanted <= self.mask + 1 {
+            return;
+        }
+        self.empty_slots(wanted);
+        for (position, id) in self.ids.iter().enumerate() {
+            let mut at = mix(*id) as usize & self.mask;
+            while self.slots[at] != 0 {
+                at = (at + 1) & self.mask;
+            }
+            self.slots[at] = position as u32 + 1;
+        }
+    }
+
+    fn empty_slots(&mut self, wanted: usize) {
         if self.slots.len() < wanted {
             self.slots = vec![0; wanted];
         } else {
             self.slots[..wanted].fill(0);
         }
         self.mask = wanted - 1;
-        self.ids.clear();
     }
 
     /// The distinct ids so far, in order of first appearance.
@@ -44,10 +63,24 @@ impl RowIndex {
         self.ids.is_empty()
     }
 
+    /// Position of the id among the distinct ones, if it is there.
+    #[inline]
+    pub fn find(&self, id: u64) -> Option<usize> {
+        let mut at = mix(id) as usize & self.mask;
+        loop {
+            // Nothing is there before room was made.
+            let position = (*self.slots.get(at)? as usize).checked_sub(1)?;
+            if self.ids[position] == id {
+                return Some(position);
+            }
+            at = (at + 1) & self.mask;
+        }
+    }
+
     /// Position of the id among the distinct ones, and whether it is new.
     ///
     /// # Panics
-    /// If more distinct ids are inserted than `clear` made room for.
+    /// If more distinct ids are inserted than there is room for.
     #[inline]
     pub fn insert(&mut self, id: u64) -> (usize, bool) {
         let mut at = mix(id) as usize & self.mask;
@@ -55,7 +88,7 @@ impl RowIndex {
             let slot = &mut self.slots[at];
             if *slot == 0 {
                 let position = self.ids.len();
-                assert!(position <= self.mask / 2, "more distinct ids than announced to clear()");
+                assert!(position <= self.mask / 2, "more distinct ids than announced");
                 self.ids.push(id);
                 *slot = position as u32 + 1;
                 return (position, true);
@@ -67,6 +100,11 @@ impl RowIndex {
             at = (at + 1) & self.mask;
         }
     }
+}
+
+/// At most every second slot is taken.
+fn slots_for(ids: usize) -> usize {
+    (ids.max(8) * 2).next_power_of_two()
 }
 
 #[cfg(test)]
@@ -96,6 +134,22 @@ mod tests {
                 assert_eq!(index.insert(id / 2 * 7), (id as usize / 2, false));
             }
             assert_eq!(index.len(), n);
+        }
+    }
+
+    #[test]
+    fn ids_keep_their_positions_when_room_is_made() {
+        let mut index = RowIndex::default();
+        assert_eq!(index.find(7), None);
+        for round in 0..50u64 {
+            index.reserve(7);
+            for id in round * 7..round * 7 + 7 {
+                assert_eq!(index.find(id * 3), None);
+                assert_eq!(index.insert(id * 3), (id as usize, true));
+            }
+            for id in 0..round * 7 {
+                assert_eq!(index.find(id * 3), Some(id as usize));
+            }
         }
     }
 

@@ -224,7 +224,8 @@ fn start_ps(
             Engine::Geo(Box::new(trainer))
         }
         mode => {
-            let mut trainer = PsTrainer::new(&ps.split, mode, client, options, &[])?;
+            let mut trainer = PsTrainer::new(&ps.split, mode, client, options, &[])?
+                .with_row_cache(ps.job.row_cache())?;
             trainer.start(scope, false)?;
             Engine::Ps(Box::new(trainer))
         }

@@ -11,6 +11,7 @@ use regatta_ps::{Client, Gradients, Mode, PullTicket, Pulled, PushTicket, Wanted
 use regatta_tensor::{RowIndex, RowSparse, Tensor, Value};
 
 use super::input::Input;
+use super::row_cache::{RowCaches, RowCounts};
 use super::run::{Caller, Closures, Next, OneStep, OwnPart, Reading, Run};
 use super::{Exchange, Lookup};
 use crate::Error;
@@ -45,6 +46,8 @@ pub struct PsTrainer {
     spare: Vec<Vec<Lookup>>,
     /// For finding the distinct ids of a batch.
     index: RowIndex,
+    /// Rows that are not asked for again in every step.
+    copies: RowCaches,
     times: PassTimes,
     /// The pass that [`PsTrainer::run`] is in.
     pass: Option<Pass>,
@@ -121,11 +124,36 @@ impl PsTrainer {
             },
             spare: Vec::new(),
             index: RowIndex::default(),
+            copies: RowCaches::default(),
             times: PassTimes::default(),
             pass: None,
             rests: true,
             own_part: OwnPart::default(),
         })
+    }
+
+    /// Uses rows again for so many steps after they were asked for, instead of asking in every step;
+    /// 0 always asks. Of a [`Job`](super::Job) it is the number that
+    /// [`Job::with_row_cache`](super::Job::with_row_cache) was given: in bounded mode servers
+    /// must know of it.
+    ///
+    /// # Errors
+    /// If the mode has no use for it, or servers count the appearances of ids, which they do not see
+    /// then.
+    pub fn with_row_cache(mut self, steps: u64) -> Result<PsTrainer, Error> {
+        if steps == 0 {
+            return Ok(self);
+        }
+        self.mode.check_row_cache()?;
+        if let Some(table) = self.client.tables().iter().find(|table| table.counted) {
+            return Err(Error::Config(format!(
+                "row_cache and an admission of ids by their appearances exclude each other: servers \
+                 of table '{}' do not see ids that a worker has copies of",
+                table.name
+            )));
+        }
+        self.copies = RowCaches::new(self.exchange.tables.iter().map(|table| table.dim), steps);
+        Ok(self)
     }
 
     /// Computes with other options from now on.
@@ -152,6 +180,11 @@ impl PsTrainer {
     /// Where the time has gone since the last call.
     pub fn take_times(&mut self) -> PassTimes {
         std::mem::take(&mut self.times)
+    }
+
+    /// Where rows have come from since the last call; nothing if all are asked for in every step.
+    pub fn take_row_counts(&mut self) -> Option<RowCounts> {
+        self.copies.take_counts()
     }
 
     /// Gives all workers the same dense parameters: worker 0's, unless the servers have loaded some.
@@ -258,6 +291,9 @@ impl PsTrainer {
     /// If a server or worker is gone.
     pub fn cut(&mut self, scope: &Scope, run: &mut dyn Run) -> Result<(), Error> {
         self.own_part.finish(&self.client)?;
+        // A worker that goes on from here after a failure has none. And what a pull before the cut was
+        // to bring has not come.
+        self.copies.clear();
         let start = Instant::now();
         let own = self.own_tensors(scope);
         let taken = self.client.ready(&run.at_cut(self.step)?, !own.is_empty())?;
@@ -290,6 +326,7 @@ impl PsTrainer {
     /// Goes on after this many steps, with what this worker had kept for itself.
     pub fn restore(&mut self, scope: &mut Scope, step: u64, own: Vec<(String, Tensor)>) {
         self.step = step;
+        self.copies.clear();
         own.into_iter().for_each(|(name, tensor)| scope.set(&name, tensor));
     }
 
@@ -367,6 +404,8 @@ impl PsTrainer {
             self.step = self.client.resume(self.step)?;
             self.rests = false;
         }
+        // Between passes servers may have loaded or removed rows.
+        self.copies.clear();
         let mut pipeline = Pipeline::new(&self.mode).after(self.step);
         Ok(Pass {
             queue: pipeline.start().into(),
@@ -554,8 +593,8 @@ impl PsTrainer {
         let work = work.ok_or_else(lost_batch)?;
         self.prepare(work)?;
         let start = Instant::now();
-        let keys: Vec<&[u64]> = work.lookups.iter().map(Lookup::keys).collect();
         let dense = dense && self.wants_dense(step) && !self.exchange.params.is_empty();
+        let keys = self.copies.ask(step, &work.lookups);
         let counts: Vec<&[u32]> = work.lookups.iter().map(Lookup::counts).collect();
         let wanted = Wanted { step, test: false, dense, keys: &keys, counts: &counts };
         work.ticket = Some(self.client.pull(&wanted)?);
@@ -567,9 +606,9 @@ impl PsTrainer {
         let work = work.ok_or_else(lost_batch)?;
         self.prepare(work)?;
         let start = Instant::now();
-        let keys: Vec<&[u64]> = work.lookups.iter().map(Lookup::keys).collect();
         let counts: Vec<&[u32]> = work.lookups.iter().map(Lookup::counts).collect();
         let dense = self.wants_dense(step) && !self.exchange.params.is_empty();
+        let keys = self.copies.ask(step, &work.lookups);
         let wanted = Wanted { step, test: false, dense, keys: &keys, counts: &counts };
         let gradients = self.merged.gradients(&self.executor);
         work.ticket = Some(self.client.push_pull(&gradients.borrow(), &wanted)?);
@@ -582,8 +621,9 @@ impl PsTrainer {
         let start = Instant::now();
         let work = work.ok_or_else(lost_batch)?;
         let ticket = work.ticket.take().ok_or_else(lost_batch)?;
-        let mut rows: Vec<&mut [f32]> = work.lookups.iter_mut().map(Lookup::rows_mut).collect();
+        let mut rows = self.copies.answer_mut(&mut work.lookups);
         let pulled = finish(&self.client, &self.exchange, ticket, &mut rows, scope)?;
+        self.copies.give(pulled, &mut work.lookups);
         self.times.pull += start.elapsed();
         Ok(pulled)
     }
