@@ -73,10 +73,17 @@ impl fmt::Display for Survey {
         }
         writeln!(
             f,
-            "dense: {} parameters; network: {} an example\n",
+            "dense: {} parameters; network: {} an example",
             short(w.dense),
             bytes(self.wire_bytes_per_example)
         )?;
+        if let Some(steps) = w.row_cache {
+            writeln!(
+                f,
+                "rows that workers use again for {steps} steps (row_cache) are counted as pulled"
+            )?;
+        }
+        writeln!(f)?;
         self.table(f)?;
         for size in self.sizes.iter().filter(|s| !s.advice.is_empty()) {
             writeln!(f)?;

@@ -46,6 +46,10 @@ pub struct Workload {
     pub float_bytes: f64,
     /// The same of an id.
     pub id_bytes: f64,
+    /// Steps for which workers use rows again. How many that spares nobody knows before, so the
+    /// figures are those without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub row_cache: Option<u64>,
     /// What the arithmetic needs of it.
     #[serde(skip)]
     pub(crate) pace: Pace,
@@ -131,6 +135,7 @@ impl Workload {
             mode: mode.name().to_string(),
             float_bytes,
             id_bytes,
+            row_cache: Some(config.runner.distributed.row_cache).filter(|steps| *steps > 0),
             pace: pace(&mode),
         })
     }

@@ -24,7 +24,7 @@ use crate::export::{Trained, export};
 use crate::metrics::{Measure, Meter};
 use crate::network::Network;
 use crate::observe::{self, Event, Observer};
-use crate::report::{CheckpointReport, EpochReport, Report, StageSeconds, peak_rss_mb};
+use crate::report::{CheckpointReport, EpochReport, Report, RowReport, StageSeconds, peak_rss_mb};
 use crate::save::{INFERENCE_FOLDER, about, epoch_folder, has_server_parts};
 use crate::train::{IntervalClock, epoch_report, tell};
 use crate::{Config, Error};
@@ -194,7 +194,11 @@ impl WorkerRun {
                 let t = GeoTrainer::new(programs, split, every, client, options, &fetch)?;
                 Trainer::Geo(Box::new(t))
             }
-            mode => Trainer::Ps(Box::new(PsTrainer::new(split, mode, client, options, &fetch)?)),
+            mode => {
+                let mut t = PsTrainer::new(split, mode, client, options, &fetch)?;
+                t.use_row_cache(job.row_cache())?;
+                Trainer::Ps(Box::new(t))
+            }
         };
         let topology = Topology {
             mode: job.mode.name().into(),
@@ -329,14 +333,14 @@ impl WorkerRun {
             start,
             before,
         };
-        let times = match &mut self.trainer {
+        let (times, rows) = match &mut self.trainer {
             Trainer::Ps(t) => {
                 t.train_with(&mut self.scope, &mut pass)?;
-                t.take_times()
+                (t.take_times(), t.take_row_counts())
             }
             Trainer::Geo(t) => {
                 t.train_with(&mut self.scope, &mut pass)?;
-                t.take_times()
+                (t.take_times(), None)
             }
         };
         let reading = pass.batches.as_ref().map(Batches::stages).unwrap_or_default();
@@ -352,7 +356,9 @@ impl WorkerRun {
         let loss_sum = f64::from_bits(self.state.loss_sum);
         let loss = (examples > 0).then(|| loss_sum / examples as f64);
         let measured = measures(&self.meters);
-        Ok(epoch_report(epoch, loss, examples, seconds, stages, &self.meters, measured))
+        let report = epoch_report(epoch, loss, examples, seconds, stages, &self.meters, measured);
+        let rows = rows.map(|n| RowReport { pulled: n.pulled, cached: n.copied });
+        Ok(EpochReport { rows, ..report })
     }
 
     fn end_epoch(&mut self, report: EpochReport) {
@@ -420,13 +426,15 @@ impl WorkerRun {
             Trainer::Geo(t) => t.client(),
         };
         let examples = mine.examples as f64;
-        let mut sums = vec![examples, mine.loss.unwrap_or(0.0) * examples];
+        let (pulled, cached) = mine.rows.map_or((0, 0), |rows| (rows.pulled, rows.cached));
+        let loss = mine.loss.unwrap_or(0.0) * examples;
+        let mut sums = vec![examples, loss, pulled as f64, cached as f64];
         let own: Vec<Vec<f64>> = self.meters.iter().map(Meter::counters).collect();
         sums.extend(own.iter().flatten());
         let sums = client.reduce("epoch", ReduceOp::Sum, &sums).map_err(ps)?;
         let longest = client.reduce("seconds", ReduceOp::Max, &[mine.seconds]).map_err(ps)?;
         let mut meters = self.meters.clone();
-        let mut rest = &sums[2..];
+        let mut rest = &sums[4..];
         for (meter, own) in meters.iter_mut().zip(&own) {
             let (now, later) = rest.split_at(own.len());
             meter.set_counters(now);
@@ -436,7 +444,10 @@ impl WorkerRun {
         let loss = (examples > 0).then(|| sums[1] / sums[0]);
         let measured = measures(&meters);
         let seconds = longest.first().copied().unwrap_or(mine.seconds);
-        Ok(epoch_report(mine.epoch, loss, examples, seconds, mine.stages, &meters, measured))
+        let report =
+            epoch_report(mine.epoch, loss, examples, seconds, mine.stages, &meters, measured);
+        let all = RowReport { pulled: sums[2] as u64, cached: sums[3] as u64 };
+        Ok(EpochReport { rows: mine.rows.map(|_| all), ..report })
     }
 
     /// Lets the servers save an epoch. The folder appears when all of them have written their part.

@@ -343,6 +343,7 @@ pub(crate) fn epoch_report(
         seconds,
         stages,
         missing_ids,
+        rows: None,
         metrics,
     }
 }

@@ -35,6 +35,13 @@ pub enum Admission {
     },
 }
 
+impl Admission {
+    /// Whether it depends on how often an id appears, so that pulls have to say it.
+    pub fn counts_appearances(&self) -> bool {
+        matches!(self, Admission::CountFilter(_) | Admission::Probability(_))
+    }
+}
+
 impl fmt::Display for Admission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -224,8 +224,8 @@ fn start_ps(
             Engine::Geo(Box::new(trainer))
         }
         mode => {
-            let mut trainer = PsTrainer::new(&ps.split, mode, client, options, &[])?
-                .with_row_cache(ps.job.row_cache())?;
+            let mut trainer = PsTrainer::new(&ps.split, mode, client, options, &[])?;
+            trainer.use_row_cache(ps.job.row_cache())?;
             trainer.start(scope, false)?;
             Engine::Ps(Box::new(trainer))
         }

@@ -186,7 +186,7 @@ pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerCon
 
 /// The configuration of one worker's connections.
 pub fn client_config(split: &Split, job: &Job, worker: usize) -> ClientConfig {
-    let counted = matches!(job.admission, Admission::CountFilter(_) | Admission::Probability(_));
+    let counted = job.admission.counts_appearances();
     let table = |t: &TableSpec| ClientTable { name: t.name.clone(), dim: t.dim, counted };
     ClientConfig {
         worker,

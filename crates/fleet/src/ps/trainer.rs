@@ -139,11 +139,17 @@ impl PsTrainer {
     ///
     /// # Errors
     /// If the mode has no use for it, or servers count the appearances of ids, which they do not see
-    /// then.
-    pub fn with_row_cache(mut self, steps: u64) -> Result<PsTrainer, Error> {
-        if steps == 0 {
-            return Ok(self);
+    /// then; or if an exchange that is still to be made fails.
+    pub fn use_row_cache(&mut self, steps: u64) -> Result<(), Error> {
+        self.flush()?;
+        if steps > 0 {
+            self.check_row_cache()?;
         }
+        self.copies = RowCaches::new(self.exchange.tables.iter().map(|table| table.dim), steps);
+        Ok(())
+    }
+
+    fn check_row_cache(&self) -> Result<(), Error> {
         self.mode.check_row_cache()?;
         if let Some(table) = self.client.tables().iter().find(|table| table.counted) {
             return Err(Error::Config(format!(
@@ -152,8 +158,7 @@ impl PsTrainer {
                 table.name
             )));
         }
-        self.copies = RowCaches::new(self.exchange.tables.iter().map(|table| table.dim), steps);
-        Ok(self)
+        Ok(())
     }
 
     /// Computes with other options from now on.

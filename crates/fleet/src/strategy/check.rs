@@ -220,7 +220,9 @@ impl DistributedStrategy {
                 mode.name()
             ));
         }
-        mode.check().map_err(|e| Error::Config(format!("strategy: a_sync_configs: {e}")))?;
+        let problem = |e| Error::Config(format!("strategy: a_sync_configs: {e}"));
+        mode.check().map_err(problem)?;
+        mode.with_row_cache(c.row_cache).map_err(problem)?;
         Ok(mode)
     }
 

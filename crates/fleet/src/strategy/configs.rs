@@ -245,6 +245,9 @@ options! {
         /// Dense values are given as they will be after one more update like the last, where others
         /// come in between. Paddle has no such option.
         dense_ahead: bool = false,
+        /// Steps for which a worker uses a row again before it asks for it anew. Paddle has no such
+        /// option.
+        row_cache: u64 = 0,
         /// No worker is more than so many steps ahead of the slowest. Paddle has no such option.
         staleness: Option<u64> = None,
         /// Every worker waits for its own updates. Paddle had this mode before version 2.

@@ -141,8 +141,9 @@ fn worker(model: &Model, job: &Job, w: usize, batches: &[Batch]) -> Trained {
     let mut scope = Scope::new();
     run_startup(&model.programs.startup, &mut scope).unwrap();
     let options = Options::default();
-    let trainer = PsTrainer::new(&model.split, job.mode, client, options, &[&model.loss]).unwrap();
-    let mut trainer = trainer.with_row_cache(job.row_cache()).unwrap();
+    let mut trainer =
+        PsTrainer::new(&model.split, job.mode, client, options, &[&model.loss]).unwrap();
+    trainer.use_row_cache(job.row_cache()).unwrap();
     trainer.start(&mut scope, false).unwrap();
     let mut losses = Vec::new();
     let mut rest = batches.iter().cloned();

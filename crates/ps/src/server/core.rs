@@ -129,8 +129,7 @@ impl Core {
         let table = |setup: &TableSetup| {
             let rows = SparseTable::new(setup.config.clone())
                 .map_err(|e| Error::Job(format!("table '{}': {e}", setup.name)))?;
-            let admission = &setup.config.admission;
-            let counts = matches!(admission, Admission::CountFilter(_) | Admission::Probability(_));
+            let counts = setup.config.admission.counts_appearances();
             Ok(Table { setup: setup.clone(), rows, counts })
         };
         let tables = config.tables.iter().map(table).collect::<Result<Vec<_>, Error>>()?;

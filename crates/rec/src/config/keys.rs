@@ -157,6 +157,7 @@ pub const KEYS: &[Key] = &[
     later("runner.thread_pool_size", Kind::Int(1), "async: threads that send gradients; only 1 can be honoured"),
     later("runner.geo_step", Kind::Int(1), "geo: local steps between two exchanges"),
     later("runner.wire", Kind::Choice(&["f32", "f16", "bf16"]), "floats between workers and servers: whole, or rounded to 16 bits to halve the traffic (f32)"),
+    later("runner.row_cache", Kind::Int(0), "async, bounded: steps for which a worker uses a row again before it asks for it anew (0)"),
     later("runner.split_file_list", Kind::Bool, "divide the files between the workers (False), or the data between ranks (True)"),
     later("runner.use_fleet", Kind::Bool, "collective training by ranks without servers"),
     later("runner.strategy", Kind::Path, "collective: file with a DistributedStrategy, as YAML or prototxt"),

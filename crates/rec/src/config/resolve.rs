@@ -484,6 +484,8 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
             format!("{wire} cannot be honoured: differences of geo travel whole"),
         );
     }
+    let entry = resolve_entry(r);
+    let row_cache = resolve_row_cache(r, sync_mode.as_deref(), staleness, &entry);
     let split = r.bool("runner.split_file_list");
     Distributed {
         sync_mode,
@@ -491,12 +493,13 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
         asynchronous,
         geo_step,
         wire,
+        row_cache,
         split_file_list: split.unwrap_or(false),
         split_ranks: split.unwrap_or(true),
         use_fleet: r.bool("runner.use_fleet").unwrap_or(false),
         strategy: r.path("runner.strategy"),
         warmup_model_path: r.path("runner.warmup_model_path"),
-        entry: resolve_entry(r),
+        entry,
     }
 }
 
@@ -524,6 +527,43 @@ fn note_other_modes(r: &mut Resolver, mode: Option<&str>) {
         keys.iter()
             .for_each(|key| r.unused(&format!("runner.{key}"), "only sync_mode async uses it"));
     }
+}
+
+/// For how many steps rows are used again; 0 in modes that have no use for it.
+fn resolve_row_cache(
+    r: &mut Resolver,
+    mode: Option<&str>,
+    staleness: Option<u64>,
+    entry: &Admission,
+) -> u64 {
+    let key = "runner.row_cache";
+    let steps = r.int(key).unwrap_or(0);
+    // Without a mode it is async.
+    if !matches!(mode, None | Some("async" | "bounded")) {
+        r.unused(key, "only sync_mode async and bounded use it");
+        return 0;
+    }
+    if let (Some("bounded"), Some(staleness)) = (mode, staleness)
+        && steps > staleness
+    {
+        r.problem(
+            key,
+            format!(
+                "rows that are used again for {steps} steps are older than runner.staleness, which is \
+                 {staleness}, allows"
+            ),
+        );
+    }
+    if steps > 0 && entry.counts_appearances() {
+        r.problem(
+            key,
+            format!(
+                "{steps} cannot be honoured with table_parameters.entry: servers count the appearances of \
+                 ids, and do not see those of rows that are used again"
+            ),
+        );
+    }
+    steps
 }
 
 fn resolve_entry(r: &mut Resolver) -> Admission {
