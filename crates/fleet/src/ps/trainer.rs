@@ -331,7 +331,6 @@ impl PsTrainer {
     /// Goes on after this many steps, with what this worker had kept for itself.
     pub fn restore(&mut self, scope: &mut Scope, step: u64, own: Vec<(String, Tensor)>) {
         self.step = step;
-        self.copies.clear();
         own.into_iter().for_each(|(name, tensor)| scope.set(&name, tensor));
     }
 
