@@ -197,8 +197,8 @@ impl Generation {
 
     /// Rows from this one on were asked for in this step or later.
     fn first_row_since(&self, step: u64) -> usize {
-        let start = self.starts.iter().find(|(asked, _)| *asked >= step);
-        start.map_or(self.index.len(), |(_, row)| *row)
+        let at = self.starts.partition_point(|(asked, _)| *asked < step);
+        self.starts.get(at).map_or(self.index.len(), |(_, row)| *row)
     }
 }
 
