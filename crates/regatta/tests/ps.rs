@@ -28,6 +28,19 @@ fn command(dir: &Path, examples: u64, overrides: &[&str], flags: &[&str]) -> Com
 const TWO_AND_TWO: [&str; 4] = ["--servers", "2", "--workers", "2"];
 
 #[test]
+fn the_first_worker_says_what_is_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    let overrides = ["runner.sync_mode=sync", "runner.row_cache=3", "runner.geo_step=4"];
+    let output = command(dir.path(), 600, &overrides, &TWO_AND_TWO).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}");
+    for key in ["row_cache", "geo_step"] {
+        let line = format!("ignored: runner.{key} (-o): ");
+        assert_eq!(text.matches(&line).count(), 1, "{text}");
+    }
+}
+
+#[test]
 fn every_mode_trains_and_reports() {
     let modes: [&[&str]; 7] = [
         &["runner.sync_mode=sync"],

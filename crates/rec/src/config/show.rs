@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::Config;
+use super::{Config, Ignored};
 
 impl Config {
     /// The configuration as YAML that gives the same one again.
@@ -77,8 +77,14 @@ impl fmt::Display for Config {
             writeln!(f, "{key:keys$}  {short:values$}  {source}")?;
         }
         for ignored in &self.ignored {
-            writeln!(f, "ignored: {} ({}): {}", ignored.key, ignored.source, ignored.reason)?;
+            writeln!(f, "{ignored}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Ignored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ignored: {} ({}): {}", self.key, self.source, self.reason)
     }
 }

@@ -270,6 +270,9 @@ fn run_worker(
     reporter: &Reporter,
 ) -> Result<(), Error> {
     let mut console = Console::new(None, config.runner.dataset_debug);
+    for ignored in config.ignored.iter().filter(|_| index == 0) {
+        console.event(&Event::Note(&ignored.to_string()));
+    }
     let mut has_stepped = false;
     // The first worker speaks for all; what others have to say are notes.
     let mut observer = |event: &Event<'_>| {
