@@ -67,6 +67,8 @@ struct Piece {
     data: DensePiece,
     /// The weights before the last step, if they were kept.
     before: Vec<f32>,
+    /// And those before the step before that.
+    earlier: Vec<f32>,
 }
 
 /// A range of dense parameters that several threads use at the same time. Each parameter has its
@@ -158,7 +160,7 @@ impl DenseTable {
         for (idx, at) in self.ranges.iter().enumerate() {
             let piece = &mut *self.write(idx)?;
             piece.data.weights.copy_from_slice(&values[at.clone()]);
-            piece.before.clear();
+            piece.forget_weights();
         }
         self.is_set.store(true, Ordering::Release);
         Ok(())
@@ -174,8 +176,9 @@ impl DenseTable {
         })
     }
 
-    /// As [`pull`](Self::pull), but the values as they will be after one more step like the last. The
-    /// values before a step are kept from the first such pull on, which gets what there is.
+    /// As [`pull`](Self::pull), but the values as they will be after one more step, if that differs from
+    /// the last one as the last one did from the one before. The values before a step are kept from
+    /// the first such pull on, which gets what there is.
     ///
     /// # Errors
     /// As [`pull`](Self::pull).
@@ -183,12 +186,19 @@ impl DenseTable {
         self.keeps_before.store(true, Ordering::Relaxed);
         self.pull_pieces(range, out, |piece, from, out| {
             let now = &piece.data.weights[from.clone()];
-            match piece.before.get(from) {
-                Some(before) => out
+            match (piece.before.get(from.clone()), piece.earlier.get(from)) {
+                (Some(before), Some(earlier)) => out
+                    .iter_mut()
+                    .zip(now.iter().zip(before).zip(earlier))
+                    .for_each(|(out, ((now, before), earlier))| {
+                        let (last, one_before) = (now - before, before - earlier);
+                        *out = now + last + (last - one_before);
+                    }),
+                (Some(before), None) => out
                     .iter_mut()
                     .zip(now.iter().zip(before))
                     .for_each(|(out, (now, before))| *out = now + (now - before)),
-                None => out.copy_from_slice(now),
+                (None, _) => out.copy_from_slice(now),
             }
         })
     }
@@ -239,7 +249,7 @@ impl DenseTable {
         check_len(table, "a dense gradient", gradient.len(), at.len())?;
         let piece = &mut *self.write(idx)?;
         if self.keeps_before.load(Ordering::Relaxed) {
-            piece.before.clone_from(&piece.data.weights);
+            piece.keep_weights();
         }
         let DensePiece { weights, states, .. } = &mut piece.data;
         let states: StateMut<'_> = states.iter_mut().map(|(_, values)| values).collect();
@@ -266,7 +276,7 @@ impl DenseTable {
         let mut n = 0;
         for idx in 0..self.pieces.len() {
             let own = &mut *self.write(idx)?;
-            own.before.clear();
+            own.forget_weights();
             for piece in pieces {
                 let taken = own.data.take(piece);
                 n += taken.map_err(|what| Error::Config { table: self.table, what })?;
@@ -314,7 +324,20 @@ impl Piece {
                 states: rule.states().iter().map(state).collect(),
             },
             before: Vec::new(),
+            earlier: Vec::new(),
         }
+    }
+
+    /// Keeps the weights of now, before a step.
+    fn keep_weights(&mut self) {
+        std::mem::swap(&mut self.before, &mut self.earlier);
+        self.before.clone_from(&self.data.weights);
+    }
+
+    /// The next weights do not come from a step.
+    fn forget_weights(&mut self) {
+        self.before.clear();
+        self.earlier.clear();
     }
 }
 

@@ -55,7 +55,7 @@ fn deltas_of_geo_training_are_added_whatever_the_threads() {
 }
 
 #[test]
-fn a_pull_ahead_goes_on_as_the_last_step_went() {
+fn a_pull_ahead_goes_on_as_the_last_steps_went() {
     let table = DenseTable::new(config(Rule::Sgd(Sgd {}), 0..8)).unwrap();
     let ahead = |range: std::ops::Range<usize>| {
         let mut out = vec![0.0; range.len()];
@@ -69,6 +69,13 @@ fn a_pull_ahead_goes_on_as_the_last_step_went() {
     let mut now = [0.0; 8];
     table.pull(0..8, &mut now).unwrap();
     assert_eq!(now, [0.75, 0.75, 0.75, 0.75, 0.75, 0.75, 0.5, 0.5]);
+    // A step of 0.75 after one of 0.25 (0.5 for the last two): the next one is 1.25 (1.0).
+    table.push(&[3.0; 8], 0.25).unwrap();
+    assert_eq!(ahead(4..8), [-1.25, -1.25, -1.25, -1.25]);
+    table.push(&[0.0; 8], 0.25).unwrap();
+    assert_eq!(ahead(5..7), [0.75, 0.5]);
     table.set(&[2.0; 8]).unwrap();
     assert_eq!(ahead(0..8), [2.0; 8]);
+    table.push(&[1.0; 8], 0.25).unwrap();
+    assert_eq!(ahead(0..8), [1.5; 8]);
 }
