@@ -47,7 +47,7 @@ pub struct AsyncConfig {
     /// before, and are as new as without running ahead; only rows are pulled early. At first every
     /// step changes the dense layers much, and values a step old cost accuracy. Those of rows do not.
     pub pull_ahead_after: u64,
-    /// Servers give dense values as they will be after one more update like the last one, if another
+    /// Servers give dense values as they will be after one more update like the last ones, if another
     /// is to be expected before the gradients computed with them arrive, and if the update rule has a
     /// momentum. Gradients then fit the values that they are applied to, although several workers
     /// train at the same time.

@@ -242,7 +242,7 @@ options! {
         use_gpu_graph: u64 = 0,
         /// Batches whose values are asked for before they are computed. Paddle has no such option.
         pull_ahead: u64 = 0,
-        /// Dense values are given as they will be after one more update like the last, where others
+        /// Dense values are given as they will be after one more update like the last ones, where others
         /// come in between. Paddle has no such option.
         dense_ahead: bool = false,
         /// Steps for which a worker uses a row again before it asks for it anew. Paddle has no such

@@ -103,7 +103,7 @@ impl Dense {
         self.each(|p| p.table.pull(0..p.at.len(), &mut out[p.at.clone()]))
     }
 
-    /// Gives all weights as they will be after one more step like the last, under rules whose steps
+    /// Gives all weights as they will be after one more step like the last ones, under rules whose steps
     /// are like each other.
     pub(super) fn pull_ahead(&self, out: &mut [f32]) -> Result<(), Error> {
         self.check(out.len())?;
