@@ -2,8 +2,8 @@
 //!
 //! Reading order: `exchange` (what a trainer program exchanges), `input` (what a step is
 //! fed), `lookup` (the ids of a batch become keys and a small local table), `row_cache` (which of them
-//! are not asked for again), `setup` (what servers and workers are told), `run` (what the loop asks of its caller), `trainer` (the loop), `geo` (the loop
-//! of workers that train their own copy).
+//! are not asked for again), `setup` (what servers and workers are told), `run` (what the loop asks
+//! of its caller), `trainer` (the loop), `geo` (the loop of workers that train their own copy).
 
 mod exchange;
 mod geo;
