@@ -132,11 +132,12 @@ impl Executor {
         feeds: &[(&str, &Value)],
         fetch: &[&str],
     ) -> Result<&[Tensor], Error> {
-        self.run_copying(scope, feeds, fetch, fetch.len())
+        self.run_copying(scope, feeds, fetch, fetch.len(), &mut |_| {})
     }
 
     /// As [`Executor::run`], but only the first `copied` of the fetched variables are copied out. The others
     /// are read where they were computed: [`Executor::fetched_floats`], [`Executor::fetched_rows`].
+    /// `between` may change values of persistables before the next piece of a large batch is computed.
     ///
     /// # Errors
     /// As [`Executor::run`].
@@ -146,6 +147,7 @@ impl Executor {
         feeds: &[(&str, &Value)],
         fetch: &[&str],
         copied: usize,
+        between: &mut dyn FnMut(&mut Scope),
     ) -> Result<&[Tensor], Error> {
         let at = self.plan_for(feeds, fetch)?;
         self.last_plan = Some(at);
@@ -153,13 +155,14 @@ impl Executor {
         let block = self.program.block();
         let is_param = |name: &str| block.vars.get(name).is_some_and(|v| v.origin == Origin::Param);
         plan.rest.kept.iter().for_each(|name| scope.keep_rows(name));
-        plan.rest.resolve(scope, is_param)?;
-        for segment in plan.parts.iter_mut().flat_map(|part| &mut part.segments) {
-            segment.resolve(scope, is_param)?;
-        }
+        plan.resolve(scope, is_param)?;
         let (step, check, peers) = (self.step, self.options.check_nan_inf, &self.peers);
-        let persist = ScopePtr::new(scope);
         for piece in 0..plan.pieces {
+            if piece > 0 {
+                between(scope);
+                plan.resolve(scope, is_param)?;
+            }
+            let persist = ScopePtr::new(scope);
             let total = plan.rows;
             let run = |part: &mut Part| {
                 let (Turn { first, rows, .. }, segment) = part.of_piece(piece);
@@ -176,6 +179,7 @@ impl Executor {
                 take_over(import, piece, &mut plan.parts, &mut plan.rest);
             }
         }
+        let persist = ScopePtr::new(scope);
         let whole = Range { first: 0, rows: plan.rows, total: plan.rows };
         plan.rest.run(persist, feeds, whole, step, check, peers)?;
         self.step += 1;

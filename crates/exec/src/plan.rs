@@ -10,7 +10,7 @@ use regatta_tensor::{DType, RowIndex, Tensor, Value};
 use crate::arena::whole_lines;
 use crate::mapped::MappedFile;
 use crate::segment::{Loc, PlannedOp, Segment};
-use crate::{Error, Options};
+use crate::{Error, Options, Scope};
 
 /// A program made ready for inputs of certain shapes and for certain fetches.
 pub(crate) struct Plan {
@@ -212,6 +212,16 @@ impl Plan {
             fetch_locs,
             fetched,
         })
+    }
+
+    /// Finds the persistables of all segments in a scope. Cheap if the scope is unchanged.
+    pub(crate) fn resolve(
+        &mut self,
+        scope: &Scope,
+        is_param: impl Fn(&str) -> bool + Copy,
+    ) -> Result<(), Error> {
+        let parts = self.parts.iter_mut().flat_map(|part| &mut part.segments);
+        parts.chain([&mut self.rest]).try_for_each(|segment| segment.resolve(scope, is_param))
     }
 
     /// Bytes of temporaries as placed.

@@ -96,6 +96,48 @@ fn the_same_pieces_give_the_same_bits() {
     assert_eq!(of(), of());
 }
 
+/// Values may change between the pieces of a batch.
+#[test]
+fn later_pieces_are_computed_with_what_was_changed_before_them() {
+    const ROWS: usize = 1024;
+    let model = mlp(&WIDTHS, Act::Relu, &adam(0.001));
+    let (x, label) = batch(ROWS, 16, 5);
+    let half = |at: usize| {
+        let (Value::Dense(x), Value::Dense(label)) = (&x, &label) else { panic!("both are dense") };
+        let (from, n) = (at * ROWS / 2, ROWS / 2);
+        let x = x.f32()[from * 16..(from + n) * 16].to_vec();
+        let label = label.i64()[from..from + n].to_vec();
+        let x = Tensor::from_f32(&[n, 16], x).unwrap();
+        vec![("x", Value::from(x)), ("label", Tensor::from_i64(&[n, 1], label).unwrap().into())]
+    };
+    let change = |scope: &mut Scope| {
+        scope.get_mut("fc_2.w_0").unwrap().f32_mut().iter_mut().for_each(|w| *w *= -100.0);
+    };
+    let loss_of = |feeds: &[(&str, Value)], changed: bool| {
+        let mut scope = initialised(&model.programs);
+        if changed {
+            change(&mut scope);
+        }
+        let mut executor = Executor::new(model.programs.main.clone(), whole(1)).unwrap();
+        let feeds: Vec<(&str, &Value)> = feeds.iter().map(|(n, v)| (*n, v)).collect();
+        executor.run(&mut scope, &feeds, &[&model.loss]).unwrap()[0].f32()[0]
+    };
+    let (before, after) = (loss_of(&half(0), false), loss_of(&half(1), true));
+    assert!((before - after).abs() > 0.1, "{before} {after}");
+    let mut scope = initialised(&model.programs);
+    let mut executor = Executor::new(model.programs.main.clone(), in_pieces(1)).unwrap();
+    let (feeds, mut times) = ([("x", &x), ("label", &label)], 0);
+    let mut between = |scope: &mut Scope| {
+        times += 1;
+        change(scope);
+    };
+    let fetch = [model.loss.as_str()];
+    let fetched = executor.run_copying(&mut scope, &feeds, &fetch, 1, &mut between).unwrap();
+    let loss = fetched[0].f32()[0];
+    assert_eq!(times, 1);
+    assert!((loss - (before + after) / 2.0).abs() < 1e-5, "{loss}, {before}, {after}");
+}
+
 fn minimized(b: regatta_ir::Builder, loss: &str) -> Programs {
     let optimizer: Optimizer = adam(0.01);
     minimize(&b.finish(), loss, &optimizer, &Backward::default()).unwrap().programs

@@ -83,6 +83,12 @@ impl fmt::Display for Survey {
                 "rows that workers use again for {steps} steps (row_cache) are counted as pulled"
             )?;
         }
+        if w.dense_refresh {
+            writeln!(
+                f,
+                "dense parameters that workers pull again within a batch (dense_refresh) are not counted"
+            )?;
+        }
         writeln!(f)?;
         self.table(f)?;
         for size in self.sizes.iter().filter(|s| !s.advice.is_empty()) {

@@ -50,6 +50,10 @@ pub struct Workload {
     /// figures are those without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub row_cache: Option<u64>,
+    /// Dense values are asked for again while a batch is computed. How often they have changed depends
+    /// on the others, so the figures are those without it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dense_refresh: bool,
     /// What the arithmetic needs of it.
     #[serde(skip)]
     pub(crate) pace: Pace,
@@ -82,6 +86,14 @@ pub(crate) enum Pace {
     /// Exchanges every so many steps, hidden.
     Every(f64),
 }
+
+/// Whether workers ask for dense values again within a batch.
+fn refreshes(mode: &Mode, batch: f64) -> bool {
+    matches!(mode, Mode::Async(config) if config.dense_refresh) && batch >= LARGE_BATCH
+}
+
+/// Batches from this size on are computed in pieces if their layers are wide.
+const LARGE_BATCH: f64 = 1024.0;
 
 /// Batches that are read to see what the data look like.
 const SAMPLE_BATCHES: usize = 8;
@@ -136,6 +148,7 @@ impl Workload {
             float_bytes,
             id_bytes,
             row_cache: Some(config.runner.distributed.row_cache).filter(|steps| *steps > 0),
+            dense_refresh: refreshes(&mode, batch),
             pace: pace(&mode),
         })
     }

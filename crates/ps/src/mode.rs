@@ -52,6 +52,10 @@ pub struct AsyncConfig {
     /// momentum. Gradients then fit the values that they are applied to, although several workers
     /// train at the same time.
     pub dense_ahead: bool,
+    /// Between the pieces of a large batch (see [`Pull::newer`](crate::message::Pull::newer)) workers ask
+    /// for dense values that have changed meanwhile, so that a batch that takes long does not end
+    /// with values that are much older than those of a small one.
+    pub dense_refresh: bool,
     /// Dense parameters are pulled once per this many pushes.
     pub min_send_grad_num_before_recv: u64,
     /// Gradients that are being added up are pushed after the first batch that ends later than this
@@ -76,6 +80,7 @@ impl Default for AsyncConfig {
             pull_ahead: 0,
             pull_ahead_after: 0,
             dense_ahead: false,
+            dense_refresh: false,
             min_send_grad_num_before_recv: 1,
             send_wait_times: None,
             independent_recv_thread: false,

@@ -8,6 +8,7 @@ mod core;
 mod cut;
 mod dense;
 mod geo;
+mod given;
 mod monitor;
 mod scratches;
 mod tasks;

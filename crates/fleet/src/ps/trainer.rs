@@ -647,15 +647,47 @@ impl PsTrainer {
         }
         let fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
         self.executor.set_step(step);
+        let refreshes = self.refreshes();
+        let (client, exchange) = (&self.client, &self.exchange);
+        let (mut outcome, mut waited) = (Ok(()), Duration::ZERO);
+        let mut refresh = |scope: &mut Scope| {
+            if refreshes && outcome.is_ok() {
+                let start = Instant::now();
+                outcome = pull_newer(client, exchange, step, scope);
+                waited += start.elapsed();
+            }
+        };
         // Gradients are sent from where they are computed.
-        self.executor.run_copying(scope, &feeds, &fetch, self.n_user_fetches)?;
+        self.executor.run_copying(scope, &feeds, &fetch, self.n_user_fetches, &mut refresh)?;
+        outcome?;
         let made = Made { first: self.n_user_fetches, n_dense: self.exchange.grads.len() };
         let several = matches!(&self.mode, Mode::Async(config) if config.max_merge_var_num > 1);
         let copy = if several { Copies::Made } else { Copies::None };
         self.merged.add(step, &self.executor, made, work, copy);
-        self.times.compute += start.elapsed();
+        self.times.pull += waited;
+        self.times.compute += start.elapsed() - waited;
         Ok(())
     }
+
+    /// Whether dense values are asked for again between the pieces of a batch.
+    fn refreshes(&self) -> bool {
+        let Mode::Async(config) = &self.mode else { return false };
+        // Who wants them more rarely than once per batch does not want them more often.
+        let rarely = config.min_send_grad_num_before_recv > 1 || config.max_merge_var_num > 1;
+        config.dense_refresh && !rarely && !self.exchange.params.is_empty()
+    }
+}
+
+/// Brings dense values up to date for the rest of a batch.
+fn pull_newer(
+    client: &Client,
+    exchange: &Exchange,
+    step: u64,
+    scope: &mut Scope,
+) -> Result<(), Error> {
+    let ticket = client.pull_newer(step)?;
+    let mut no_rows: Vec<&mut [f32]> = exchange.tables.iter().map(|_| &mut [][..]).collect();
+    finish(client, exchange, ticket, &mut no_rows, scope).map(|_| ())
 }
 
 fn finish(

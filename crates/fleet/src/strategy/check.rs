@@ -235,6 +235,7 @@ impl DistributedStrategy {
             pull_ahead: c.pull_ahead.max(u64::from(c.independent_recv_thread)),
             pull_ahead_after: 0,
             dense_ahead: c.dense_ahead,
+            dense_refresh: c.dense_refresh,
             min_send_grad_num_before_recv: c.min_send_grad_num_before_recv,
             send_wait_times: Some(c.send_wait_times),
             independent_recv_thread: c.independent_recv_thread,

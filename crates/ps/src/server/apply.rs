@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use regatta_net::Buf;
+use regatta_net::{Buf, Role};
 use regatta_table::{Contribution, PullMode, Scratch, Step};
 
 use super::core::{Core, Table, Waiting, refuse, reply};
@@ -12,6 +12,16 @@ use crate::{Error, Mode};
 
 /// Largest answer to a pull; clients accept no more either.
 const MAX_ANSWER_BYTES: usize = 1 << 30;
+
+/// What a pull gets of the dense values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DenseAnswer {
+    Nothing,
+    /// As they are.
+    Now,
+    /// As they will be after one more update.
+    Ahead,
+}
 
 /// A part of a synchronous step.
 enum Task {
@@ -69,6 +79,9 @@ impl Core {
     fn check_pull(&self, pull: &Pull<'_>) -> Result<usize, Error> {
         check_order(pull.tables.iter().map(|t| t.table))?;
         let mut total = if pull.dense { self.dense.len() * 4 + 8 } else { 0 };
+        if pull.newer && pull.tables.iter().any(|t| !t.keys.is_empty()) {
+            return Err(Error::malformed("a pull of newer dense values that wants rows, too"));
+        }
         for t in &pull.tables {
             if !t.counts.is_empty() && t.counts.len() != t.keys.len() {
                 return Err(Error::malformed(format!(
@@ -117,6 +130,7 @@ impl Core {
         let start = Instant::now();
         let lr = self.next_rate();
         self.dense.push(&dense_parts(parts), lr)?;
+        self.given.updated();
         self.busy_since(start);
         Ok(lr)
     }
@@ -180,7 +194,12 @@ impl Core {
     /// Collects what a pull asks for into one buffer.
     pub(super) fn gather(&self, pull: &Pull<'_>, waiting: &Waiting) -> Result<Buf, Error> {
         let start = Instant::now();
-        let mut buf = waiting.responder.buffer(self.check_pull(pull)?);
+        let bytes = self.check_pull(pull)?;
+        let dense = self.dense_for(pull, waiting);
+        if pull.newer && dense == DenseAnswer::Nothing {
+            return Ok(waiting.responder.buffer(0));
+        }
+        let mut buf = waiting.responder.buffer(bytes);
         let counting = !pull.test && self.tables.iter().any(|t| t.counts);
         // A pull that comes again because its answer was lost has been counted.
         let counted = counting && !self.lock().count_once(waiting.responder.peer(), waiting.id);
@@ -199,12 +218,11 @@ impl Core {
             pulled.map_err(|e| table.error(&e))?;
             pad(&mut buf);
         }
-        if pull.dense {
+        if dense != DenseAnswer::Nothing {
             let out = grow_floats(&mut buf, self.dense.len())?;
-            if self.will_be_old(pull, waiting.kind) {
-                self.dense.pull_ahead(out)?;
-            } else {
-                self.dense.pull(out)?;
+            match dense {
+                DenseAnswer::Ahead => self.dense.pull_ahead(out)?,
+                _ => self.dense.pull(out)?,
             }
             pad(&mut buf);
         }
@@ -213,14 +231,40 @@ impl Core {
         buf
     }
 
+    /// What a pull gets of the dense values, which the worker then has.
+    fn dense_for(&self, pull: &Pull<'_>, waiting: &Waiting) -> DenseAnswer {
+        if !pull.dense {
+            return DenseAnswer::Nothing;
+        }
+        let peer = waiting.responder.peer();
+        let worker = (peer.identity.role == Role::Worker).then_some(peer.identity.index as usize);
+        let since = match (pull.newer, worker) {
+            (true, Some(worker)) => match self.given.again(worker) {
+                Some(since) => since,
+                None => return DenseAnswer::Nothing,
+            },
+            (_, worker) => {
+                worker.into_iter().for_each(|worker| self.given.begin(worker));
+                0
+            }
+        };
+        match self.will_be_old(pull, waiting.kind, since) {
+            true => DenseAnswer::Ahead,
+            false => DenseAnswer::Now,
+        }
+    }
+
     /// Whether dense values are better given as they will be after one more update: another will come
     /// before the gradients that are computed with them, from another worker or from the same one,
-    /// which has not sent that of its last batch.
-    fn will_be_old(&self, pull: &Pull<'_>, kind: Kind) -> bool {
+    /// which has not sent that of its last batch. In the middle of a batch, after `since` updates of
+    /// others, it has, and no others are expected than those that have not come yet.
+    fn will_be_old(&self, pull: &Pull<'_>, kind: Kind, since: u64) -> bool {
         let Mode::Async(config) = self.config.mode else { return false };
-        let trains = kind == Kind::PushPull || !pull.test;
-        let own_under_way = kind == Kind::Pull && config.pull_ahead > 0 && self.steps() > 0;
-        config.dense_ahead && trains && (self.config.workers > 1 || own_under_way)
+        let trains = kind == Kind::PushPull || !pull.test || pull.newer;
+        let ahead = kind == Kind::Pull && !pull.newer && config.pull_ahead > 0;
+        let own_under_way = ahead && self.steps() > 0;
+        let others = self.config.workers as u64 - 1;
+        config.dense_ahead && trains && (others > since || own_under_way)
     }
 
     /// Worker 0 gives the dense parameters their first values; a second time (after a reconnect) is

@@ -153,6 +153,7 @@ pub const KEYS: &[Key] = &[
     later("runner.send_wait_times", Kind::Int(0), "async: with max_merge_var_num, push what there is after so many times 10 ms"),
     later("runner.pull_ahead_after", Kind::Int(0), "async: so many first steps compute with dense values that are not a step old; only rows are pulled ahead (200)"),
     later("runner.dense_ahead", Kind::Bool, "async: servers give dense values as they will be after one more update like the last ones, where others come in between (True)"),
+    later("runner.dense_refresh", Kind::Bool, "async: dense values that others have changed are pulled again between the pieces that large batches are computed in (True)"),
     later("runner.independent_recv_thread", Kind::Bool, "async: receive values while computing; needs pull_ahead of at least 1"),
     later("runner.thread_pool_size", Kind::Int(1), "async: threads that send gradients; only 1 can be honoured"),
     later("runner.geo_step", Kind::Int(1), "geo: local steps between two exchanges"),

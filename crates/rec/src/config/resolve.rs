@@ -466,6 +466,7 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
         pull_ahead: r.int("runner.pull_ahead").unwrap_or(1),
         pull_ahead_after: r.int("runner.pull_ahead_after").unwrap_or(200),
         dense_ahead: r.bool("runner.dense_ahead").unwrap_or(true),
+        dense_refresh: r.bool("runner.dense_refresh").unwrap_or(true),
         min_send_grad_num_before_recv: r
             .int("runner.min_send_grad_num_before_recv")
             .unwrap_or(default.min_send_grad_num_before_recv),
@@ -519,6 +520,7 @@ fn note_other_modes(r: &mut Resolver, mode: Option<&str>) {
             "pull_ahead",
             "pull_ahead_after",
             "dense_ahead",
+            "dense_refresh",
             "min_send_grad_num_before_recv",
             "send_wait_times",
             "independent_recv_thread",
