@@ -743,6 +743,26 @@ mod tests {
         assert_eq!(n_pieces(2048, 1 << 20), 4);
     }
 
+    /// Gradients that travel while others are computed would travel only with the last piece.
+    #[test]
+    fn programs_that_exchange_gradients_are_not_cut() {
+        let mut b = regatta_ops::builder(7);
+        let x = b.data("x", DType::F32, &[-1, 16]).unwrap();
+        let h = b.fc(&x, 2000, regatta_ir::Act::Relu).unwrap();
+        let h = b.fc(&h, 2000, regatta_ir::Act::Relu).unwrap();
+        let loss = b.mean(&h).unwrap().name().to_string();
+        let sgd = regatta_passes::Optimizer::new(regatta_optim::Rule::Sgd(Default::default()), 0.1);
+        let backward = regatta_passes::Backward::default();
+        let alone = regatta_passes::minimize(&b.finish(), &loss, &sgd, &backward).unwrap();
+        let alone = alone.programs.main;
+        let together = regatta_passes::data_parallel(&alone).unwrap();
+        let feeds = [("x".to_string(), VarType::dense(DType::F32, vec![1024, 16]))];
+        let options = Options::default();
+        let cut = |program| Cut::new(program, &feeds, 1024, 1, &options).unwrap();
+        assert_eq!(cut(&alone).map(|cut| cut.pieces), Some(2));
+        assert!(cut(&together).is_none());
+    }
+
     #[test]
     fn shares_are_all_of_it() {
         for (first, end, n) in [(0, 2053, 4), (7, 9, 3), (5, 5, 2)] {

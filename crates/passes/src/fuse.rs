@@ -96,9 +96,8 @@ fn remove(block: &mut Block, mut gone: Vec<usize>) {
 
 /// `concat([reshape(embedding), dense, ..], 1)` becomes `embedding_row`.
 fn join_lookups(block: &mut Block, keep: &[&str]) {
-    let mut gone = Vec::new();
+    let (mut gone, mut uses) = (Vec::new(), Uses::of(block, keep));
     for at in 0..block.ops.len() {
-        let uses = Uses::of(block, keep);
         let Some((lookup, reshape)) = lookup_before(block, &uses, at) else { continue };
         let (concat, old) = (&block.ops[at], &block.ops[lookup]);
         let mut op = Op::new("embedding_row").input("W", &old.ins("W")[0]).role(concat.role);
@@ -110,6 +109,7 @@ fn join_lookups(block: &mut Block, keep: &[&str]) {
         op.attrs = old.attrs.clone();
         block.ops[at] = op;
         gone.extend([lookup, reshape]);
+        uses = Uses::of(block, keep);
     }
     remove(block, gone);
 }
@@ -147,9 +147,8 @@ fn shape<'a>(block: &'a Block, var: &str) -> &'a [i64] {
 
 /// `embedding_grad` of the first columns of a joined row reads them there.
 fn join_lookup_gradients(block: &mut Block, keep: &[&str]) {
-    let mut gone = Vec::new();
+    let (mut gone, mut uses) = (Vec::new(), Uses::of(block, keep));
     for at in 0..block.ops.len() {
-        let uses = Uses::of(block, keep);
         let Some((slice, reshape)) = slice_before(block, &uses, at) else { continue };
         let (old, row) = (&block.ops[at], &block.ops[slice].ins("X")[0]);
         let mut op = Op::new("embedding_row_grad").input("W", &old.ins("W")[0]).role(old.role);
@@ -158,6 +157,7 @@ fn join_lookup_gradients(block: &mut Block, keep: &[&str]) {
         op.attrs = old.attrs.clone();
         block.ops[at] = op;
         gone.extend([slice, reshape]);
+        uses = Uses::of(block, keep);
     }
     remove(block, gone);
 }
