@@ -98,7 +98,7 @@ impl Plan {
         let program = fused.as_ref().unwrap_or(program);
         let threads = options.threads.min(rows.max(1));
         let cut = match program.block().ops.iter().any(|op| reads_feed(program, op)) {
-            true => Cut::new(program, &feed_types, rows, threads, options)?,
+            true => Cut::new(program, &feed_types, &fetch_names, rows, threads, options)?,
             false => None,
         };
         match cut {
@@ -256,6 +256,7 @@ impl Cut {
     fn new(
         program: &Program,
         feeds: &[(String, VarType)],
+        fetch: &[String],
         rows: usize,
         threads: usize,
         options: &Options,
@@ -270,7 +271,7 @@ impl Cut {
             Err(_) if threads == 1 => return Ok(None),
             Err(e) => return Err(e.into()),
         };
-        let pieces = match may_cut && can_be_added_up(program, &in_part, &kinds) {
+        let pieces = match may_cut && can_be_added_up(program, &in_part, &kinds, fetch) {
             true => n_pieces(rows / threads, bytes_per_row(program, &in_part, feeds, rows)?),
             false => 1,
         };
@@ -281,13 +282,18 @@ impl Cut {
 /// Whether sums of pieces can be added up one after the other without loss: 16-bit ones would be
 /// rounded every time. And a program that lets gradients travel while it computes has them only
 /// with the last piece, so it would wait for them.
-fn can_be_added_up(program: &Program, in_part: &[bool], kinds: &HashMap<String, Parts>) -> bool {
+fn can_be_added_up(
+    program: &Program,
+    in_part: &[bool],
+    kinds: &HashMap<String, Parts>,
+    fetch: &[String],
+) -> bool {
     let block = program.block();
     let last_part = in_part.iter().rposition(|part| *part).unwrap_or(0);
     let mut early = block.ops[..last_part].iter().zip(in_part).filter(|(_, part)| !**part);
     let half = |name: &str| block.vars.get(name).is_some_and(|var| var.ty.dtype.is_half());
     let sum = |name: &str| kinds.get(name) == Some(&Parts::Sum);
-    let wanted = crossing(program, in_part, &[]);
+    let wanted = crossing(program, in_part, fetch);
     !wanted.iter().any(|name| sum(name) && half(name))
         && !early.any(|(op, _)| op.input_vars().any(sum))
 }
@@ -758,7 +764,7 @@ mod tests {
         let together = regatta_passes::data_parallel(&alone).unwrap();
         let feeds = [("x".to_string(), VarType::dense(DType::F32, vec![1024, 16]))];
         let options = Options::default();
-        let cut = |program| Cut::new(program, &feeds, 1024, 1, &options).unwrap();
+        let cut = |program| Cut::new(program, &feeds, &[], 1024, 1, &options).unwrap();
         assert_eq!(cut(&alone).map(|cut| cut.pieces), Some(2));
         assert!(cut(&together).is_none());
     }

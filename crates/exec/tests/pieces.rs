@@ -5,7 +5,7 @@ mod common;
 use common::{adam, batch, initialised, mlp};
 use regatta_exec::{Executor, MemoryUse, Options, Scope};
 use regatta_ir::{Act, Embedding, Programs};
-use regatta_passes::{Backward, Optimizer, minimize};
+use regatta_passes::{AmpConfig, Backward, Optimizer, minimize};
 use regatta_tensor::{DType, Ragged, Rng, Tensor, Value};
 
 const WIDTHS: [i64; 4] = [16, 600, 600, 2];
@@ -94,6 +94,32 @@ fn the_same_pieces_give_the_same_bits() {
     let batches = dense_batches(&[2048, 1100, 2048]);
     let of = || train(&model.programs, in_pieces(1), &batches, &[&model.loss]).fetched;
     assert_eq!(of(), of());
+}
+
+/// Sums in 16 bits are rounded once, so batches with such sums are not cut.
+#[test]
+fn gradients_in_16_bits_are_those_of_the_whole_batch() {
+    let optimizer = Optimizer { amp: Some(AmpConfig::bf16()), ..adam(0.001) };
+    let model = mlp(&WIDTHS, Act::Relu, &optimizer);
+    let block = model.programs.main.block();
+    let half = |name: &&String| name.contains("w_0") && block.vars[*name].ty.dtype.is_half();
+    let gradients: Vec<&str> = block
+        .vars
+        .keys()
+        .filter(|n| n.contains("@GRAD"))
+        .filter(half)
+        .map(String::as_str)
+        .collect();
+    assert!(!gradients.is_empty(), "{:?}", block.vars.keys());
+    let batches = dense_batches(&[2048; 2]);
+    let a = train(&model.programs, whole(1), &batches, &gradients);
+    let b = train(&model.programs, in_pieces(1), &batches, &gradients);
+    assert_eq!(a.fetched, b.fetched);
+    let a = train(&model.programs, whole(1), &batches, &[&model.loss]);
+    let b = train(&model.programs, in_pieces(1), &batches, &[&model.loss]);
+    for (a, b) in a.fetched.iter().zip(&b.fetched) {
+        assert_close(&a[0], &b[0], 1e-3, "loss");
+    }
 }
 
 /// Values may change between the pieces of a batch.
