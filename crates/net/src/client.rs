@@ -404,7 +404,12 @@ impl Shared {
 
     /// Makes the reader end, and with it the connection.
     fn give_up_stream(&self, stream: &dyn Stream, problem: &io::Error) {
-        lock(&self.link).write_problem.get_or_insert_with(|| problem.to_string());
+        let mut link = lock(&self.link);
+        // A connection that the reader has ended breaks under the writer: that is no reason of its own.
+        if link.ended.is_none() {
+            link.write_problem.get_or_insert_with(|| problem.to_string());
+        }
+        drop(link);
         stream.shutdown(Shutdown::Both);
     }
 

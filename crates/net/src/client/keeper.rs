@@ -364,9 +364,10 @@ fn read_replies(shared: &Shared, stream: &dyn Stream, mut reader: FrameReader) {
         Ok(ended) => ended,
         Err(error) => Ended::Broken(error.to_string()),
     };
+    // Before the stream ends, so that the reason is known to whoever notices.
+    lock(&shared.link).ended = Some(ended);
     // Wakes a caller that is blocked in a write.
     stream.shutdown(Shutdown::Both);
-    lock(&shared.link).ended = Some(ended);
     shared.link_changed.notify_all();
 }
 
