@@ -238,7 +238,9 @@ impl Core {
         }
         let peer = waiting.responder.peer();
         let worker = (peer.identity.role == Role::Worker).then_some(peer.identity.index as usize);
-        let since = match (pull.newer, worker) {
+        // Only there are updates counted; in other modes they are given whether they are newer or not.
+        let if_newer = pull.newer && matches!(self.config.mode, Mode::Async(_));
+        let since = match (if_newer, worker) {
             (true, Some(worker)) => match self.given.again(worker) {
                 Some(since) => since,
                 None => return DenseAnswer::Nothing,

@@ -95,6 +95,17 @@ fn refreshed(workers: usize, wire: Wire) -> Vec<Vec<f32>> {
     results.remove(0)
 }
 
+/// Nothing is held back where updates are not counted.
+#[test]
+fn other_modes_give_values_whether_they_are_newer_or_not() {
+    let (results, _) = Job::new(2, 1, Mode::Sync).run(|_, client| {
+        begin(client);
+        push(client, 0);
+        [newer(client, 1), newer(client, 1)]
+    });
+    assert_eq!(results, [[vec![-1.0; DENSE], vec![-1.0; DENSE]]]);
+}
+
 #[test]
 fn values_that_others_have_changed_are_given_once() {
     let (unchanged, all) = (|| vec![99.0; DENSE], |x: f32| vec![x; DENSE]);
