@@ -219,8 +219,8 @@ class Bench:
         settings = ["runner.train_batch_size=%d" % (keys // SLOTS), "runner.epochs=2",
                     "runner.infer_end_epoch=2", "hyper_parameters.fc_sizes=[1]",
                     "hyper_parameters.sparse_feature_number=%d" % (KEY_EXAMPLES * SLOTS + 1),
-                    # nothing is learned that old values could spoil
-                    "runner.sync_mode=async", "runner.pull_ahead_after=0"]
+                    # nothing is learned that old values could spoil: the next batch need not wait for them
+                    "runner.sync_mode=async", "runner.min_send_grad_num_before_recv=2"]
         rates = {}
         for way, reader in (("dataset", "QueueDataset"), ("memory", "InMemoryDataset")):
             _, report = self.regatta("train", settings + ["runner.reader_type=" + reader],

@@ -382,29 +382,6 @@ fn a_model_can_be_loaded_into_a_running_job() {
     });
 }
 
-/// A worker that uses rows again misses its own update of them, but not what was loaded.
-#[test]
-fn rows_are_used_again_until_a_model_is_loaded() {
-    let root = tempfile::tempdir().unwrap();
-    let dir = root.path().join("model");
-    saved(&dir);
-    let train = |row_cache: u64| {
-        let mut strategy = DistributedStrategy::new();
-        strategy.a_sync_configs.row_cache = row_cache;
-        let mut losses = job(2, 1, serve, &strategy, |mut w| {
-            let before = [w.step(&batch(0, 8)), w.step(&batch(0, 8))];
-            w.fleet.load_model(&mut w.scope, &dir).unwrap();
-            let after = w.step(&batch(0, 8));
-            w.fleet.stop_worker(&mut w.scope).unwrap();
-            [before[0], before[1], after]
-        });
-        losses.remove(0)
-    };
-    let ([first, second, loaded], newest) = (train(50), train(0));
-    assert_eq!((first, loaded), (newest[0], newest[2]));
-    assert!((second - newest[1]).abs() > 1e-4, "{second} and {}", newest[1]);
-}
-
 /// Without a job, the same program trains alone and equals plain training.
 #[test]
 fn a_local_run_is_the_same_program() {

@@ -77,18 +77,6 @@ impl fmt::Display for Survey {
             short(w.dense),
             bytes(self.wire_bytes_per_example)
         )?;
-        if let Some(steps) = w.row_cache {
-            writeln!(
-                f,
-                "rows that workers use again for {steps} steps (row_cache) are counted as pulled"
-            )?;
-        }
-        if w.dense_refresh {
-            writeln!(
-                f,
-                "dense parameters that workers pull again within a batch (dense_refresh) are not counted"
-            )?;
-        }
         writeln!(f)?;
         self.table(f)?;
         for size in self.sizes.iter().filter(|s| !s.advice.is_empty()) {

@@ -46,14 +46,6 @@ pub struct Workload {
     pub float_bytes: f64,
     /// The same of an id.
     pub id_bytes: f64,
-    /// Steps for which workers use rows again. How many that spares nobody knows before, so the
-    /// figures are those without it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub row_cache: Option<u64>,
-    /// Dense values are asked for again while a batch is computed. How often they have changed depends
-    /// on the others, so the figures are those without it.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub dense_refresh: bool,
     /// What the arithmetic needs of it.
     #[serde(skip)]
     pub(crate) pace: Pace,
@@ -86,14 +78,6 @@ pub(crate) enum Pace {
     /// Exchanges every so many steps, hidden.
     Every(f64),
 }
-
-/// Whether workers ask for dense values again within a batch.
-fn refreshes(mode: &Mode, batch: f64) -> bool {
-    matches!(mode, Mode::Async(config) if config.dense_refresh) && batch >= LARGE_BATCH
-}
-
-/// Batches from this size on are computed in pieces if their layers are wide.
-const LARGE_BATCH: f64 = 1024.0;
 
 /// Batches that are read to see what the data look like.
 const SAMPLE_BATCHES: usize = 8;
@@ -147,8 +131,6 @@ impl Workload {
             mode: mode.name().to_string(),
             float_bytes,
             id_bytes,
-            row_cache: Some(config.runner.distributed.row_cache).filter(|steps| *steps > 0),
-            dense_refresh: refreshes(&mode, batch),
             pace: pace(&mode),
         })
     }

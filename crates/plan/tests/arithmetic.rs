@@ -60,23 +60,6 @@ fn sixteen_bits_halve_the_traffic() {
 }
 
 #[test]
-fn rows_that_are_used_again_are_mentioned_and_not_counted() {
-    let told = |config: &Config| {
-        let cluster = cluster("");
-        let w = Workload::new(config, &cluster.data).unwrap();
-        (w.bytes_down(), survey(&w, &cluster).to_string())
-    };
-    let mut config = config("async", 512);
-    let (bytes, text) = told(&config);
-    assert!(!text.contains("row_cache"), "{text}");
-    config.runner.distributed.row_cache = 4;
-    let (with, text) = told(&config);
-    assert_eq!(with, bytes);
-    let line = "rows that workers use again for 4 steps (row_cache) are counted as pulled\n\n";
-    assert!(text.contains(line), "{text}");
-}
-
-#[test]
 fn data_that_the_file_does_not_describe_are_looked_at() {
     let bare = Cluster::parse(
         "servers: {cores: 1, memory_gib: 1, network_gbit: 1}\nworkers: {cores: 1, memory_gib: 1, network_gbit: 1}",

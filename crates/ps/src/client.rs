@@ -85,8 +85,6 @@ pub struct PullTicket {
     pending: Vec<Pending>,
     routes: Vec<Route>,
     dense: bool,
-    /// Servers without newer dense values have sent none.
-    newer: bool,
     wire: Wire,
 }
 
@@ -239,19 +237,7 @@ impl Client {
     /// # Errors
     /// If a server is gone.
     pub fn pull(&self, wanted: &Wanted<'_>) -> Result<PullTicket, Error> {
-        self.pull_by(self.config.wire, wanted, false)
-    }
-
-    /// Asks for those dense values that have changed since this worker got them last, for the rest of
-    /// the batch of this step. Dense values that have not are left as they are by
-    /// [`Client::finish_pull`].
-    ///
-    /// # Errors
-    /// If a server is gone.
-    pub fn pull_newer(&self, step: u64) -> Result<PullTicket, Error> {
-        let keys = vec![&[][..]; self.config.tables.len()];
-        let wanted = Wanted { step, test: true, dense: true, keys: &keys, counts: &[] };
-        self.pull_by(self.config.wire, &wanted, true)
+        self.pull_by(self.config.wire, wanted)
     }
 
     /// Asks for values as the servers have them, however others travel.
@@ -259,18 +245,18 @@ impl Client {
     /// # Errors
     /// If a server is gone.
     pub fn pull_exactly(&self, wanted: &Wanted<'_>) -> Result<PullTicket, Error> {
-        self.pull_by(Wire::F32, wanted, false)
+        self.pull_by(Wire::F32, wanted)
     }
 
-    fn pull_by(&self, wire: Wire, wanted: &Wanted<'_>, newer: bool) -> Result<PullTicket, Error> {
+    fn pull_by(&self, wire: Wire, wanted: &Wanted<'_>) -> Result<PullTicket, Error> {
         let routes = self.routes(wanted.keys.iter().copied())?;
         let send = |server: usize| {
             let mut buf = self.connections[server].buffer(self.pull_bytes(wanted, &routes, server));
-            self.write_pull(&mut buf, wanted, newer, &routes, server);
+            self.write_pull(&mut buf, wanted, &routes, server);
             self.send_by(wire, server, Kind::Pull, buf)
         };
         let pending = (0..self.servers()).map(send).collect::<Result<_, _>>()?;
-        Ok(PullTicket { pending, routes, dense: wanted.dense, newer, wire })
+        Ok(PullTicket { pending, routes, dense: wanted.dense, wire })
     }
 
     /// Sends gradients.
@@ -293,7 +279,7 @@ impl Client {
         let routes = self.routes(wanted.keys.iter().copied())?;
         let pending = self.send_gradients(Kind::PushPull, gradients, Some((wanted, &routes)))?;
         let wire = self.config.wire;
-        Ok(PullTicket { pending, routes, dense: wanted.dense, newer: false, wire })
+        Ok(PullTicket { pending, routes, dense: wanted.dense, wire })
     }
 
     /// Everything that carries a sequence number.
@@ -321,7 +307,7 @@ impl Client {
             let mut buf = self.connections[server].buffer(bytes);
             self.write_push(&mut buf, gradients, &routes, *sequence, server);
             if let Some((wanted, routes)) = pull {
-                self.write_pull(&mut buf, wanted, false, routes, server);
+                self.write_pull(&mut buf, wanted, routes, server);
             }
             self.send_by(self.config.wire, server, kind, buf)
         };
@@ -347,9 +333,6 @@ impl Client {
             let (payload, cut) = self.payload_or_cut(server, pending)?;
             if cut {
                 pulled = Pulled::HeldBack;
-                continue;
-            }
-            if ticket.newer && payload.is_empty() {
                 continue;
             }
             let room = |n| self.connections[server].buffer(n);
@@ -857,12 +840,11 @@ impl Client {
         &self,
         buf: &mut Buf,
         wanted: &Wanted<'_>,
-        newer: bool,
         routes: &[Route],
         server: usize,
     ) {
         put_u64(buf, wanted.step);
-        let flags = [wanted.test, wanted.dense, newer];
+        let flags = [wanted.test, wanted.dense];
         put_u64(buf, (0..).zip(flags).map(|(bit, flag)| u64::from(flag) << bit).sum());
         put_u64(buf, wanted.keys.len() as u64);
         for (table, route) in routes.iter().enumerate() {

@@ -8,7 +8,6 @@ mod core;
 mod cut;
 mod dense;
 mod geo;
-mod given;
 mod monitor;
 mod scratches;
 mod tasks;

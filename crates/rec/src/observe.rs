@@ -159,10 +159,6 @@ impl fmt::Display for EpochReport {
             f,
             "examples: {}, ips: {:.2} ins/s, epoch time: {:.3} s",
             self.examples, self.examples_per_sec, self.seconds
-        )?;
-        if let Some(rows) = &self.rows {
-            write!(f, ", rows: {} pulled, {} from the cache", rows.pulled, rows.cached)?;
-        }
-        Ok(())
+        )
     }
 }

@@ -24,7 +24,7 @@ use crate::export::{Trained, export};
 use crate::metrics::{Measure, Meter};
 use crate::network::Network;
 use crate::observe::{self, Event, Observer};
-use crate::report::{CheckpointReport, EpochReport, Report, RowReport, StageSeconds, peak_rss_mb};
+use crate::report::{CheckpointReport, EpochReport, Report, StageSeconds, peak_rss_mb};
 use crate::save::{INFERENCE_FOLDER, about, epoch_folder, has_server_parts};
 use crate::train::{IntervalClock, epoch_report, tell};
 use crate::{Config, Error};
@@ -195,8 +195,7 @@ impl WorkerRun {
                 Trainer::Geo(Box::new(t))
             }
             mode => {
-                let mut t = PsTrainer::new(split, mode, client, options, &fetch)?;
-                t.use_row_cache(job.row_cache())?;
+                let t = PsTrainer::new(split, mode, client, options, &fetch)?;
                 Trainer::Ps(Box::new(t))
             }
         };
@@ -333,14 +332,14 @@ impl WorkerRun {
             start,
             before,
         };
-        let (times, rows) = match &mut self.trainer {
+        let times = match &mut self.trainer {
             Trainer::Ps(t) => {
                 t.train_with(&mut self.scope, &mut pass)?;
-                (t.take_times(), t.take_row_counts())
+                t.take_times()
             }
             Trainer::Geo(t) => {
                 t.train_with(&mut self.scope, &mut pass)?;
-                (t.take_times(), None)
+                t.take_times()
             }
         };
         let reading = pass.batches.as_ref().map(Batches::stages).unwrap_or_default();
@@ -356,9 +355,7 @@ impl WorkerRun {
         let loss_sum = f64::from_bits(self.state.loss_sum);
         let loss = (examples > 0).then(|| loss_sum / examples as f64);
         let measured = measures(&self.meters);
-        let report = epoch_report(epoch, loss, examples, seconds, stages, &self.meters, measured);
-        let rows = rows.map(|n| RowReport { pulled: n.pulled, cached: n.copied });
-        Ok(EpochReport { rows, ..report })
+        Ok(epoch_report(epoch, loss, examples, seconds, stages, &self.meters, measured))
     }
 
     fn end_epoch(&mut self, report: EpochReport) {
@@ -426,15 +423,14 @@ impl WorkerRun {
             Trainer::Geo(t) => t.client(),
         };
         let examples = mine.examples as f64;
-        let (pulled, cached) = mine.rows.map_or((0, 0), |rows| (rows.pulled, rows.cached));
         let loss = mine.loss.unwrap_or(0.0) * examples;
-        let mut sums = vec![examples, loss, pulled as f64, cached as f64];
+        let mut sums = vec![examples, loss];
         let own: Vec<Vec<f64>> = self.meters.iter().map(Meter::counters).collect();
         sums.extend(own.iter().flatten());
         let sums = client.reduce("epoch", ReduceOp::Sum, &sums).map_err(ps)?;
         let longest = client.reduce("seconds", ReduceOp::Max, &[mine.seconds]).map_err(ps)?;
         let mut meters = self.meters.clone();
-        let mut rest = &sums[4..];
+        let mut rest = &sums[2..];
         for (meter, own) in meters.iter_mut().zip(&own) {
             let (now, later) = rest.split_at(own.len());
             meter.set_counters(now);
@@ -444,10 +440,7 @@ impl WorkerRun {
         let loss = (examples > 0).then(|| sums[1] / sums[0]);
         let measured = measures(&meters);
         let seconds = longest.first().copied().unwrap_or(mine.seconds);
-        let report =
-            epoch_report(mine.epoch, loss, examples, seconds, mine.stages, &meters, measured);
-        let all = RowReport { pulled: sums[2] as u64, cached: sums[3] as u64 };
-        Ok(EpochReport { rows: mine.rows.map(|_| all), ..report })
+        Ok(epoch_report(mine.epoch, loss, examples, seconds, mine.stages, &meters, measured))
     }
 
     /// Lets the servers save an epoch. The folder appears when all of them have written their part.

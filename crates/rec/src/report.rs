@@ -67,22 +67,9 @@ pub struct EpochReport {
     /// table.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing_ids: u64,
-    /// Where the rows of batches came from, if workers use rows again (`runner.row_cache`). Counts
-    /// what was trained since the job was last started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rows: Option<RowReport>,
     /// Measures other than those above, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
-}
-
-/// Where rows came from: distinct ones of each batch and table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RowReport {
-    /// Servers were asked for them.
-    pub pulled: u64,
-    /// Workers had pulled them a few steps before.
-    pub cached: u64,
 }
 
 fn is_zero(n: &u64) -> bool {

@@ -343,7 +343,6 @@ pub(crate) fn epoch_report(
         seconds,
         stages,
         missing_ids,
-        rows: None,
         metrics,
     }
 }

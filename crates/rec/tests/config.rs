@@ -107,35 +107,6 @@ fn keys_of_other_modes_are_listed() {
 }
 
 #[test]
-fn rows_are_used_again_where_values_may_be_old() {
-    let row_cache = |more: &[&str]| {
-        let given: Vec<&str> = ["runner.row_cache=3"].iter().chain(more).copied().collect();
-        let config = load("model: dnn\n", &given).map_err(|e| e.to_string())?;
-        let ignored = config.ignored.iter().any(|i| i.key == "runner.row_cache");
-        Ok::<_, String>((config.runner.distributed.row_cache, ignored))
-    };
-    assert_eq!(row_cache(&[]), Ok((3, false)));
-    assert_eq!(row_cache(&["runner.sync_mode=async"]), Ok((3, false)));
-    let bounded = ["runner.sync_mode=bounded", "runner.staleness=3"];
-    assert_eq!(row_cache(&bounded), Ok((3, false)));
-    for mode in ["sync", "half_async", "geo"] {
-        let mode = format!("runner.sync_mode={mode}");
-        assert_eq!(row_cache(&[&mode, "runner.geo_step=2"]), Ok((0, true)), "{mode}");
-    }
-    let error = row_cache(&["runner.sync_mode=bounded", "runner.staleness=2"]).unwrap_err();
-    assert!(error.contains("-o runner.row_cache: ") && error.contains("3 steps"), "{error}");
-    assert!(error.contains("runner.staleness, which is 2"), "{error}");
-    for entry in ["count_filter_entry:2", "probability_entry:0.5"] {
-        let entry = format!("table_parameters.entry={entry}");
-        let error = row_cache(&[&entry]).unwrap_err();
-        let refusal = "runner.row_cache: 3 cannot be honoured with table_parameters.entry";
-        assert!(error.contains(refusal), "{error}");
-        // Without rows that are used again, ids can be counted.
-        assert_eq!(row_cache(&[&entry, "runner.row_cache=0"]), Ok((0, false)));
-    }
-}
-
-#[test]
 fn all_mistakes_are_told_at_once() {
     let text = "model: dnn\nrunner:\n  epochs: none\n  use_gpu: True\n  nonsense: 1\n";
     let message = load(text, &[]).err().unwrap();

@@ -30,11 +30,11 @@ const TWO_AND_TWO: [&str; 4] = ["--servers", "2", "--workers", "2"];
 #[test]
 fn the_first_worker_says_what_is_ignored() {
     let dir = tempfile::tempdir().unwrap();
-    let overrides = ["runner.sync_mode=sync", "runner.row_cache=3", "runner.geo_step=4"];
+    let overrides = ["runner.sync_mode=sync", "runner.staleness=3", "runner.geo_step=4"];
     let output = command(dir.path(), 600, &overrides, &TWO_AND_TWO).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}");
-    for key in ["row_cache", "geo_step"] {
+    for key in ["staleness", "geo_step"] {
         let line = format!("ignored: runner.{key} (-o): ");
         assert_eq!(text.matches(&line).count(), 1, "{text}");
     }
@@ -80,60 +80,6 @@ fn every_mode_trains_and_reports() {
             let file = dir.path().join("model/0").join(format!("{part}.safetensors"));
             assert!(file.exists(), "{mode:?}: {}", file.display());
         }
-    }
-}
-
-/// In modes that allow old values. The report says how many rows were not pulled, and the model learns as
-/// much as without; checkpoints on the way hold pulls back.
-#[test]
-fn rows_that_are_used_again_are_reported() {
-    let modes: [&[&str]; 2] =
-        [&["runner.sync_mode=async"], &["runner.sync_mode=bounded", "runner.staleness=4"]];
-    for mode in modes {
-        let train = |row_cache: &str| {
-            let dir = tempfile::tempdir().unwrap();
-            let report = dir.path().join("report.json");
-            let checkpoints = format!("runner.checkpoint.dir={}", dir.path().join("c").display());
-            let overrides = [&["runner.epochs=2", row_cache, &checkpoints], mode].concat();
-            let flags: Vec<&str> =
-                TWO_AND_TWO.into_iter().chain(["--report", report.to_str().unwrap()]).collect();
-            let output = command(dir.path(), 20_000, &overrides, &flags).output().unwrap();
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.success(), "{mode:?}\n{text}\n{errors}");
-            let report: serde_json::Value =
-                serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
-            (report, text)
-        };
-        let (without, text) = train("runner.row_cache=0");
-        assert!(without["epochs"][0]["rows"].is_null(), "{without}");
-        assert!(!text.contains("from the cache"), "{text}");
-        let (report, text) = train("runner.row_cache=3");
-        let auc = |report: &serde_json::Value| report["epochs"][1]["auc"].as_f64().unwrap();
-        let (with, without) = (auc(&report), auc(&without));
-        assert!(with > 0.6 && (with - without).abs() < 0.02, "{mode:?}: {with} and {without}");
-        let sum = |of: &dyn Fn(&serde_json::Value) -> u64, list: &serde_json::Value| {
-            list.as_array().unwrap().iter().map(of).sum::<u64>()
-        };
-        let rows = |name: &'static str| {
-            move |epoch: &serde_json::Value| epoch["rows"][name].as_u64().unwrap()
-        };
-        let (pulled, cached) =
-            (sum(&rows("pulled"), &report["epochs"]), sum(&rows("cached"), &report["epochs"]));
-        // Batches of 100 examples draw from 500 ids per slot.
-        assert!(cached > pulled / 2, "{mode:?}: {pulled} pulled, {cached} from the cache");
-        let of_servers = |server: &serde_json::Value| {
-            let tables = server["tables"].as_object().unwrap();
-            tables.values().map(|table| table["pulled"].as_u64().unwrap()).sum()
-        };
-        // At a checkpoint a server may have answered what the other one held back.
-        let of_servers = sum(&of_servers, &report["servers"]);
-        assert!((pulled..pulled + cached / 10).contains(&of_servers), "{pulled} and {of_servers}");
-        let line = format!(
-            "rows: {} pulled, {} from the cache",
-            report["epochs"][0]["rows"]["pulled"], report["epochs"][0]["rows"]["cached"]
-        );
-        assert!(text.contains(&line), "{line}\n{text}");
     }
 }
 

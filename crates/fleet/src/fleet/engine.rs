@@ -225,7 +225,6 @@ fn start_ps(
         }
         mode => {
             let mut trainer = PsTrainer::new(&ps.split, mode, client, options, &[])?;
-            trainer.use_row_cache(ps.job.row_cache())?;
             trainer.start(scope, false)?;
             Engine::Ps(Box::new(trainer))
         }

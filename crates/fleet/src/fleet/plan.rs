@@ -117,8 +117,7 @@ impl PsPlan {
         strategy: &DistributedStrategy,
     ) -> Result<PsPlan, Error> {
         let token = JobToken::new(place.job.secret(&place.servers)?);
-        let job = Job::new(place.servers.clone(), place.workers, strategy.ps_mode()?, token);
-        let mut job = job.with_row_cache(strategy.a_sync_configs.row_cache)?;
+        let mut job = Job::new(place.servers.clone(), place.workers, strategy.ps_mode()?, token);
         job.start_timeout = place.job.start_timeout;
         job.observer = Arc::new(|event| tell(event));
         Ok(PsPlan { split: split_trainer(programs)?, job })

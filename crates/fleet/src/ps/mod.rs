@@ -1,15 +1,13 @@
 //! Training against parameter servers.
 //!
 //! Reading order: `exchange` (what a trainer program exchanges), `input` (what a step is
-//! fed), `lookup` (the ids of a batch become keys and a small local table), `row_cache` (which of them
-//! are not asked for again), `setup` (what servers and workers are told), `run` (what the loop asks
-//! of its caller), `trainer` (the loop), `geo` (the loop of workers that train their own copy).
+//! fed), `lookup` (the ids of a batch become keys and a small local table), `setup` (what servers and
+//! workers are told), `run` (what the loop asks of its caller), `trainer` (the loop), `geo` (the loop of workers that train their own copy).
 
 mod exchange;
 mod geo;
 mod input;
 mod lookup;
-mod row_cache;
 mod run;
 mod setup;
 mod trainer;
@@ -17,7 +15,6 @@ mod trainer;
 pub use exchange::{Exchange, TableExchange};
 pub use geo::GeoTrainer;
 pub use lookup::Lookup;
-pub use row_cache::{RowCache, RowCounts};
 pub use run::{Run, worker_part};
 pub use setup::{
     Job, client_config, fingerprint, pieces, server_config, server_pieces, worker_startup,

@@ -38,7 +38,6 @@ pub struct Job {
     pub reply_timeout: Duration,
     /// Told about trouble with connections.
     pub observer: Observer,
-    row_cache: u64,
 }
 
 impl Job {
@@ -56,22 +55,7 @@ impl Job {
             worker_timeout: Duration::from_secs(3),
             reply_timeout: Duration::from_secs(600),
             observer: std::sync::Arc::new(|_| {}),
-            row_cache: 0,
         }
-    }
-
-    /// Lets workers use rows again for so many steps after they asked for them, and makes the mode
-    /// one that keeps its promise beside that. To be called once.
-    ///
-    /// # Errors
-    /// If the mode has no use for it, or values would be older than it allows.
-    pub fn with_row_cache(self, steps: u64) -> Result<Job, Error> {
-        Ok(Job { mode: self.mode.with_row_cache(steps)?, row_cache: steps, ..self })
-    }
-
-    /// Steps for which workers use rows again; 0 if they ask in every step.
-    pub fn row_cache(&self) -> u64 {
-        self.row_cache
     }
 }
 

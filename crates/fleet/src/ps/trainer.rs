@@ -11,7 +11,6 @@ use regatta_ps::{Client, Gradients, Mode, PullTicket, Pulled, PushTicket, Wanted
 use regatta_tensor::{RowIndex, RowSparse, Tensor, Value};
 
 use super::input::Input;
-use super::row_cache::{RowCaches, RowCounts};
 use super::run::{Caller, Closures, Next, OneStep, OwnPart, Reading, Run};
 use super::{Exchange, Lookup};
 use crate::Error;
@@ -46,8 +45,6 @@ pub struct PsTrainer {
     spare: Vec<Vec<Lookup>>,
     /// For finding the distinct ids of a batch.
     index: RowIndex,
-    /// Rows that are not asked for again in every step.
-    copies: RowCaches,
     times: PassTimes,
     /// The pass that [`PsTrainer::run`] is in.
     pass: Option<Pass>,
@@ -124,41 +121,11 @@ impl PsTrainer {
             },
             spare: Vec::new(),
             index: RowIndex::default(),
-            copies: RowCaches::default(),
             times: PassTimes::default(),
             pass: None,
             rests: true,
             own_part: OwnPart::default(),
         })
-    }
-
-    /// Uses rows again for so many steps after they were asked for, instead of asking in every step;
-    /// 0 always asks. Of a [`Job`](super::Job) it is the number that
-    /// [`Job::with_row_cache`](super::Job::with_row_cache) was given: in bounded mode servers
-    /// must know of it.
-    ///
-    /// # Errors
-    /// If the mode has no use for it, or servers count the appearances of ids, which they do not see
-    /// then; or if an exchange that is still to be made fails.
-    pub fn use_row_cache(&mut self, steps: u64) -> Result<(), Error> {
-        self.flush()?;
-        if steps > 0 {
-            self.check_row_cache()?;
-        }
-        self.copies = RowCaches::new(self.exchange.tables.iter().map(|table| table.dim), steps);
-        Ok(())
-    }
-
-    fn check_row_cache(&self) -> Result<(), Error> {
-        self.mode.check_row_cache()?;
-        if let Some(table) = self.client.tables().iter().find(|table| table.counted) {
-            return Err(Error::Config(format!(
-                "row_cache and an admission of ids by their appearances exclude each other: servers \
-                 of table '{}' do not see ids that a worker has copies of",
-                table.name
-            )));
-        }
-        Ok(())
     }
 
     /// Computes with other options from now on.
@@ -185,11 +152,6 @@ impl PsTrainer {
     /// Where the time has gone since the last call.
     pub fn take_times(&mut self) -> PassTimes {
         std::mem::take(&mut self.times)
-    }
-
-    /// Where rows have come from since the last call; nothing if all are asked for in every step.
-    pub fn take_row_counts(&mut self) -> Option<RowCounts> {
-        self.copies.take_counts()
     }
 
     /// Gives all workers the same dense parameters: worker 0's, unless the servers have loaded some.
@@ -296,9 +258,6 @@ impl PsTrainer {
     /// If a server or worker is gone.
     pub fn cut(&mut self, scope: &Scope, run: &mut dyn Run) -> Result<(), Error> {
         self.own_part.finish(&self.client)?;
-        // A worker that goes on from here after a failure has none. And what a pull before the cut was
-        // to bring has not come.
-        self.copies.clear();
         let start = Instant::now();
         let own = self.own_tensors(scope);
         let taken = self.client.ready(&run.at_cut(self.step)?, !own.is_empty())?;
@@ -408,9 +367,7 @@ impl PsTrainer {
             self.step = self.client.resume(self.step)?;
             self.rests = false;
         }
-        // Between passes servers may have loaded or removed rows.
-        self.copies.clear();
-        let mut pipeline = Pipeline::new(&self.mode).after(self.step);
+        let mut pipeline = Pipeline::new(&self.mode);
         Ok(Pass {
             queue: pipeline.start().into(),
             pipeline,
@@ -451,8 +408,7 @@ impl PsTrainer {
                     self.read(pass, found);
                 }
                 Command::Pull(batch) => {
-                    // Those of a fresh batch come with the push before it, which the first has not.
-                    let dense = batch == 0 || !pass.pipeline.is_fresh(batch);
+                    let dense = batch == 0 || !pass.pipeline.pulls_dense_by_push();
                     self.send_pull(pass.first + batch, pass.works.get_mut(&batch), dense)?;
                     pass.awaited.push_back(Awaited::Pull { batch, with_push: false });
                 }
@@ -472,8 +428,8 @@ impl PsTrainer {
                     pass.queue.extend(pass.pipeline.on_event(Event::Computed(batch)));
                 }
                 Command::Push { last, .. } => {
-                    let next_is_fresh = pass.pipeline.is_fresh(last + 1);
-                    let awaited = self.send_push(pass.first + last + 1, next_is_fresh)?;
+                    let dense = pass.pipeline.pulls_dense_by_push();
+                    let awaited = self.send_push(pass.first + last + 1, dense)?;
                     pass.awaited.push_back(awaited);
                 }
                 Command::PushPull { pull, .. } => {
@@ -576,11 +532,11 @@ impl PsTrainer {
         }
     }
 
-    /// Sends gradients, and asks for the dense values of step `next` if they are to be `fresh`.
-    fn send_push(&mut self, next: u64, fresh: bool) -> Result<Awaited, Error> {
+    /// Sends gradients, and asks for the `dense` parameters of step `next` if they come with it.
+    fn send_push(&mut self, next: u64, dense: bool) -> Result<Awaited, Error> {
         let start = Instant::now();
         let gradients = self.merged.gradients(&self.executor);
-        let awaited = if fresh && self.wants_dense(next) && !self.exchange.params.is_empty() {
+        let awaited = if dense && self.wants_dense(next) && !self.exchange.params.is_empty() {
             let no_keys: Vec<&[u64]> = self.exchange.tables.iter().map(|_| &[][..]).collect();
             let wanted =
                 Wanted { step: next, test: true, dense: true, keys: &no_keys, counts: &[] };
@@ -598,7 +554,7 @@ impl PsTrainer {
         self.prepare(work)?;
         let start = Instant::now();
         let dense = dense && self.wants_dense(step) && !self.exchange.params.is_empty();
-        let keys = self.copies.ask(step, &work.lookups);
+        let keys: Vec<&[u64]> = work.lookups.iter().map(Lookup::keys).collect();
         let counts: Vec<&[u32]> = work.lookups.iter().map(Lookup::counts).collect();
         let wanted = Wanted { step, test: false, dense, keys: &keys, counts: &counts };
         work.ticket = Some(self.client.pull(&wanted)?);
@@ -612,7 +568,7 @@ impl PsTrainer {
         let start = Instant::now();
         let counts: Vec<&[u32]> = work.lookups.iter().map(Lookup::counts).collect();
         let dense = self.wants_dense(step) && !self.exchange.params.is_empty();
-        let keys = self.copies.ask(step, &work.lookups);
+        let keys: Vec<&[u64]> = work.lookups.iter().map(Lookup::keys).collect();
         let wanted = Wanted { step, test: false, dense, keys: &keys, counts: &counts };
         let gradients = self.merged.gradients(&self.executor);
         work.ticket = Some(self.client.push_pull(&gradients.borrow(), &wanted)?);
@@ -625,9 +581,9 @@ impl PsTrainer {
         let start = Instant::now();
         let work = work.ok_or_else(lost_batch)?;
         let ticket = work.ticket.take().ok_or_else(lost_batch)?;
-        let mut rows = self.copies.answer_mut(&mut work.lookups);
+        let mut rows: Vec<&mut [f32]> =
+            work.lookups.iter_mut().map(Lookup::rows_mut).collect();
         let pulled = finish(&self.client, &self.exchange, ticket, &mut rows, scope)?;
-        self.copies.give(pulled, &mut work.lookups);
         self.times.pull += start.elapsed();
         Ok(pulled)
     }
@@ -647,47 +603,15 @@ impl PsTrainer {
         }
         let fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
         self.executor.set_step(step);
-        let refreshes = self.refreshes();
-        let (client, exchange) = (&self.client, &self.exchange);
-        let (mut outcome, mut waited) = (Ok(()), Duration::ZERO);
-        let mut refresh = |scope: &mut Scope| {
-            if refreshes && outcome.is_ok() {
-                let start = Instant::now();
-                outcome = pull_newer(client, exchange, step, scope);
-                waited += start.elapsed();
-            }
-        };
         // Gradients are sent from where they are computed.
-        self.executor.run_copying(scope, &feeds, &fetch, self.n_user_fetches, &mut refresh)?;
-        outcome?;
+        self.executor.run_copying(scope, &feeds, &fetch, self.n_user_fetches, &mut |_| ())?;
         let made = Made { first: self.n_user_fetches, n_dense: self.exchange.grads.len() };
         let several = matches!(&self.mode, Mode::Async(config) if config.max_merge_var_num > 1);
         let copy = if several { Copies::Made } else { Copies::None };
         self.merged.add(step, &self.executor, made, work, copy);
-        self.times.pull += waited;
-        self.times.compute += start.elapsed() - waited;
+        self.times.compute += start.elapsed();
         Ok(())
     }
-
-    /// Whether dense values are asked for again between the pieces of a batch.
-    fn refreshes(&self) -> bool {
-        let Mode::Async(config) = &self.mode else { return false };
-        // Who wants them more rarely than once per batch does not want them more often.
-        let rarely = config.min_send_grad_num_before_recv > 1 || config.max_merge_var_num > 1;
-        config.dense_refresh && !rarely && !self.exchange.params.is_empty()
-    }
-}
-
-/// Brings dense values up to date for the rest of a batch.
-fn pull_newer(
-    client: &Client,
-    exchange: &Exchange,
-    step: u64,
-    scope: &mut Scope,
-) -> Result<(), Error> {
-    let ticket = client.pull_newer(step)?;
-    let mut no_rows: Vec<&mut [f32]> = exchange.tables.iter().map(|_| &mut [][..]).collect();
-    finish(client, exchange, ticket, &mut no_rows, scope).map(|_| ())
 }
 
 fn finish(

@@ -222,7 +222,6 @@ impl DistributedStrategy {
         }
         let problem = |e| Error::Config(format!("strategy: a_sync_configs: {e}"));
         mode.check().map_err(problem)?;
-        mode.with_row_cache(c.row_cache).map_err(problem)?;
         Ok(mode)
     }
 
@@ -233,9 +232,7 @@ impl DistributedStrategy {
             send_queue_size: c.send_queue_size,
             // Receiving while computing means to ask for the next batch before.
             pull_ahead: c.pull_ahead.max(u64::from(c.independent_recv_thread)),
-            pull_ahead_after: 0,
             dense_ahead: c.dense_ahead,
-            dense_refresh: c.dense_refresh,
             min_send_grad_num_before_recv: c.min_send_grad_num_before_recv,
             send_wait_times: Some(c.send_wait_times),
             independent_recv_thread: c.independent_recv_thread,

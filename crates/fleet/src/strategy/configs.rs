@@ -245,12 +245,6 @@ options! {
         /// Dense values are given as they will be after one more update like the last ones, where others
         /// come in between. Paddle has no such option.
         dense_ahead: bool = false,
-        /// Dense values that others have changed are pulled again between the pieces that large batches are
-        /// computed in. Paddle has no such option.
-        dense_refresh: bool = false,
-        /// Steps for which a worker uses a row again before it asks for it anew. Paddle has no such
-        /// option.
-        row_cache: u64 = 0,
         /// No worker is more than so many steps ahead of the slowest. Paddle has no such option.
         staleness: Option<u64> = None,
         /// Every worker waits for its own updates. Paddle had this mode before version 2.

@@ -263,7 +263,6 @@ fn modes_of_parameter_servers() {
     assert_eq!(mode(|s| s.a_sync_configs.half_async = true), Ok(Mode::HalfAsync));
     let bounded = mode(|s| s.a_sync_configs.staleness = Some(3));
     assert_eq!(bounded, Ok(Mode::Bounded { staleness: 3 }));
-    assert!(matches!(mode(|s| s.a_sync_configs.row_cache = 3), Ok(Mode::Async(_))));
     let Ok(Mode::Async(c)) = mode(|s| {
         s.a_sync_configs.independent_recv_thread = true;
         s.a_sync_configs.max_merge_var_num = 4;
@@ -285,20 +284,6 @@ fn modes_of_parameter_servers() {
                 s.a_sync_configs.max_merge_var_num = 2;
             }),
             "a_sync_configs tunes asynchronous training, but the mode is sync",
-        ),
-        (
-            mode(|s| {
-                s.a_sync_configs.staleness = Some(2);
-                s.a_sync_configs.row_cache = 3;
-            }),
-            "row_cache is 3, but staleness is 2",
-        ),
-        (
-            mode(|s| {
-                s.a_sync = false;
-                s.a_sync_configs.row_cache = 3;
-            }),
-            "row_cache is for the modes async and bounded, but the mode is sync",
         ),
         (mode(|s| s.a_sync_configs.thread_pool_size = 4), "thread_pool_size is 4"),
         (mode(|s| s.a_sync_configs.send_queue_size = 0), "send_queue_size is 0"),

@@ -143,7 +143,6 @@ fn worker(model: &Model, job: &Job, w: usize, batches: &[Batch]) -> Trained {
     let options = Options::default();
     let mut trainer =
         PsTrainer::new(&model.split, job.mode, client, options, &[&model.loss]).unwrap();
-    trainer.use_row_cache(job.row_cache()).unwrap();
     trainer.start(&mut scope, false).unwrap();
     let mut losses = Vec::new();
     let mut rest = batches.iter().cloned();

@@ -60,8 +60,6 @@ pub enum Command {
 #[derive(Debug, Clone)]
 pub struct Pipeline {
     pull_ahead: u64,
-    /// Batches of this pass that are computed with dense values of which no own push is missing.
-    fresh: u64,
     max_unacked: u64,
     merge: u64,
     /// Batches read, pulled for (asked), computed.
@@ -111,8 +109,7 @@ impl Pipeline {
         };
         Pipeline {
             pull_ahead: config.pull_ahead,
-            fresh: if config.pull_ahead > 0 { config.pull_ahead_after } else { 0 },
-            max_unacked: config.send_queue_size.max(1),
+            max_unacked: max_unacked(&config),
             merge: config.max_merge_var_num.max(1),
             read: 0,
             asked: 0,
@@ -130,21 +127,10 @@ impl Pipeline {
         }
     }
 
-    /// The same for a worker that has made so many steps before.
-    #[must_use]
-    pub fn after(self, steps: u64) -> Pipeline {
-        Pipeline { fresh: self.fresh.saturating_sub(steps), ..self }
-    }
-
-    /// Whether a batch is pulled for ahead of time, but computed with dense values that are asked for
-    /// with the push before it.
-    pub fn is_fresh(&self, batch: u64) -> bool {
-        batch < self.fresh
-    }
-
-    /// How many pushes may be under way while a batch is computed, and one more.
-    fn max_unacked(&self) -> u64 {
-        if self.is_fresh(self.computed) { 1 } else { self.max_unacked }
+    /// Whether dense parameters come with the reply to the push before a batch, because its rows are
+    /// prefetched. The first batch has no push before it.
+    pub fn pulls_dense_by_push(&self) -> bool {
+        self.pull_ahead > 0
     }
 
     /// What to do first.
@@ -201,7 +187,7 @@ impl Pipeline {
     fn next_commands(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
         self.exchange(&mut commands);
-        let may_compute = !self.computing && self.unacked < self.max_unacked();
+        let may_compute = !self.computing && self.unacked < self.max_unacked;
         let compute = may_compute && self.pulled.remove(&self.computed);
         if self.wants_batch(compute || self.computing) {
             self.reading = true;
@@ -292,6 +278,13 @@ impl Pipeline {
     }
 }
 
+/// Pushes that may be in flight while a batch is computed. A prefetching worker that pulls dense
+/// parameters with every push waits for them; one that pulls them more rarely has accepted old ones.
+fn max_unacked(config: &AsyncConfig) -> u64 {
+    let waits_for_dense = config.pull_ahead > 0 && config.min_send_grad_num_before_recv <= 1;
+    if waits_for_dense { 1 } else { config.send_queue_size.max(1) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
@@ -375,13 +368,26 @@ mod tests {
         assert_eq!(trace.last(), Some(&Finish));
     }
 
-    /// Rows are asked for ahead from the beginning, but the first batches wait for the pushes before
-    /// them, whose answers bring the dense values.
+    /// Rows are prefetched, but a batch waits for the push before it, whose reply brings the dense
+    /// parameters, unless these are pulled more rarely.
     #[test]
-    fn first_batches_wait_for_the_pushes_before_them() {
-        let config = AsyncConfig { pull_ahead: 1, pull_ahead_after: 102, ..AsyncConfig::default() };
-        let mut pipeline = Pipeline::new(&Mode::Async(config)).after(100);
-        assert!(pipeline.is_fresh(1) && !pipeline.is_fresh(2));
+    fn a_batch_waits_for_the_push_that_brings_its_dense_parameters() {
+        // Batch, batches asked for, pushes in flight.
+        let waits = [(0, 2, 0), (1, 3, 0), (2, 4, 0), (3, 5, 0), (4, 5, 0)];
+        assert_eq!(computations(1), waits);
+        let does_not = [(0, 2, 0), (1, 3, 1), (2, 4, 1), (3, 5, 1), (4, 5, 1)];
+        assert_eq!(computations(2), does_not);
+    }
+
+    /// What was asked for and is in flight when each of five batches is computed.
+    fn computations(dense_every: u64) -> Vec<(u64, u64, u64)> {
+        let config = AsyncConfig {
+            pull_ahead: 1,
+            min_send_grad_num_before_recv: dense_every,
+            ..AsyncConfig::default()
+        };
+        let mut pipeline = Pipeline::new(&Mode::Async(config));
+        assert!(pipeline.pulls_dense_by_push());
         // Answers come in order, and only when there is nothing else to do.
         let (mut queue, mut answers) = (VecDeque::from(pipeline.start()), VecDeque::new());
         let (mut read, mut unacked, mut asked) = (0, 0, 0);
@@ -421,8 +427,7 @@ mod tests {
             };
             queue.extend(event.into_iter().flat_map(|event| pipeline.on_event(event)));
         }
-        // Batch, batches asked for, pushes under way.
-        assert_eq!(at_compute, [(0, 2, 0), (1, 3, 0), (2, 4, 1), (3, 5, 1), (4, 5, 1)]);
+        at_compute
     }
 
     #[test]
@@ -469,7 +474,7 @@ mod tests {
     /// The processor that a new batch would be parsed on is left to the server until it has answered.
     #[test]
     fn who_runs_ahead_reads_when_a_computation_begins() {
-        let config = AsyncConfig { pull_ahead: 1, pull_ahead_after: 9, ..AsyncConfig::default() };
+        let config = AsyncConfig { pull_ahead: 1, ..AsyncConfig::default() };
         let mut pipeline = Pipeline::new(&Mode::Async(config));
         assert_eq!(pipeline.start(), [Command::Read]);
         assert_eq!(pipeline.on_event(Event::Read), [Command::Pull(0), Command::Read]);
@@ -495,7 +500,12 @@ mod tests {
 
     #[test]
     fn a_full_send_queue_stops_the_computation() {
-        let config = AsyncConfig { send_queue_size: 2, pull_ahead: 1, ..AsyncConfig::default() };
+        let config = AsyncConfig {
+            send_queue_size: 2,
+            pull_ahead: 1,
+            min_send_grad_num_before_recv: 2,
+            ..AsyncConfig::default()
+        };
         let mut pipeline = Pipeline::new(&Mode::Async(config));
         let mut queue: VecDeque<Command> = pipeline.start().into();
         let mut computed = 0;
@@ -528,7 +538,7 @@ mod tests {
                 max_merge_var_num: 1 + rng.u64(1) % 3,
                 send_queue_size: 1 + rng.u64(2) % 4,
                 pull_ahead: rng.u64(3) % 3,
-                pull_ahead_after: rng.u64(4) % 4,
+                min_send_grad_num_before_recv: 1 + rng.u64(4) % 2,
                 ..AsyncConfig::default()
             };
             let batches = rng.u64(4) % 9;
@@ -589,7 +599,7 @@ mod tests {
                 max_merge_var_num: 1 + rng.u64(1) % 3,
                 send_queue_size: 1 + rng.u64(2) % 4,
                 pull_ahead: rng.u64(3) % 3,
-                pull_ahead_after: rng.u64(4) % 4,
+                min_send_grad_num_before_recv: 1 + rng.u64(4) % 2,
                 ..AsyncConfig::default()
             };
             let mode = if seed % 2 == 0 { Mode::Sync } else { Mode::Async(config) };

@@ -23,9 +23,6 @@ pub struct Pull<'a> {
     pub test: bool,
     /// Also this server's part of the dense parameters.
     pub dense: bool,
-    /// The dense part only if it has changed since this worker got it last: in the middle of a batch,
-    /// which goes on with the new values. Otherwise the answer has none.
-    pub newer: bool,
     /// Ids by table.
     pub tables: Vec<PullTable<'a>>,
 }
@@ -48,13 +45,7 @@ impl<'a> Pull<'a> {
                 Ok(PullTable { table, keys, counts: r.u32s(counts, "counts")? })
             })
             .collect::<Result<_, Error>>()?;
-        let (test, dense, newer) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
-        if newer && !dense {
-            return Err(Error::malformed(
-                "a pull of newer dense values that wants no dense values",
-            ));
-        }
-        Ok(Pull { step, test, dense, newer, tables })
+        Ok(Pull { step, test: flags & 1 != 0, dense: flags & 2 != 0, tables })
     }
 
     /// Reads a whole payload.

@@ -79,9 +79,6 @@ impl Core {
     fn check_pull(&self, pull: &Pull<'_>) -> Result<usize, Error> {
         check_order(pull.tables.iter().map(|t| t.table))?;
         let mut total = if pull.dense { self.dense.len() * 4 + 8 } else { 0 };
-        if pull.newer && pull.tables.iter().any(|t| !t.keys.is_empty()) {
-            return Err(Error::malformed("a pull of newer dense values that wants rows, too"));
-        }
         for t in &pull.tables {
             if !t.counts.is_empty() && t.counts.len() != t.keys.len() {
                 return Err(Error::malformed(format!(
@@ -130,7 +127,6 @@ impl Core {
         let start = Instant::now();
         let lr = self.next_rate();
         self.dense.push(&dense_parts(parts), lr)?;
-        self.given.updated();
         self.busy_since(start);
         Ok(lr)
     }
@@ -196,9 +192,6 @@ impl Core {
         let start = Instant::now();
         let bytes = self.check_pull(pull)?;
         let dense = self.dense_for(pull, waiting);
-        if pull.newer && dense == DenseAnswer::Nothing {
-            return Ok(waiting.responder.buffer(0));
-        }
         let mut buf = waiting.responder.buffer(bytes);
         let counting = !pull.test && self.tables.iter().any(|t| t.counts);
         // A pull that comes again because its answer was lost has been counted.
@@ -231,42 +224,23 @@ impl Core {
         buf
     }
 
-    /// What a pull gets of the dense values, which the worker then has.
+    /// What a pull gets of the dense parameters.
     fn dense_for(&self, pull: &Pull<'_>, waiting: &Waiting) -> DenseAnswer {
-        if !pull.dense {
-            return DenseAnswer::Nothing;
-        }
-        let peer = waiting.responder.peer();
-        let worker = (peer.identity.role == Role::Worker).then_some(peer.identity.index as usize);
-        // Only there are updates counted; in other modes they are given whether they are newer or not.
-        let if_newer = pull.newer && matches!(self.config.mode, Mode::Async(_));
-        let since = match (if_newer, worker) {
-            (true, Some(worker)) => match self.given.again(worker) {
-                Some(since) => since,
-                None => return DenseAnswer::Nothing,
-            },
-            (_, worker) => {
-                worker.into_iter().for_each(|worker| self.given.begin(worker));
-                0
-            }
-        };
-        match self.will_be_old(pull, waiting.kind, since) {
-            true => DenseAnswer::Ahead,
-            false => DenseAnswer::Now,
+        match (pull.dense, self.will_be_old(pull, waiting.kind)) {
+            (false, _) => DenseAnswer::Nothing,
+            (true, true) => DenseAnswer::Ahead,
+            (true, false) => DenseAnswer::Now,
         }
     }
 
-    /// Whether dense values are better given as they will be after one more update: another will come
-    /// before the gradients that are computed with them, from another worker or from the same one,
-    /// which has not sent that of its last batch. In the middle of a batch, after `since` updates of
-    /// others, it has, and no others are expected than those that have not come yet.
-    fn will_be_old(&self, pull: &Pull<'_>, kind: Kind, since: u64) -> bool {
+    /// Whether dense parameters are better sent as they will be after one more update: another will
+    /// come before the gradients that are computed with them, from another worker or from the same
+    /// one, which has not sent that of its last batch.
+    fn will_be_old(&self, pull: &Pull<'_>, kind: Kind) -> bool {
         let Mode::Async(config) = self.config.mode else { return false };
-        let trains = kind == Kind::PushPull || !pull.test || pull.newer;
-        let ahead = kind == Kind::Pull && !pull.newer && config.pull_ahead > 0;
-        let own_under_way = ahead && self.steps() > 0;
-        let others = self.config.workers as u64 - 1;
-        config.dense_ahead && trains && (others > since || own_under_way)
+        let trains = kind == Kind::PushPull || !pull.test;
+        let own_in_flight = kind == Kind::Pull && config.pull_ahead > 0 && self.steps() > 0;
+        config.dense_ahead && trains && (self.config.workers > 1 || own_in_flight)
     }
 
     /// Worker 0 gives the dense parameters their first values; a second time (after a reconnect) is

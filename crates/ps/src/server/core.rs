@@ -15,7 +15,6 @@ use regatta_table::{Accessor, Admission, AnyRule, SparseTable};
 use super::cut::{AtCut, Me, WritingCell, hold_back};
 use super::dense::Dense;
 use super::geo::Changed;
-use super::given::Given;
 use super::scratches::Scratches;
 use super::tasks::Crew;
 use super::{ServerConfig, TableSetup};
@@ -43,7 +42,6 @@ pub(super) struct Core {
     pub(super) dense: Dense,
     /// Updates so far, which the learning rate follows.
     pub(super) steps: AtomicU64,
-    pub(super) given: Given,
     state: Mutex<State>,
     /// Something that `watch` waits for has changed.
     pub(super) changed: Condvar,
@@ -163,7 +161,6 @@ impl Core {
             tables,
             dense,
             steps: AtomicU64::new(0),
-            given: Given::new(workers),
             state: Mutex::new(state),
             changed: Condvar::new(),
             scratches,

@@ -1,7 +1,7 @@
 //! Dense values as they will be after one more update.
 
 use regatta_optim::{Momentum, Rule, Sgd};
-use regatta_ps::{AsyncConfig, Client, Gradients, Mode, Pulled, Wire};
+use regatta_ps::{AsyncConfig, Gradients, Mode};
 
 use crate::common::{DENSE, Job, begin, pull, wanted};
 
@@ -48,73 +48,4 @@ fn dense_values_are_given_ahead_only_where_an_update_comes_in_between() {
     assert_eq!(values(2, momentum, off), [&now, &now, &now].map(Clone::clone));
     let without = vec![-2.0; DENSE];
     assert_eq!(values(2, Rule::Sgd(Sgd {}), on), [&without; 3].map(Clone::clone));
-}
-
-/// Newer dense values, or what was there.
-fn newer(client: &Client, step: u64) -> Vec<f32> {
-    let mut dense = vec![99.0; DENSE];
-    let ticket = client.pull_newer(step).unwrap();
-    let pulled = client.finish_pull(ticket, &mut [&mut []], &mut [&mut dense]).unwrap();
-    assert_eq!(pulled, Pulled::Values);
-    dense
-}
-
-fn push(client: &Client, step: u64) {
-    let gradient = [1.0; DENSE];
-    let tables: [(&[u64], &[f32]); 1] = [(&[], &[])];
-    let gradients = Gradients { step, examples: 8, dense: &[&gradient], tables: &tables };
-    client.finish_push(client.push(&gradients).unwrap()).unwrap();
-}
-
-/// Worker 0 asks again and again while the others push, one after the other.
-fn refreshed(workers: usize, wire: Wire) -> Vec<Vec<f32>> {
-    let momentum = Rule::Momentum(Momentum { mu: 0.5, ..Momentum::default() });
-    let config = AsyncConfig { dense_ahead: true, dense_refresh: true, ..AsyncConfig::default() };
-    let job = Job { rule: momentum, wire, ..Job::new(2, workers, Mode::Async(config)) };
-    let (mut results, _) = job.run(|worker, client| {
-        begin(client);
-        let mut got = Vec::new();
-        if worker == 0 {
-            pull(client, 0, &[], false);
-            got.push(newer(client, 0));
-        }
-        client.barrier("asked").unwrap();
-        for pusher in 1..workers {
-            if worker == pusher {
-                push(client, 0);
-            }
-            client.barrier("pushed").unwrap();
-            if worker == 0 {
-                got.push(newer(client, 0));
-                got.push(newer(client, 0));
-            }
-            client.barrier("refreshed").unwrap();
-        }
-        got
-    });
-    results.remove(0)
-}
-
-/// Nothing is held back where updates are not counted.
-#[test]
-fn other_modes_give_values_whether_they_are_newer_or_not() {
-    let (results, _) = Job::new(2, 1, Mode::Sync).run(|_, client| {
-        begin(client);
-        push(client, 0);
-        [newer(client, 1), newer(client, 1)]
-    });
-    assert_eq!(results, [[vec![-1.0; DENSE], vec![-1.0; DENSE]]]);
-}
-
-#[test]
-fn values_that_others_have_changed_are_given_once() {
-    let (unchanged, all) = (|| vec![99.0; DENSE], |x: f32| vec![x; DENSE]);
-    for wire in [Wire::F32, Wire::Bf16] {
-        // No other update will come after that of the only other worker.
-        assert_eq!(refreshed(2, wire), [unchanged(), all(-1.0), unchanged()], "{wire}");
-        // After the first update, a step of 1, another one like it is still to come; after the
-        // second, of 1.5, none.
-        let expected = [unchanged(), all(-1.0 - 1.0), unchanged(), all(-2.5), unchanged()];
-        assert_eq!(refreshed(3, wire), expected, "{wire}");
-    }
 }

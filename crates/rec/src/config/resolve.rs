@@ -464,9 +464,7 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
         send_queue_size: r.int("runner.send_queue_size").unwrap_or(default.send_queue_size),
         // Batches come from a reader here, so the values of the next one can be asked for early.
         pull_ahead: r.int("runner.pull_ahead").unwrap_or(1),
-        pull_ahead_after: r.int("runner.pull_ahead_after").unwrap_or(200),
         dense_ahead: r.bool("runner.dense_ahead").unwrap_or(true),
-        dense_refresh: r.bool("runner.dense_refresh").unwrap_or(true),
         min_send_grad_num_before_recv: r
             .int("runner.min_send_grad_num_before_recv")
             .unwrap_or(default.min_send_grad_num_before_recv),
@@ -486,7 +484,6 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
         );
     }
     let entry = resolve_entry(r);
-    let row_cache = resolve_row_cache(r, sync_mode.as_deref(), staleness, &entry);
     let split = r.bool("runner.split_file_list");
     Distributed {
         sync_mode,
@@ -494,7 +491,6 @@ fn resolve_distributed(r: &mut Resolver) -> Distributed {
         asynchronous,
         geo_step,
         wire,
-        row_cache,
         split_file_list: split.unwrap_or(false),
         split_ranks: split.unwrap_or(true),
         use_fleet: r.bool("runner.use_fleet").unwrap_or(false),
@@ -518,9 +514,7 @@ fn note_other_modes(r: &mut Resolver, mode: Option<&str>) {
             "max_merge_var_num",
             "send_queue_size",
             "pull_ahead",
-            "pull_ahead_after",
             "dense_ahead",
-            "dense_refresh",
             "min_send_grad_num_before_recv",
             "send_wait_times",
             "independent_recv_thread",
@@ -529,43 +523,6 @@ fn note_other_modes(r: &mut Resolver, mode: Option<&str>) {
         keys.iter()
             .for_each(|key| r.unused(&format!("runner.{key}"), "only sync_mode async uses it"));
     }
-}
-
-/// For how many steps rows are used again; 0 in modes that have no use for it.
-fn resolve_row_cache(
-    r: &mut Resolver,
-    mode: Option<&str>,
-    staleness: Option<u64>,
-    entry: &Admission,
-) -> u64 {
-    let key = "runner.row_cache";
-    let steps = r.int(key).unwrap_or(0);
-    // Without a mode it is async.
-    if !matches!(mode, None | Some("async" | "bounded")) {
-        r.unused(key, "only sync_mode async and bounded use it");
-        return 0;
-    }
-    if let (Some("bounded"), Some(staleness)) = (mode, staleness)
-        && steps > staleness
-    {
-        r.problem(
-            key,
-            format!(
-                "rows that are used again for {steps} steps are older than runner.staleness, which is \
-                 {staleness}, allows"
-            ),
-        );
-    }
-    if steps > 0 && entry.counts_appearances() {
-        r.problem(
-            key,
-            format!(
-                "{steps} cannot be honoured with table_parameters.entry: servers count the appearances of \
-                 ids, and do not see those of rows that are used again"
-            ),
-        );
-    }
-    steps
 }
 
 fn resolve_entry(r: &mut Resolver) -> Admission {

@@ -65,14 +65,6 @@ impl Work<'_> {
             Work::Infer(_) => Ok(Mode::Async(AsyncConfig::default())),
         }
     }
-
-    /// Only training uses rows again.
-    fn row_cache(self, config: &Config) -> u64 {
-        match self {
-            Work::Train => config.runner.distributed.row_cache,
-            Work::Infer(_) => 0,
-        }
-    }
 }
 
 pub(super) fn at_most_64(text: &str) -> Result<usize, String> {
@@ -232,8 +224,7 @@ pub(super) fn run_place(
     }
     let token = JobToken::new(place.job.secret(&place.servers)?);
     let mode = work.mode(&config)?;
-    let job = Job::new(place.servers.clone(), place.workers, mode, token);
-    let mut job = job.with_row_cache(work.row_cache(&config)).map_err(Error::from)?;
+    let mut job = Job::new(place.servers.clone(), place.workers, mode, token);
     job.allow_worker_loss = args.allow_worker_loss;
     job.start_timeout = place.job.start_timeout;
     job.admission = config.runner.distributed.entry.clone();
