@@ -836,13 +836,7 @@ impl Client {
         24 + routes.len() * 24 + keys * 8 + counts
     }
 
-    fn write_pull(
-        &self,
-        buf: &mut Buf,
-        wanted: &Wanted<'_>,
-        routes: &[Route],
-        server: usize,
-    ) {
+    fn write_pull(&self, buf: &mut Buf, wanted: &Wanted<'_>, routes: &[Route], server: usize) {
         put_u64(buf, wanted.step);
         let flags = [wanted.test, wanted.dense];
         put_u64(buf, (0..).zip(flags).map(|(bit, flag)| u64::from(flag) << bit).sum());

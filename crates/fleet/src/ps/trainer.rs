@@ -581,8 +581,7 @@ impl PsTrainer {
         let start = Instant::now();
         let work = work.ok_or_else(lost_batch)?;
         let ticket = work.ticket.take().ok_or_else(lost_batch)?;
-        let mut rows: Vec<&mut [f32]> =
-            work.lookups.iter_mut().map(Lookup::rows_mut).collect();
+        let mut rows: Vec<&mut [f32]> = work.lookups.iter_mut().map(Lookup::rows_mut).collect();
         let pulled = finish(&self.client, &self.exchange, ticket, &mut rows, scope)?;
         self.times.pull += start.elapsed();
         Ok(pulled)

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use regatta_net::{Buf, Role};
+use regatta_net::Buf;
 use regatta_table::{Contribution, PullMode, Scratch, Step};
 
 use super::core::{Core, Table, Waiting, refuse, reply};

@@ -144,8 +144,6 @@ pub struct Distributed {
     pub geo_step: Option<u64>,
     /// How gradients and values travel between workers and servers.
     pub wire: Wire,
-    /// Steps for which a worker uses a row again before it asks for it anew.
-    pub row_cache: u64,
     /// Whether workers divide the files between them.
     pub split_file_list: bool,
     /// Whether ranks of collective training divide the data between them.
