@@ -1,7 +1,5 @@
 //! The memory of all temporaries of a plan: one block, cut at 64-byte boundaries.
 
-use crate::populate::populate;
-
 const LINE: usize = 64;
 
 /// Zeroed bytes whose address does not change.
@@ -18,9 +16,7 @@ pub(crate) fn whole_lines(bytes: usize) -> usize {
 
 impl Arena {
     pub(crate) fn new(bytes: usize) -> Arena {
-        let mut lines = vec![[0; LINE / 8]; bytes.div_ceil(LINE) + 1];
-        populate(&mut lines);
-        Arena { lines }
+        Arena { lines: vec![[0; LINE / 8]; bytes.div_ceil(LINE) + 1] }
     }
 
     /// Address of the first byte, to read from.

@@ -8,10 +8,10 @@ use regatta_ir::{Origin, Program, verify};
 use regatta_ops::OPS;
 use regatta_ops::comm::{Comm, Peers};
 use regatta_passes::Parts;
-use regatta_tensor::{DType, RowSparse, Tensor, Value};
+use regatta_tensor::{DType, RowIndex, RowSparse, Tensor, Value};
 
-use crate::plan::{Import, Part, Plan, Turn, loc_dtype, type_of};
-use crate::segment::{Loc, Range, RoleTimes, ScopePtr, Segment, narrow, widen};
+use crate::plan::{Import, Part, Plan, loc_dtype, type_of};
+use crate::segment::{Range, RoleTimes, ScopePtr, Segment, narrow, widen};
 use crate::{Error, Scope};
 
 /// How a program is run.
@@ -23,9 +23,6 @@ pub struct Options {
     pub check_nan_inf: bool,
     /// Let temporaries share memory.
     pub memory_reuse: bool,
-    /// Compute large batches in pieces, one after the other, where that saves much memory. Sums over
-    /// the batch are then sums of the pieces' sums, in their order.
-    pub pieces: bool,
     /// Folder of the file that offloaded activations wait in; the system's temporary folder if none
     /// is given. On a disk it saves memory, on a RAM disk it does not.
     pub offload_dir: Option<PathBuf>,
@@ -33,13 +30,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options {
-            threads: 1,
-            check_nan_inf: false,
-            memory_reuse: true,
-            pieces: true,
-            offload_dir: None,
-        }
+        Options { threads: 1, check_nan_inf: false, memory_reuse: true, offload_dir: None }
     }
 }
 
@@ -62,6 +53,7 @@ pub struct Executor {
     options: Options,
     plans: Vec<Plan>,
     pool: Option<rayon::ThreadPool>,
+    index: RowIndex,
     step: u64,
     /// Of plans that were given up.
     past_times: RoleTimes,
@@ -90,9 +82,10 @@ impl Executor {
         } else {
             None
         };
+        let (plans, index) = (Vec::new(), RowIndex::default());
         let (past_times, peers) = (RoleTimes::default(), Peers::default());
-        let (plans, step, last_plan) = (Vec::new(), 0, None);
-        Ok(Executor { program, options, plans, pool, step, last_plan, past_times, peers })
+        let (step, last_plan) = (0, None);
+        Ok(Executor { program, options, plans, pool, index, step, last_plan, past_times, peers })
     }
 
     /// The program.
@@ -132,12 +125,11 @@ impl Executor {
         feeds: &[(&str, &Value)],
         fetch: &[&str],
     ) -> Result<&[Tensor], Error> {
-        self.run_copying(scope, feeds, fetch, fetch.len(), &mut |_| {})
+        self.run_copying(scope, feeds, fetch, fetch.len())
     }
 
     /// As [`Executor::run`], but only the first `copied` of the fetched variables are copied out. The others
     /// are read where they were computed: [`Executor::fetched_floats`], [`Executor::fetched_rows`].
-    /// `between` may change values of persistables before the next piece of a large batch is computed.
     ///
     /// # Errors
     /// As [`Executor::run`].
@@ -147,7 +139,6 @@ impl Executor {
         feeds: &[(&str, &Value)],
         fetch: &[&str],
         copied: usize,
-        between: &mut dyn FnMut(&mut Scope),
     ) -> Result<&[Tensor], Error> {
         let at = self.plan_for(feeds, fetch)?;
         self.last_plan = Some(at);
@@ -155,31 +146,24 @@ impl Executor {
         let block = self.program.block();
         let is_param = |name: &str| block.vars.get(name).is_some_and(|v| v.origin == Origin::Param);
         plan.rest.kept.iter().for_each(|name| scope.keep_rows(name));
-        plan.resolve(scope, is_param)?;
+        plan.rest.resolve(scope, is_param)?;
+        for part in &mut plan.parts {
+            part.segment.resolve(scope, is_param)?;
+        }
         let (step, check, peers) = (self.step, self.options.check_nan_inf, &self.peers);
-        for piece in 0..plan.pieces {
-            if piece > 0 {
-                between(scope);
-                plan.resolve(scope, is_param)?;
-            }
-            let persist = ScopePtr::new(scope);
-            let total = plan.rows;
-            let run = |part: &mut Part| {
-                let (Turn { first, rows, .. }, segment) = part.of_piece(piece);
-                segment.run(persist, feeds, Range { first, rows, total }, step, check, peers)
-            };
-            let parts = &mut plan.parts;
-            match &self.pool {
-                Some(pool) => {
-                    pool.install(|| parts.par_iter_mut().with_max_len(1).try_for_each(run))?
-                }
-                None => parts.iter_mut().try_for_each(run)?,
-            }
-            for import in &mut plan.imports {
-                take_over(import, piece, &mut plan.parts, &mut plan.rest);
+        let persist = ScopePtr::new(scope);
+        if let (Some(pool), false) = (&self.pool, plan.parts.is_empty()) {
+            let (parts, total) = (&mut plan.parts, plan.rows);
+            pool.install(|| {
+                parts.par_iter_mut().with_max_len(1).try_for_each(|part| {
+                    let range = Range { first: part.first, rows: part.rows, total };
+                    part.segment.run(persist, feeds, range, step, check, peers)
+                })
+            })?;
+            for import in &plan.imports {
+                take_over(import, &mut plan.parts, &mut plan.rest, &mut self.index);
             }
         }
-        let persist = ScopePtr::new(scope);
         let whole = Range { first: 0, rows: plan.rows, total: plan.rows };
         plan.rest.run(persist, feeds, whole, step, check, peers)?;
         self.step += 1;
@@ -246,8 +230,8 @@ impl Executor {
 
 /// Time of the steps that a plan has run.
 fn plan_times(plan: &Plan) -> RoleTimes {
-    let parts = plan.parts.first().into_iter().flat_map(|part| &part.segments);
-    parts.fold(plan.rest.times, |sum, segment| sum + segment.times)
+    let parts = plan.parts.first().map(|part| part.segment.times).unwrap_or_default();
+    parts + plan.rest.times
 }
 
 /// Whether a plan was made for these inputs and fetches. Allocates nothing.
@@ -269,68 +253,64 @@ fn matches(plan: &Plan, feeds: &[(&str, &Value)], fetch: &[&str]) -> bool {
         })
 }
 
-/// Brings a variable from what the parts have made of a piece into the rest: rows to their places,
-/// sums added up in the order of pieces and parts.
-fn take_over(import: &mut Import, piece: usize, parts: &mut [Part], rest: &mut Segment) {
-    let Import { how, from, to, index } = import;
-    let to = *to;
-    let mut made = parts.iter_mut().zip(&*from).map(|(part, from)| {
-        let (turn, segment) = part.of_piece(piece);
-        (from[turn.segment], turn, segment)
-    });
-    let is_first = piece == 0;
-    match (*how, loc_dtype(to)) {
-        (Parts::Same, _) => {
-            if let (Some((loc, _, segment)), true) = (made.next(), is_first) {
-                copy_over(segment, loc, (0, 1), rest, to);
-            }
+/// Brings a variable from the parts into the rest: rows one after the other, sums added up in the
+/// order of the parts.
+fn take_over(import: &Import, parts: &mut [Part], rest: &mut Segment, index: &mut RowIndex) {
+    let from = || import.from.iter().copied();
+    match (import.how, loc_dtype(import.to)) {
+        (Parts::Same, None) => {
+            rest.rows(import.to).clone_from(parts[0].segment.rows(import.from[0]));
         }
         (_, None) => {
-            let out = rest.rows(to);
-            if is_first {
-                // As many as last time, so that it rarely grows on the way.
-                index.clear(index.ids().len());
-                out.clear();
+            let total = parts.iter_mut().zip(from()).map(|(p, l)| p.segment.rows(l).rows.len());
+            index.clear(total.sum());
+            let out = rest.rows(import.to);
+            out.clear();
+            for (part, loc) in parts.iter_mut().zip(from()) {
+                out.add_rows(part.segment.rows(loc), index);
             }
-            for (loc, _, segment) in made {
-                let rows = segment.rows(loc);
-                index.reserve(rows.rows.len());
-                out.add_rows(rows, index);
-            }
+        }
+        (Parts::Same, Some(DType::F32)) => {
+            rest.floats(import.to).copy_from_slice(parts[0].segment.floats(import.from[0]));
+        }
+        (Parts::Same, Some(DType::F16 | DType::BF16)) => {
+            rest.halves(import.to).copy_from_slice(parts[0].segment.halves(import.from[0]));
+        }
+        (Parts::Same, Some(_)) => {
+            rest.ints(import.to).copy_from_slice(parts[0].segment.ints(import.from[0]));
         }
         (Parts::Sum, Some(dtype)) if dtype.is_half() => {
-            let parts = made.map(|(loc, _, segment)| &*segment.halves(loc));
-            add_halves(dtype, parts, rest.halves(to));
+            let parts = parts.iter_mut().zip(from()).map(|(p, l)| &*p.segment.halves(l));
+            add_halves(dtype, parts, rest.halves(import.to));
         }
-        (Parts::Sum, Some(_)) => {
-            for (i, (loc, _, segment)) in made.enumerate() {
-                match i == 0 && is_first {
-                    true => copy_over(segment, loc, (0, 1), rest, to),
-                    false => add(segment.floats(loc), rest.floats(to)),
-                }
+        (Parts::Sum, _) => {
+            let out = rest.floats(import.to);
+            out.copy_from_slice(parts[0].segment.floats(import.from[0]));
+            for (part, loc) in parts[1..].iter_mut().zip(from().skip(1)) {
+                add(part.segment.floats(loc), out);
             }
         }
-        (Parts::Rows, Some(_)) => {
-            for (loc, turn, segment) in made {
-                copy_over(segment, loc, (turn.first, turn.rows), rest, to);
+        (Parts::Rows, Some(dtype)) => {
+            let mut at = 0;
+            for (part, loc) in parts.iter_mut().zip(from()) {
+                at += match dtype {
+                    DType::F32 => put(part.segment.floats(loc), &mut rest.floats(import.to)[at..]),
+                    DType::F16 | DType::BF16 => {
+                        put(part.segment.halves(loc), &mut rest.halves(import.to)[at..])
+                    }
+                    DType::I64 | DType::U64 => {
+                        put(part.segment.ints(loc), &mut rest.ints(import.to)[at..])
+                    }
+                };
             }
         }
-    }
-}
-/// Copies a variable that a segment has made of these rows to their places in the rest.
-fn copy_over(segment: &mut Segment, loc: Loc, rows: (usize, usize), rest: &mut Segment, to: Loc) {
-    match loc_dtype(to) {
-        None => rest.rows(to).clone_from(segment.rows(loc)),
-        Some(DType::F32) => put(segment.floats(loc), rows, rest.floats(to)),
-        Some(DType::F16 | DType::BF16) => put(segment.halves(loc), rows, rest.halves(to)),
-        Some(DType::I64 | DType::U64) => put(segment.ints(loc), rows, rest.ints(to)),
     }
 }
 
-/// Copies values of some rows, given as `(first, rows)`, to their places among those of all rows.
-fn put<T: Copy>(from: &[T], (first, rows): (usize, usize), to: &mut [T]) {
-    let at = from.len() / rows.max(1) * first;
-    to[at..at + from.len()].copy_from_slice(from);
+/// Copies values to the front of a longer slice; returns how many.
+fn put<T: Copy>(from: &[T], to: &mut [T]) -> usize {
+    to[..from.len()].copy_from_slice(from);
+    from.len()
 }
 
 /// Adds up 16-bit floats in f32 and rounds once.

@@ -29,7 +29,6 @@ mod error;
 mod executor;
 mod mapped;
 mod plan;
-mod populate;
 mod scope;
 mod segment;
 mod startup;

@@ -5,12 +5,12 @@ use std::collections::{HashMap, HashSet};
 use regatta_ir::{Block, Layout, Op, OpSet, Origin, Program, VarType};
 use regatta_ops::{OPS, Spec};
 use regatta_passes::{MemoryReuse, Parts, fuse, memory_reuse, split_batch};
-use regatta_tensor::{DType, RowIndex, Tensor, Value};
+use regatta_tensor::{DType, Tensor, Value};
 
 use crate::arena::whole_lines;
 use crate::mapped::MappedFile;
 use crate::segment::{Loc, PlannedOp, Segment};
-use crate::{Error, Options, Scope};
+use crate::{Error, Options};
 
 /// A program made ready for inputs of certain shapes and for certain fetches.
 pub(crate) struct Plan {
@@ -19,9 +19,7 @@ pub(crate) struct Plan {
     pub(crate) fetch_names: Vec<String>,
     /// Examples in the batch.
     pub(crate) rows: usize,
-    /// Pieces that parts compute one after the other; none when one segment runs the whole program.
-    pub(crate) pieces: usize,
-    /// Each runs its part of every piece; empty when one segment runs the whole program.
+    /// Each runs its part of the batch; empty when one thread does everything.
     pub(crate) parts: Vec<Part>,
     /// Runs after the parts: updates and metrics, or everything.
     pub(crate) rest: Segment,
@@ -36,36 +34,17 @@ pub(crate) struct Plan {
 
 /// One thread's share.
 pub(crate) struct Part {
-    /// One for each number of examples that it gets at a time.
-    pub(crate) segments: Vec<Segment>,
-    /// What it runs, by piece.
-    pub(crate) turns: Vec<Turn>,
-}
-
-/// A segment of a part, and the examples that it runs on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Turn {
-    pub(crate) segment: usize,
+    pub(crate) segment: Segment,
     pub(crate) first: usize,
     pub(crate) rows: usize,
-}
-
-impl Part {
-    /// The segment that has run the given piece.
-    pub(crate) fn of_piece(&mut self, piece: usize) -> (Turn, &mut Segment) {
-        let turn = self.turns[piece];
-        (turn, &mut self.segments[turn.segment])
-    }
 }
 
 /// A variable that the rest needs from the parts.
 pub(crate) struct Import {
     pub(crate) how: Parts,
-    /// Where it is in each segment of each part.
-    pub(crate) from: Vec<Vec<Loc>>,
+    /// Where it is in each part.
+    pub(crate) from: Vec<Loc>,
     pub(crate) to: Loc,
-    /// Where rows of a row-sparse sum are.
-    pub(crate) index: RowIndex,
 }
 
 /// The type of a value as a program would declare it.
@@ -97,14 +76,12 @@ impl Plan {
         let fused = fused(program, fetch, options)?;
         let program = fused.as_ref().unwrap_or(program);
         let threads = options.threads.min(rows.max(1));
-        let cut = match program.block().ops.iter().any(|op| reads_feed(program, op)) {
-            true => Cut::new(program, &feed_types, &fetch_names, rows, threads, options)?,
-            false => None,
+        let plan = if threads > 1 && program.block().ops.iter().any(|op| reads_feed(program, op)) {
+            Self::split(program, feed_types, fetch_names, rows, threads, options)?
+        } else {
+            Self::single(program, feed_types, fetch_names, rows, options)?
         };
-        match cut {
-            Some(cut) => Self::split(program, feed_types, fetch_names, rows, &cut, options),
-            None => Self::single(program, feed_types, fetch_names, rows, options),
-        }
+        Ok(plan)
     }
 
     fn single(
@@ -122,7 +99,6 @@ impl Plan {
             feed_types,
             fetch_names,
             rows,
-            pieces: 0,
             parts: vec![],
             bytes_without_reuse: layout.bytes_without_reuse,
             rest: layout.segment,
@@ -137,42 +113,29 @@ impl Plan {
         feed_types: Vec<(String, VarType)>,
         fetch_names: Vec<String>,
         rows: usize,
-        cut: &Cut,
+        threads: usize,
         options: &Options,
     ) -> Result<Plan, Error> {
-        let Cut { in_part, kinds, threads, pieces } = cut;
-        let wanted = crossing(program, in_part, &fetch_names);
+        let (in_part, kinds) = split_batch(program)?;
+        let wanted = crossing(program, &in_part, &fetch_names);
         let mut parts = Vec::new();
         let mut part_locs = Vec::new();
         let mut bytes = 0;
-        for thread in 0..*threads {
-            let mut part = Part { segments: Vec::new(), turns: Vec::new() };
-            let (mut sizes, mut locs) = (Vec::new(), Vec::new());
-            for piece in 0..*pieces {
-                let (first, end) = share(share((0, rows), piece, *pieces), thread, *threads);
-                let known = sizes.iter().position(|size| *size == end - first);
-                let segment = known.unwrap_or(sizes.len());
-                if known.is_none() {
-                    let range = (first, end);
-                    let made = Compiled::new(
-                        program,
-                        in_part,
-                        &feed_types,
-                        rows,
-                        range,
-                        &wanted,
-                        &[],
-                        options,
-                    )?;
-                    bytes += made.bytes_without_reuse;
-                    sizes.push(end - first);
-                    locs.push(made.locs);
-                    part.segments.push(made.segment);
-                }
-                part.turns.push(Turn { segment, first, rows: end - first });
-            }
-            parts.push(part);
-            part_locs.push(locs);
+        for i in 0..threads {
+            let (first, end) = (rows * i / threads, rows * (i + 1) / threads);
+            let part = Compiled::new(
+                program,
+                &in_part,
+                &feed_types,
+                rows,
+                (first, end),
+                &wanted,
+                &[],
+                options,
+            )?;
+            bytes += part.bytes_without_reuse;
+            part_locs.push(part.locs);
+            parts.push(Part { segment: part.segment, first, rows: end - first });
         }
         let in_rest: Vec<bool> = in_part.iter().map(|p| !p).collect();
         let mut keep = fetch_names.clone();
@@ -191,12 +154,8 @@ impl Plan {
             .iter()
             .map(|name| Import {
                 how: kinds[name],
-                from: part_locs
-                    .iter()
-                    .map(|part| part.iter().map(|locs| locs[name]).collect())
-                    .collect(),
+                from: part_locs.iter().map(|locs| locs[name]).collect(),
                 to: rest.locs[name],
-                index: RowIndex::default(),
             })
             .collect();
         let (fetch_locs, fetched) = rest.fetches(&fetch_names)?;
@@ -204,7 +163,6 @@ impl Plan {
             feed_types,
             fetch_names,
             rows,
-            pieces: *pieces,
             parts,
             bytes_without_reuse: bytes + rest.bytes_without_reuse,
             rest: rest.segment,
@@ -214,16 +172,6 @@ impl Plan {
         })
     }
 
-    /// Finds the persistables of all segments in a scope. Cheap if the scope is unchanged.
-    pub(crate) fn resolve(
-        &mut self,
-        scope: &Scope,
-        is_param: impl Fn(&str) -> bool + Copy,
-    ) -> Result<(), Error> {
-        let parts = self.parts.iter_mut().flat_map(|part| &mut part.segments);
-        parts.chain([&mut self.rest]).try_for_each(|segment| segment.resolve(scope, is_param))
-    }
-
     /// Bytes of temporaries as placed.
     pub(crate) fn bytes(&self) -> usize {
         self.segments().map(|segment| segment.bytes).sum()
@@ -231,101 +179,8 @@ impl Plan {
 
     /// The parts and the rest.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
-        self.parts.iter().flat_map(|part| &part.segments).chain([&self.rest])
+        self.parts.iter().map(|part| &part.segment).chain([&self.rest])
     }
-}
-
-/// Examples of the smallest piece. Smaller ones would spend their time on adding up gradients.
-const SMALLEST_PIECE: usize = 512;
-/// Bytes of temporaries, without sharing, that a piece may have if it can be made smaller: what layers
-/// of a click model (400-400-400) have with the smallest piece.
-const PIECE_BYTES: usize = 6 << 20;
-
-/// How a batch is divided: into pieces that are computed one after the other, so that their
-/// temporaries stay in the caches and take little memory, and every piece between threads.
-struct Cut {
-    /// Which ops every part runs, and what their variables are of the whole.
-    in_part: Vec<bool>,
-    kinds: HashMap<String, Parts>,
-    threads: usize,
-    pieces: usize,
-}
-
-impl Cut {
-    /// None if one thread computes the whole batch at once.
-    fn new(
-        program: &Program,
-        feeds: &[(String, VarType)],
-        fetch: &[String],
-        rows: usize,
-        threads: usize,
-        options: &Options,
-    ) -> Result<Option<Cut>, Error> {
-        let may_cut = options.pieces && rows >= 2 * SMALLEST_PIECE * threads;
-        if threads == 1 && !may_cut {
-            return Ok(None);
-        }
-        let (in_part, kinds) = match split_batch(program) {
-            Ok(split) => split,
-            // What needs the whole batch gets it, if one thread can do it.
-            Err(_) if threads == 1 => return Ok(None),
-            Err(e) => return Err(e.into()),
-        };
-        let pieces = match may_cut && can_be_added_up(program, &in_part, &kinds, fetch) {
-            true => n_pieces(rows / threads, bytes_per_row(program, &in_part, feeds, rows)?),
-            false => 1,
-        };
-        Ok((threads > 1 || pieces > 1).then_some(Cut { in_part, kinds, threads, pieces }))
-    }
-}
-
-/// Whether sums of pieces can be added up one after the other without loss: 16-bit ones would be
-/// rounded every time. And a program that lets gradients travel while it computes has them only
-/// with the last piece, so it would wait for them.
-fn can_be_added_up(
-    program: &Program,
-    in_part: &[bool],
-    kinds: &HashMap<String, Parts>,
-    fetch: &[String],
-) -> bool {
-    let block = program.block();
-    let last_part = in_part.iter().rposition(|part| *part).unwrap_or(0);
-    let mut early = block.ops[..last_part].iter().zip(in_part).filter(|(_, part)| !**part);
-    let half = |name: &str| block.vars.get(name).is_some_and(|var| var.ty.dtype.is_half());
-    let sum = |name: &str| kinds.get(name) == Some(&Parts::Sum);
-    let wanted = crossing(program, in_part, fetch);
-    !wanted.iter().any(|name| sum(name) && half(name))
-        && !early.any(|(op, _)| op.input_vars().any(sum))
-}
-
-/// Bytes of the temporaries of parts that one more example takes.
-fn bytes_per_row(
-    program: &Program,
-    in_part: &[bool],
-    feeds: &[(String, VarType)],
-    rows: usize,
-) -> Result<usize, Error> {
-    let types = concrete_types(program, in_part, feeds, rows, (0, rows))?;
-    let block = program.block();
-    let made = block.ops.iter().zip(in_part).filter(|(_, part)| **part);
-    let made = made.flat_map(|(op, _)| op.output_vars());
-    let batched = made.filter(|name| block.vars.get(*name).is_some_and(|v| v.ty.is_batched()));
-    let bytes = batched.map(|name| types[name].numel().unwrap_or(0) * types[name].dtype.size());
-    Ok(bytes.sum::<usize>().div_ceil(rows.max(1)))
-}
-
-/// Pieces of a part with so many examples. All of them have the same size if that can be had: then
-/// they share their memory.
-fn n_pieces(rows: usize, bytes_per_row: usize) -> usize {
-    let most = rows / SMALLEST_PIECE;
-    let wanted = (rows * bytes_per_row).div_ceil(PIECE_BYTES).clamp(1, most.max(1));
-    (wanted..=most.min(2 * wanted)).find(|n| rows.is_multiple_of(*n)).unwrap_or(wanted)
-}
-
-/// Share number `i` of `n` of a range.
-fn share((first, end): (usize, usize), i: usize, n: usize) -> (usize, usize) {
-    let len = end - first;
-    (first + len * i / n, first + len * (i + 1) / n)
 }
 
 /// The program with ops joined, if that is allowed: not where memory is shared already, nor where
@@ -727,54 +582,5 @@ pub(crate) fn loc_dtype(loc: Loc) -> Option<DType> {
     match loc {
         Loc::Arena { dtype, .. } | Loc::File { dtype, .. } => Some(dtype),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_have_the_same_size_if_that_can_be_had() {
-        // 12 KB per example: 512 examples fill a piece.
-        let of = |rows| n_pieces(rows, 12 << 10);
-        assert_eq!([of(2048), of(1536), of(1024), of(5120)], [4, 3, 2, 10]);
-        // 4 pieces would do, but 5 are alike.
-        assert_eq!(n_pieces(2565, 9 << 10), 5);
-        // A prime number cannot be divided.
-        assert_eq!(n_pieces(2053, 12 << 10), 4);
-        // Little memory, or few examples.
-        assert_eq!([n_pieces(4096, 1 << 10), of(700), of(1023)], [1, 1, 1]);
-        // Whatever it takes, pieces do not become smaller.
-        assert_eq!(n_pieces(2048, 1 << 20), 4);
-    }
-
-    /// Gradients that travel while others are computed would travel only with the last piece.
-    #[test]
-    fn programs_that_exchange_gradients_are_not_cut() {
-        let mut b = regatta_ops::builder(7);
-        let x = b.data("x", DType::F32, &[-1, 16]).unwrap();
-        let h = b.fc(&x, 2000, regatta_ir::Act::Relu).unwrap();
-        let h = b.fc(&h, 2000, regatta_ir::Act::Relu).unwrap();
-        let loss = b.mean(&h).unwrap().name().to_string();
-        let sgd = regatta_passes::Optimizer::new(regatta_optim::Rule::Sgd(Default::default()), 0.1);
-        let backward = regatta_passes::Backward::default();
-        let alone = regatta_passes::minimize(&b.finish(), &loss, &sgd, &backward).unwrap();
-        let alone = alone.programs.main;
-        let together = regatta_passes::data_parallel(&alone).unwrap();
-        let feeds = [("x".to_string(), VarType::dense(DType::F32, vec![1024, 16]))];
-        let options = Options::default();
-        let cut = |program| Cut::new(program, &feeds, &[], 1024, 1, &options).unwrap();
-        assert_eq!(cut(&alone).map(|cut| cut.pieces), Some(2));
-        assert!(cut(&together).is_none());
-    }
-
-    #[test]
-    fn shares_are_all_of_it() {
-        for (first, end, n) in [(0, 2053, 4), (7, 9, 3), (5, 5, 2)] {
-            let shares: Vec<_> = (0..n).map(|i| share((first, end), i, n)).collect();
-            assert_eq!((shares[0].0, shares[n - 1].1), (first, end));
-            assert!(shares.windows(2).all(|w| w[0].1 == w[1].0), "{shares:?}");
-        }
     }
 }

@@ -8,7 +8,6 @@ use regatta_ir::{Op, Program, verify};
 use regatta_ops::{Draw, OPS};
 use regatta_tensor::Tensor;
 
-use crate::populate::populate;
 use crate::{Error, Executor, Options, Scope};
 
 /// Runs a startup program: afterwards the scope holds the first value of every persistable.
@@ -88,7 +87,6 @@ fn draw(draws: &[(String, Draw)], scope: &mut Scope) -> Result<(), Error> {
     let next = || queue.lock().unwrap_or_else(|e| e.into_inner()).next();
     let work = || {
         while let Some((draw, first, part)) = next() {
-            populate(part);
             draw.fill(first, part);
         }
     };

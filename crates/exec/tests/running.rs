@@ -159,8 +159,7 @@ fn what_is_not_copied_is_read_where_it_was_computed() {
             let (x, label) = batch(20, 16, step);
             let feeds = [("x", &x), ("label", &label)];
             let copies = executors[0].run(&mut scopes[0], &feeds, &fetch).unwrap().to_vec();
-            let copied =
-                executors[1].run_copying(&mut scopes[1], &feeds, &fetch, 1, &mut |_| {}).unwrap();
+            let copied = executors[1].run_copying(&mut scopes[1], &feeds, &fetch, 1).unwrap();
             assert_eq!(copied, &copies[..1]);
             for (i, copy) in copies.iter().enumerate() {
                 assert_eq!(executors[1].fetched_floats(i), copy.f32(), "{}", fetch[i]);

@@ -132,11 +132,6 @@ impl Spec<'_> {
         self.ins[i].shape.iter().map(|&d| d as usize).collect()
     }
 
-    /// Dimensions of an output.
-    pub fn out_dims(&self, i: usize) -> Vec<usize> {
-        self.outs[i].shape.iter().map(|&d| d as usize).collect()
-    }
-
     /// Rows and width of an input seen as a matrix whose rows are its last dimension.
     pub fn matrix(&self, i: usize) -> (usize, usize) {
         let dims = self.dims(i);

@@ -183,14 +183,6 @@ impl Tensor {
             other => panic!("expected u64, this tensor holds {}", other.dtype()),
         }
     }
-
-    /// The same elements under another shape.
-    ///
-    /// # Errors
-    /// If the number of elements differs.
-    pub fn reshaped(self, shape: &[usize]) -> Result<Tensor, Error> {
-        Tensor::new(shape, self.data)
-    }
 }
 
 #[cfg(test)]

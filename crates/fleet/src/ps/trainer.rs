@@ -603,7 +603,7 @@ impl PsTrainer {
         let fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
         self.executor.set_step(step);
         // Gradients are sent from where they are computed.
-        self.executor.run_copying(scope, &feeds, &fetch, self.n_user_fetches, &mut |_| ())?;
+        self.executor.run_copying(scope, &feeds, &fetch, self.n_user_fetches)?;
         let made = Made { first: self.n_user_fetches, n_dense: self.exchange.grads.len() };
         let several = matches!(&self.mode, Mode::Async(config) if config.max_merge_var_num > 1);
         let copy = if several { Copies::Made } else { Copies::None };
