@@ -15,8 +15,8 @@ use regatta_table::SaveMode;
 
 use crate::cut::CutOrder;
 use crate::message::{
-    Control, ControlReply, CutTaken, GeoReply, Hello, Inspection, Kind, PullReply, ReduceOp,
-    ServerStats, Wire,
+    Control, ControlReply, CutTaken, Gather, GatherReply, GeoReply, Hello, Inspection, Kind,
+    MAX_GATHER_BYTES, PullReply, ReduceOp, ServerStats, Wire,
 };
 use crate::partition::{Piece, server_of};
 use crate::route::Route;
@@ -478,6 +478,34 @@ impl Client {
             ControlReply::Values(values) => Ok(values),
             other => Err(Error::malformed(format!("unexpected answer {other:?}"))),
         }
+    }
+
+    /// Brings bytes of every worker together on server 0 and gives all of them to everybody, by
+    /// worker; a worker that has left or was lost has none. Every worker must call it, in the same
+    /// order as [`Client::reduce`] and other gathers.
+    ///
+    /// # Errors
+    /// If there are more than [`MAX_GATHER_BYTES`] of this worker or
+    /// [`MAX_GATHER_REPLY_BYTES`](crate::message::MAX_GATHER_REPLY_BYTES) of all of them, the server
+    /// is gone, a worker was lost, or workers gather different things.
+    pub fn gather(&self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        if bytes.len() > MAX_GATHER_BYTES {
+            return Err(Error::Job(format!(
+                "'{name}': {} bytes of worker {} to gather, more than {MAX_GATHER_BYTES}",
+                bytes.len(),
+                self.config.worker
+            )));
+        }
+        let round = self.round.fetch_add(1, Ordering::Relaxed);
+        let payload = Gather { round, name, bytes }.encode();
+        let pending = self.connections[0].send(Kind::Gather as u16, 0, &[&payload])?;
+        let payload = self.payload(0, pending)?;
+        let reply = GatherReply::decode(&payload)?;
+        if reply.parts.len() != self.config.workers {
+            let (n, workers) = (reply.parts.len(), self.config.workers);
+            return Err(Error::malformed(format!("bytes of {n} workers, there are {workers}")));
+        }
+        Ok(reply.parts.into_iter().map(<[u8]>::to_vec).collect())
     }
 
     /// Waits until all workers have come this far.

@@ -9,6 +9,7 @@ mod cut;
 mod dense;
 mod geo;
 mod monitor;
+mod reduce;
 mod scratches;
 mod tasks;
 

@@ -2,11 +2,12 @@
 //!
 //! Data travels as fixed heads followed by plain arrays, each starting at a multiple of 8 bytes, so
 //! that neither side copies or converts them: [`Pull`], [`Push`] (and both in one), [`Geo`],
-//! [`SetDense`]. Where the network is slow, pulls and pushes can be made shorter: [`Wire`]. Everything rare is
+//! [`SetDense`], [`Gather`]. Where the network is slow, pulls and pushes can be made shorter: [`Wire`]. Everything rare is
 //! a [`Control`] message in JSON.
 
 mod control;
 mod exact;
+mod gather;
 mod geo;
 mod pull;
 mod push;
@@ -15,6 +16,7 @@ mod wire;
 pub use control::{
     Control, ControlReply, CutTaken, Hello, Inspection, ReduceOp, ServerStats, TableStats,
 };
+pub use gather::{Gather, GatherReply, MAX_GATHER_BYTES, MAX_GATHER_REPLY_BYTES};
 pub use geo::{Geo, GeoReply};
 pub use pull::{Pull, PullReply, PullTable};
 pub use push::{Push, PushTable, SetDense};
@@ -38,12 +40,15 @@ pub enum Kind {
     SetDense = 5,
     /// A [`Control`] message.
     Control = 6,
+    /// A [`Gather`].
+    Gather = 7,
 }
 
 impl TryFrom<u16> for Kind {
     type Error = Error;
     fn try_from(kind: u16) -> Result<Kind, Error> {
-        [Kind::Pull, Kind::Push, Kind::PushPull, Kind::Geo, Kind::SetDense, Kind::Control]
+        use Kind::{Control, Gather, Geo, Pull, Push, PushPull, SetDense};
+        [Pull, Push, PushPull, Geo, SetDense, Control, Gather]
             .into_iter()
             .find(|k| *k as u16 == kind)
             .ok_or_else(|| Error::malformed(format!("unknown request kind {kind}")))

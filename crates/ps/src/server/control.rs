@@ -1,14 +1,11 @@
 //! Rare requests: who takes part, waiting for each other, and errands to tables and files.
 
-use std::sync::MutexGuard;
-
 use regatta_net::{Peer, Responder, Role};
 
-use super::core::{Core, Reduction, State, Waiting, refuse, reply};
+use super::core::{Core, Part, Reduction, Waiting, refuse, reply};
 use super::cut::AtCut;
 use crate::Error;
-use crate::message::{Control, ControlReply, Hello, ReduceOp};
-use crate::rounds::Offer;
+use crate::message::{Control, ControlReply, Hello};
 
 /// Answers that are remembered in case their request comes again.
 const MAX_REMEMBERED: usize = 64;
@@ -35,7 +32,8 @@ impl Core {
     fn control_later(&self, worker: usize, responder: Responder, request: Control) {
         match request {
             Control::Reduce { round, what, op, values } => {
-                self.reduce(worker, round, Reduction { what, op, values, responder });
+                let part = Part::Values(op, values);
+                self.reduce(worker, round, Reduction { what, part, responder });
             }
             Control::Idle => self.idle(worker, responder),
             Control::Ready { id, state, own_part } => {
@@ -171,85 +169,9 @@ impl Core {
             state.sync.set_round(step.saturating_add(1));
         }
     }
-
-    fn reduce(&self, worker: usize, round: u64, part: Reduction) {
-        let mut state = self.lock();
-        let State { reduce, members, last_reduction, .. } = &mut *state;
-        let (last_round, current) = (last_reduction.0, reduce.round());
-        match reduce.offer(worker, round, part, members) {
-            Offer::Waiting => {}
-            Offer::Complete(parts) => self.finish_reduction(state, parts),
-            Offer::Past(part) if round == last_round => {
-                let values = state.last_reduction.1.clone();
-                drop(state);
-                reply(part.responder, &ControlReply::Values(values).encode());
-            }
-            Offer::Past(part) | Offer::Ahead(part) => {
-                let reason = format!(
-                    "worker {worker} is at reduction {round} ('{}'), the job at {current}",
-                    part.what
-                );
-                drop(state);
-                refuse(part.responder, &reason);
-            }
-        }
-    }
-
-    pub(super) fn finish_reduction(
-        &self,
-        mut state: MutexGuard<'_, State>,
-        parts: Vec<(usize, Reduction)>,
-    ) {
-        let outcome = combine(&parts);
-        if let Ok(values) = &outcome {
-            state.last_reduction = (state.reduce.round() - 1, values.clone());
-        }
-        drop(state);
-        let answer = outcome.map(|values| ControlReply::Values(values).encode());
-        for (_, part) in parts {
-            match &answer {
-                Ok(answer) => reply(part.responder, answer),
-                Err(reason) => refuse(part.responder, reason),
-            }
-        }
-    }
 }
 
 fn is_answered_later(request: &Control) -> bool {
     use Control::{Idle, Ready, Reduce, Written};
     matches!(request, Reduce { .. } | Idle | Ready { .. } | Written { .. })
-}
-
-/// Sum, largest, smallest or all values, worker by worker.
-fn combine(parts: &[(usize, Reduction)]) -> Result<Vec<f64>, String> {
-    let Some((first_worker, first)) = parts.first() else { return Ok(vec![]) };
-    let differs = |p: &Reduction| p.what != first.what || p.op != first.op;
-    if let Some((worker, other)) = parts.iter().find(|(_, p)| differs(p)) {
-        return Err(format!(
-            "worker {first_worker} reduces '{}' ({:?}) while worker {worker} reduces '{}' ({:?})",
-            first.what, first.op, other.what, other.op
-        ));
-    }
-    if first.op == ReduceOp::Gather {
-        return Ok(parts.iter().flat_map(|(_, p)| p.values.iter().copied()).collect());
-    }
-    let mut all = first.values.clone();
-    for (worker, part) in &parts[1..] {
-        if part.values.len() != all.len() {
-            return Err(format!(
-                "'{}': worker {first_worker} has {} values, worker {worker} {}",
-                first.what,
-                all.len(),
-                part.values.len()
-            ));
-        }
-        for (a, b) in all.iter_mut().zip(&part.values) {
-            *a = match first.op {
-                ReduceOp::Max => a.max(*b),
-                ReduceOp::Min => a.min(*b),
-                ReduceOp::Sum | ReduceOp::Gather => *a + b,
-            };
-        }
-    }
-    Ok(all)
 }

@@ -64,7 +64,8 @@ pub(super) struct State {
     pub(super) training: Members,
     pub(super) sync: Collector<Waiting>,
     pub(super) reduce: Collector<Reduction>,
-    pub(super) last_reduction: (u64, Vec<f64>),
+    /// The last reduction or gather and its answer, in case that is lost on the way.
+    pub(super) last_reduction: (u64, Vec<u8>),
     pub(super) clocks: Clocks,
     /// Pulls that are too far ahead of the slowest worker, with their step.
     pub(super) early: Vec<(u64, Waiting)>,
@@ -112,12 +113,20 @@ pub(super) struct Waiting {
     pub(super) responder: Responder,
 }
 
-/// A worker's part of a reduction.
+/// A worker's part of a reduction or gather; both are counted together, as all workers must come to
+/// them in the same order.
 pub(super) struct Reduction {
     pub(super) what: String,
-    pub(super) op: ReduceOp,
-    pub(super) values: Vec<f64>,
+    pub(super) part: Part,
     pub(super) responder: Responder,
+}
+
+/// What a worker brings to a reduction.
+pub(super) enum Part {
+    /// To be combined.
+    Values(ReduceOp, Vec<f64>),
+    /// To be gathered.
+    Bytes(Vec<u8>),
 }
 
 /// Bytes of all requests of a synchronous step from which on threads are worth their start.
@@ -239,6 +248,7 @@ impl Core {
             Kind::Push | Kind::PushPull => self.push(worker, waiting),
             Kind::Geo => self.geo(worker, waiting),
             Kind::SetDense => self.set_dense(waiting),
+            Kind::Gather => self.gather_bytes(worker, waiting),
             Kind::Control => self.control(waiting),
         }
     }

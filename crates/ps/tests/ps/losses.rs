@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use regatta_ps::message::ReduceOp;
+use regatta_ps::message::{MAX_GATHER_BYTES, ReduceOp};
 use regatta_ps::{AsyncConfig, Mode};
 
 use crate::common::*;
@@ -105,6 +105,42 @@ fn reductions_are_the_same_for_everybody() {
         let op = if w == 2 { ReduceOp::Max } else { ReduceOp::Min };
         assert!(client.reduce("op", op, &[1.0]).is_err());
         client.barrier("end").is_ok()
+    });
+    assert_eq!(results, [true; 3]);
+}
+
+#[test]
+fn everybody_gathers_the_bytes_of_all_workers_in_order() {
+    let job = Job::new(2, 3, Mode::HalfAsync);
+    let (results, _) = job.run(|w, client| {
+        let own = vec![w as u8 + 1; w * 1000];
+        let all = client.gather("bytes", &own).unwrap();
+        assert_eq!(all, [vec![], vec![2; 1000], vec![3; 2000]]);
+        // Gathers and reductions are counted together.
+        assert_eq!(client.reduce("n", ReduceOp::Sum, &[1.0]).unwrap(), [3.0]);
+        assert_eq!(client.gather("nothing", &[]).unwrap(), [[0u8; 0]; 3]);
+        // A disagreement is everybody's error and not the end.
+        let error = if w == 2 {
+            client.reduce("apples", ReduceOp::Sum, &[]).unwrap_err()
+        } else {
+            client.gather("apples", &[]).unwrap_err()
+        };
+        let error = error.to_string();
+        assert!(
+            error.contains("worker 0 gathers 'apples' while worker 2 sums 'apples'"),
+            "{error}"
+        );
+        if w == 0 {
+            // Too much is noticed before anything is sent, so nobody else need come.
+            let error = client.gather("much", &vec![0; MAX_GATHER_BYTES + 1]).unwrap_err();
+            assert!(error.to_string().contains("'much': 67108865 bytes of worker 0"), "{error}");
+        }
+        if w == 1 {
+            return true;
+        }
+        client.barrier("one has left").unwrap();
+        let all = client.gather("of those that are left", &[7]).unwrap();
+        all == [vec![7], vec![], vec![7]]
     });
     assert_eq!(results, [true; 3]);
 }
