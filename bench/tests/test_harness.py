@@ -1,8 +1,10 @@
 """Tests of the benchmark scripts that need no other system: python3 -m unittest discover bench/tests."""
 import json
 import os
+import socket
 import sys
 import tempfile
+import time
 import unittest
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -222,6 +224,41 @@ class Scripts(unittest.TestCase):
         text = script("plan_check").report(runs)
         self.assertIn("| async | 512 | 1 | 1 | 100 | 110 | +10 % | 50 | 60 |", text)
         self.assertIn("Median error 15 %, largest 20 %.", text)
+
+    def test_chunks_of_a_wire_follow_each_other(self):
+        wire = script("slow_link").Wire(1000.0, 0.5)
+        for size, now, due in ((100, 10.0, 10.6), (200, 10.0, 10.8), (100, 20.0, 20.6)):
+            self.assertAlmostEqual(wire.due(size, now), due)
+        self.assertEqual(wire.carried, 400)
+
+    def test_a_relay_carries_all_bytes_no_faster_than_its_link(self):
+        sent = bytes(range(256)) * 2000
+        with socket.create_server(("127.0.0.1", 0)) as target:
+            relay = script("slow_link").Relay(target.getsockname()[1], 5e6, 0.02, apart=False)
+            began = time.monotonic()
+            with socket.create_connection(("127.0.0.1", relay.port), timeout=10) as client:
+                client.sendall(sent)
+                client.shutdown(socket.SHUT_WR)
+                server, _ = target.accept()
+                with server, server.makefile("rb") as f:
+                    got = f.read()
+            took = time.monotonic() - began
+            relay.close()
+        self.assertEqual((got, relay.up.carried), (sent, len(sent)))
+        self.assertGreaterEqual(took, len(sent) / 5e6 + 0.02)
+
+    def test_a_worker_that_did_not_use_tcp_is_found(self):
+        told = lambda kind: (0.0, "worker 0", "connected to server 0 at 127.0.0.1:1 (%s)" % kind)
+        tcp = script("slow_link").carried_over_tcp
+        self.assertTrue(tcp([told("tcp")], 1))
+        self.assertFalse(tcp([told("tcp"), told("unix")], 2))
+        self.assertFalse(tcp([told("tcp")], 2))
+
+    def test_candidates_are_compared_within_rounds(self):
+        runs = [dict(model="rows", mode="async", set=s, speed=v * n, seconds=1.0, auc=0.7, up=2.0, down=3.0)
+                for n in (1, 2, 10) for s, v in (("a", 100.0), ("b", 150.0))]
+        lines = script("slow_link").rows_of(runs, ["a", "b"])
+        self.assertEqual([line[4] for line in lines], ["1.00 (1.00-1.00)", "1.50 (1.50-1.50)"])
 
 
 if __name__ == "__main__":
