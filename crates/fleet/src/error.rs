@@ -36,9 +36,45 @@ pub enum Error {
     /// Ranks could not work together.
     #[error(transparent)]
     Collective(Box<regatta_collective::Error>),
+    /// The loop failed.
+    #[error(transparent)]
+    Train(Box<regatta_train::Error>),
     /// What was asked for cannot be done.
     #[error("{0}")]
     Config(String),
+    /// A mistake in this code.
+    #[error("internal error: {0}; please report it")]
+    Internal(String),
+}
+
+impl Error {
+    /// An error of the caller on its way through the loop.
+    pub(crate) fn in_loop(self) -> regatta_train::Error {
+        match self {
+            Error::Train(e) => *e,
+            other => regatta_train::Error::front(other),
+        }
+    }
+}
+
+impl From<regatta_train::Error> for Error {
+    fn from(e: regatta_train::Error) -> Error {
+        use regatta_train::Error as Inner;
+        match e {
+            Inner::Front(e) => match e.downcast::<Error>() {
+                Ok(own) => *own,
+                Err(e) => Error::Train(Box::new(Inner::Front(e))),
+            },
+            Inner::Config(text) => Error::Config(text),
+            Inner::Program(e) => Error::Program(*e),
+            Inner::Exec(e) => Error::Exec(e),
+            Inner::Data(e) => Error::Data(e),
+            Inner::Ps(e) => Error::Ps(e),
+            Inner::Checkpoint(e) => Error::Checkpoint(e),
+            Inner::Collective(e) => Error::Collective(e),
+            other => Error::Train(Box::new(other)),
+        }
+    }
 }
 
 impl std::fmt::Debug for Error {

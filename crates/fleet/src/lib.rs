@@ -39,14 +39,12 @@
 //! ```
 //!
 //! Reading order: [`strategy`] (what a user asks for), `role` (what this process is), `fleet` (the
-//! calls), [`Util`] and [`metrics`] (numbers of all workers), [`ps`] (training against parameter
-//! servers), [`collective`] (training by ranks without servers), [`DistributeTranspiler`] (the programs of servers and trainers, to look at), [`yaml`].
+//! calls), [`Util`] and [`metrics`] (numbers of all workers), [`collective`] (what a strategy makes of a program for ranks), [`DistributeTranspiler`] (the programs of servers and trainers, to look at), [`yaml`].
 
 pub mod collective;
 mod error;
 mod fleet;
 pub mod metrics;
-pub mod ps;
 mod role;
 pub mod strategy;
 mod transpiler;
@@ -56,7 +54,7 @@ pub mod yaml;
 use std::io::Write;
 
 pub use error::Error;
-pub use fleet::{DistributedOptimizer, Fleet, FleetExecutor};
+pub use fleet::{DistributedOptimizer, Fleet, FleetExecutor, TrainConfig};
 pub use regatta_ps::message::ReduceOp;
 pub use role::{PaddleCloudRoleMaker, Role, RoleMaker, UserDefinedRoleMaker};
 pub use strategy::DistributedStrategy;

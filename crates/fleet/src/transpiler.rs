@@ -4,7 +4,7 @@ use regatta_ir::{Program, Programs};
 use regatta_passes::{Split, split_server, split_trainer};
 
 use crate::Error;
-use crate::ps::server_pieces;
+use regatta_train::job::server_pieces;
 
 /// A training program divided between trainers and parameter servers.
 ///

@@ -6,6 +6,7 @@ use common::ranks::*;
 use common::*;
 use regatta_data::Batch;
 use regatta_exec::{Options, Scope};
+use regatta_fleet::collective::plan_ranks;
 use regatta_fleet::DistributedStrategy;
 use regatta_ir::Programs;
 use regatta_optim::{Adagrad, Adam, Momentum, Rule, Sgd};
@@ -137,7 +138,7 @@ fn a_rank_without_any_batch_is_named_on_all() {
     let ranks = try_ranks(&model.programs, &model.loss, &strategy, &parts, Options::default());
     for rank in ranks {
         let error = rank.err().unwrap().to_string();
-        assert!(error.starts_with("rank 1 has no batch in this pass"), "{error}");
+        assert!(error.starts_with("rank 1 has no batch in this data pass"), "{error}");
     }
 }
 
@@ -149,14 +150,14 @@ fn a_rank_with_another_program_is_named_on_all() {
         for (i, group) in groups.into_iter().enumerate() {
             let model = &models[usize::from(i == 2)];
             s.spawn(move || {
-                use regatta_fleet::collective::CollectiveTrainer;
+                use regatta_train::{Backend, Ranks};
                 let strategy = DistributedStrategy::default();
                 let options = Options::default();
                 let loss = model.loss.as_str();
-                let mut trainer =
-                    CollectiveTrainer::new(&model.programs, &strategy, group, options, loss, &[])
-                        .unwrap();
-                let error = trainer.start(&mut Scope::new()).unwrap_err().to_string();
+                let (programs, yaml) = (&model.programs, strategy.to_yaml());
+                let plan = plan_ranks(programs, &strategy, i, 3).unwrap();
+                let mut ranks = Ranks::new(programs, plan, group, options, loss, &yaml).unwrap();
+                let error = ranks.start(&mut Scope::new(), false).unwrap_err().to_string();
                 let want = "rank 2 and rank 0 do not have the same program, settings and strategy";
                 assert_eq!(error, want);
             });

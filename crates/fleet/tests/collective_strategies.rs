@@ -7,7 +7,7 @@ use common::*;
 use regatta_data::Batch;
 use regatta_exec::{Executor, Options, Scope, run_startup};
 use regatta_fleet::DistributedStrategy;
-use regatta_fleet::collective::{CollectivePlan, optimizer_for};
+use regatta_fleet::collective::{optimizer_for, plan_ranks};
 use regatta_ir::{Act, Programs};
 use regatta_optim::{Adagrad, Adam, LarsMomentum, Momentum, Rule, Sgd};
 use regatta_passes::{Backward, Clip, Optimizer, minimize};
@@ -361,7 +361,7 @@ fn precision_and_memory_options_work_with_the_others() {
 fn strategies_that_exclude_each_other_are_named() {
     let programs = model(&momentum(0.1)).programs;
     let refused = |text: &str, ranks: usize| {
-        CollectivePlan::new(&programs, &strategy(text), 0, ranks).unwrap_err().to_string()
+        plan_ranks(&programs, &strategy(text), 0, ranks).unwrap_err().to_string()
     };
     for (text, names) in [
         ("localsgd: true\nsync_batch_norm: true\n", ["localsgd", "sync_batch_norm"]),

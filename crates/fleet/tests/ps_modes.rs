@@ -6,12 +6,13 @@ use std::thread;
 
 use common::*;
 use regatta_exec::{Executor, Options, Scope, run_startup};
-use regatta_fleet::ps::{GeoTrainer, Job, client_config, server_config};
 use regatta_optim::{Adam, Rule, Sgd};
 use regatta_passes::Optimizer;
 use regatta_ps::{AsyncConfig, Client, Mode, Server, Wanted};
 use regatta_table::Admission;
 use regatta_tensor::Value;
+use regatta_train::job::{client_config, server_config};
+use regatta_train::{Backend, Geo, Job};
 
 fn sgd() -> Optimizer {
     Optimizer::new(Rule::Sgd(Sgd {}), 0.2)
@@ -71,31 +72,25 @@ fn train_copy(
     let mut scope = Scope::new();
     run_startup(&model.programs.startup, &mut scope).unwrap();
     let (programs, split) = (&model.programs, &model.split);
-    let mut trainer =
-        GeoTrainer::new(programs, split, every, client, Options::default(), &[&model.loss])
-            .unwrap();
-    trainer.start(&mut scope, false).unwrap();
-    let (mut losses, mut rest) = (Vec::new(), batches.iter().cloned());
-    let on_step = |_: usize, fetched: &[regatta_tensor::Tensor], _| {
-        losses.push(fetched[0].f32()[0]);
-        Ok(())
-    };
-    trainer.train(&mut scope, || Ok(rest.next()), on_step).unwrap();
+    let mut geo = Geo::new(programs, split, every, client, Options::default()).unwrap();
+    geo.start(&mut scope, false).unwrap();
+    let losses = losses_of(&mut geo, &mut scope, &model.loss, batches).unwrap();
     let copy = values(&scope, model);
-    trainer.client().barrier("trained").unwrap();
+    let client = geo.client().unwrap();
+    client.barrier("trained").unwrap();
     let mut server_dense: Vec<Vec<f32>> =
         copy[..split.dense.len()].iter().map(|v| vec![0.0; v.len()]).collect();
     let keys: &[&[u64]] = &[&[]];
     let wanted = Wanted { step: 0, test: true, dense: true, keys, counts: &[] };
-    let ticket = trainer.client().pull(&wanted).unwrap();
+    let ticket = client.pull(&wanted).unwrap();
     let mut dense: Vec<&mut [f32]> = server_dense.iter_mut().map(Vec::as_mut_slice).collect();
-    trainer.client().finish_pull(ticket, &mut [&mut []], &mut dense).unwrap();
+    client.finish_pull(ticket, &mut [&mut []], &mut dense).unwrap();
     let server_rows = (0..ROWS as u64)
-        .map(|id| trainer.client().inspect("table", id).unwrap())
+        .map(|id| client.inspect("table", id).unwrap())
         .map(|found| found.map(|row| row.parts[0].1.clone()).unwrap_or_default())
         .collect();
-    trainer.client().barrier("read").unwrap();
-    trainer.client().leave().unwrap();
+    client.barrier("read").unwrap();
+    client.leave().unwrap();
     Copied { losses, copy, server_dense, server_rows }
 }
 

@@ -10,15 +10,18 @@ use regatta_data::{
     Stores, Synthetic, list_files,
 };
 
-use crate::checkpoint::Sharing;
+use regatta_train::{Feed, Sharing};
+
 use crate::config::{FormatSpec, Reader, Reading};
+use crate::run::Place;
 use crate::{Config, Error};
 
 /// A dataset that can be read again and again.
 pub struct Data {
     kind: Kind,
-    /// Examples of a pass, as far as that can be told.
+    /// Examples of a pass, as far as that can be known.
     pub examples: Option<u64>,
+    sharing: Sharing,
 }
 
 enum Kind {
@@ -34,43 +37,50 @@ impl Data {
     /// # Errors
     /// If a key is not set, or there are no data.
     pub fn open(config: &Config, reading: &Reading, schema: &Schema) -> Result<Data, Error> {
-        Data::open_part(config, reading, schema, 0, 1)
+        Data::open_for(config, reading, schema, &Place::Alone)
     }
 
-    /// As [`Data::open`] for one of several workers: with `split_file_list` they divide the files
-    /// (or the parts of a synthetic source) between them, else each reads all.
+    /// As [`Data::open`] for one process of a job. With `split_file_list` workers divide the files (or
+    /// the parts of a synthetic source) between them, else each reads all. Ranks divide them unless it
+    /// is off: files, or the records of each file if there are fewer files than ranks.
     ///
     /// # Errors
     /// As [`Data::open`].
-    pub fn open_part(
+    pub fn open_for(
         config: &Config,
         reading: &Reading,
         schema: &Schema,
-        worker: usize,
-        workers: usize,
+        place: &Place<'_>,
     ) -> Result<Data, Error> {
-        let split = config.runner.distributed.split_file_list;
-        Data::open_share(config, reading, schema, (worker, workers), split, Source::split)
+        let (index, n) = place.index();
+        match place {
+            Place::Rank(_) => Data::open_divided(config, reading, schema, index, n),
+            Place::Alone | Place::Worker(..) => {
+                let split = config.runner.distributed.split_file_list;
+                Data::open_share(config, reading, schema, (index, n), split, Source::split)
+            }
+        }
     }
 
-    /// As [`Data::open`] for one of several ranks: unless `split_file_list` is off, they divide the
-    /// files between them, or the records of each file if there are fewer files than ranks.
-    ///
-    /// # Errors
-    /// As [`Data::open`].
-    pub fn open_rank(
+    /// As ranks divide them; workers of an evaluation do the same.
+    pub(crate) fn open_divided(
         config: &Config,
         reading: &Reading,
         schema: &Schema,
-        rank: usize,
-        ranks: usize,
+        index: usize,
+        n: usize,
     ) -> Result<Data, Error> {
         let split = config.runner.distributed.split_ranks;
         let divide = |source: Source, rank, ranks| match source.parts().len() >= ranks {
             true => source.split(rank, ranks),
             false => source.every_nth(rank, ranks),
         };
-        Data::open_share(config, reading, schema, (rank, ranks), split, divide)
+        let mut data = Data::open_share(config, reading, schema, (index, n), split, divide)?;
+        if split && n > 1 {
+            // Fewer files than ranks are divided line by line, which depends on their number.
+            data.sharing = Sharing::Mixed;
+        }
+        Ok(data)
     }
 
     fn open_share(
@@ -111,28 +121,7 @@ impl Data {
                 Kind::Memory { dataset, shuffle, seed }
             }
         };
-        Ok(Data { kind, examples })
-    }
-
-    /// How ranks share these data.
-    pub(crate) fn sharing_of_ranks(config: &Config, reading: &Reading, ranks: usize) -> Sharing {
-        match config.runner.distributed.split_ranks && ranks > 1 {
-            // Fewer files than ranks are divided line by line, which depends on the number of ranks.
-            true => Sharing::Mixed,
-            false => Data::sharing(config, reading),
-        }
-    }
-
-    /// How workers share these data.
-    pub(crate) fn sharing(config: &Config, reading: &Reading) -> Sharing {
-        let url = reading.data.as_deref().is_some_and(Synthetic::is_url);
-        let in_order =
-            matches!(reading.reader, Reader::Loader { shuffle_buffer: 0 } | Reader::Queue { .. });
-        match config.runner.distributed.split_file_list {
-            false => Sharing::Everything,
-            true if in_order && !url => Sharing::Files,
-            true => Sharing::Mixed,
-        }
+        Ok(Data { kind, examples, sharing: sharing(config, reading) })
     }
 
     /// Starts a pass. The first one of data that are held in memory loads them, and the stages of
@@ -168,6 +157,37 @@ impl Data {
             }
         };
         Ok((batches, loading))
+    }
+}
+
+impl regatta_train::Data for Data {
+    fn begin_pass(
+        &mut self,
+        epoch: u64,
+        from: &Position,
+    ) -> Result<(Box<dyn Feed + '_>, Stages), regatta_train::Error> {
+        let (batches, loading) = self.resume(epoch, from).map_err(Error::in_loop)?;
+        Ok((Box::new(batches), loading))
+    }
+
+    fn examples(&self) -> Option<u64> {
+        self.examples
+    }
+
+    fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+}
+
+/// How workers share these data.
+fn sharing(config: &Config, reading: &Reading) -> Sharing {
+    let url = reading.data.as_deref().is_some_and(Synthetic::is_url);
+    let in_order =
+        matches!(reading.reader, Reader::Loader { shuffle_buffer: 0 } | Reader::Queue { .. });
+    match config.runner.distributed.split_file_list {
+        false => Sharing::Everything,
+        true if in_order && !url => Sharing::Files,
+        true => Sharing::Mixed,
     }
 }
 

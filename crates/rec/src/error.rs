@@ -1,15 +1,15 @@
 //! What can be wrong with a configuration or a run.
 
-use std::path::PathBuf;
+use regatta_train::Error as TrainError;
 
 /// A configuration that cannot be used, or a run that failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was written makes no sense: every mistake, each with its place.
+    /// You: what was written makes no sense; every mistake, each with its place.
     #[error("{}", .0.join("\n"))]
     Config(Vec<String>),
-    /// A key has a value that makes no sense.
+    /// You: a key has a value that makes no sense.
     #[error("{key}: {reason}")]
     Key {
         /// The key, with its section.
@@ -17,55 +17,51 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// The program could not be built or rewritten.
-    #[error(transparent)]
-    Program(Box<regatta_ir::Error>),
-    /// The data could not be read.
-    #[error(transparent)]
-    Data(#[from] regatta_data::Error),
-    /// A step failed.
-    #[error(transparent)]
-    Exec(Box<regatta_exec::Error>),
-    /// A checkpoint that this run cannot go on from.
-    #[error("{0}")]
-    Resume(String),
-    /// A model could not be saved or loaded.
-    #[error(transparent)]
-    Checkpoint(#[from] regatta_checkpoint::Error),
-    /// Training with other processes failed.
+    /// You: a strategy that cannot be honoured; or them: ranks that do not come.
     #[error(transparent)]
     Fleet(Box<regatta_fleet::Error>),
-    /// A report or an event file could not be written.
-    #[error("cannot write {}: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: std::io::Error,
-    },
-    /// A remote store cannot be reached, refuses, or holds something else.
-    #[error("{0}")]
-    Store(String),
-    /// Test data that the model's evaluation cannot use.
+    /// You: test data that the model's evaluation cannot use.
     #[error("{0}")]
     Evaluation(String),
+    /// Whatever the loop met.
+    #[error(transparent)]
+    Train(Box<TrainError>),
 }
 
-impl From<regatta_ir::Error> for Error {
-    fn from(error: regatta_ir::Error) -> Error {
-        Error::Program(Box::new(error))
+impl From<TrainError> for Error {
+    fn from(error: TrainError) -> Error {
+        match error {
+            // What this crate met while the loop called it.
+            TrainError::Front(e) => match e.downcast::<Error>() {
+                Ok(own) => *own,
+                Err(e) => Error::Train(Box::new(TrainError::Front(e))),
+            },
+            other => Error::Train(Box::new(other)),
+        }
     }
 }
+
+/// The same errors as those of the loop.
+macro_rules! from_train {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Error {
+            fn from(e: $error) -> Error {
+                Error::Train(Box::new(e.into()))
+            }
+        }
+    )*};
+}
+from_train!(
+    regatta_ir::Error,
+    regatta_data::Error,
+    regatta_exec::Error,
+    regatta_checkpoint::Error,
+    regatta_ps::Error
+);
 
 impl From<regatta_fleet::Error> for Error {
     fn from(error: regatta_fleet::Error) -> Error {
         Error::Fleet(Box::new(error))
-    }
-}
-
-impl From<regatta_exec::Error> for Error {
-    fn from(error: regatta_exec::Error) -> Error {
-        Error::Exec(Box::new(error))
     }
 }
 
@@ -75,9 +71,25 @@ impl Error {
         Error::Key { key: key.into(), reason: reason.into() }
     }
 
+    /// A saved model or checkpoint that cannot be used.
+    pub(crate) fn resume(reason: String) -> Error {
+        Error::Train(Box::new(TrainError::Resume(reason)))
+    }
+
+    /// On its way through the loop.
+    pub(crate) fn in_loop(self) -> TrainError {
+        match self {
+            Error::Train(e) => *e,
+            other => TrainError::front(other),
+        }
+    }
+
     /// Whether the user must change what was written, rather than the data or the machine.
     pub fn is_usage(&self) -> bool {
-        use regatta_data::Error::Config as DataConfig;
-        matches!(self, Error::Config(_) | Error::Key { .. } | Error::Data(DataConfig(_)))
+        match self {
+            Error::Config(_) | Error::Key { .. } => true,
+            Error::Train(e) => e.is_usage(),
+            Error::Fleet(_) | Error::Evaluation(_) => false,
+        }
     }
 }

@@ -46,7 +46,7 @@ impl Trained {
             return Ok(Trained::Checkpoint(Box::new(Checkpoint::open(newest.path)?)));
         }
         let reason = "there is no checkpoint, no saved epoch and no model";
-        Err(Error::Resume(format!("{}: {reason}", path.display())))
+        Err(Error::resume(format!("{}: {reason}", path.display())))
     }
 
     /// The configuration that it was trained with, if it says so; `overrides` go on top.
@@ -116,7 +116,7 @@ impl Trained {
 }
 
 fn servers(e: regatta_ps::Error) -> Error {
-    Error::from(regatta_fleet::Error::from(e))
+    Error::from(e)
 }
 
 /// Rows of a table begin with the weights that the program looks up.
@@ -126,7 +126,7 @@ fn check_weights(c: &Checkpoint, table: &SavedTable, dim: usize) -> Result<(), E
         first => {
             let (path, name) = (c.path().display(), table.name());
             let first = first.map_or("nothing".into(), |(part, n)| format!("{part} {n}"));
-            Err(Error::Resume(format!(
+            Err(Error::resume(format!(
                 "{path}: rows of table '{name}' begin with {first}, not with weight {dim}"
             )))
         }
@@ -167,7 +167,7 @@ fn checkpoint_dense(c: &Checkpoint, program: &Program) -> Result<BTreeMap<String
         let tensor = Tensor::from_f32(&shape, values).ok().filter(|_| whole);
         let tensor = tensor.ok_or_else(|| {
             let path = c.path().display();
-            Error::Resume(format!("{path}: pieces of '{name}' ({}) with {n} floats", var.ty))
+            Error::resume(format!("{path}: pieces of '{name}' ({}) with {n} floats", var.ty))
         })?;
         all.insert(name, tensor);
     }
@@ -234,7 +234,7 @@ pub fn export(
                     "table '{name}' is {:?}, but the configuration says {expected:?}",
                     tensor.shape()
                 );
-                return Err(Error::Resume(reason));
+                return Err(Error::resume(reason));
             }
             None => TableRows::ById(trained.rows(&name, dim)?),
         };

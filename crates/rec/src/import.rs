@@ -9,6 +9,8 @@ use regatta_ir::{Origin, Program};
 use regatta_ps::storage::{TableWeights, save_weights};
 use regatta_tensor::Tensor;
 
+use regatta_train::Error as TrainError;
+
 use crate::config::InferenceExport;
 use crate::network::Network;
 use crate::save::Export;
@@ -65,7 +67,7 @@ pub fn import(
         let shape: Vec<usize> = var.ty.shape.iter().map(|&d| d.max(0) as usize).collect();
         let given = values.get(name).cloned().unwrap_or_default();
         let tensor = Tensor::from_f32(&shape, given);
-        let tensor = tensor.map_err(|e| Error::Resume(format!("'{name}': {e}")))?;
+        let tensor = tensor.map_err(|e| Error::resume(format!("'{name}': {e}")))?;
         match var.origin {
             Origin::Param => dense.push((name.clone(), tensor.f32().to_vec())),
             _ => drop(statistics.insert(name.clone(), tensor)),
@@ -76,7 +78,7 @@ pub fn import(
     let about = ModelAbout { name, serial, step, config };
     publish(to, |dir| {
         save_weights(dir, tables, &dense)
-            .map_err(|e| Error::from(regatta_fleet::Error::from(e)))?;
+            .map_err(|e| Error::from(e))?;
         save_statistics(&program, |name| statistics.get(name), dir)?;
         Ok(save_about(dir, &about)?)
     })
@@ -84,9 +86,9 @@ pub fn import(
 
 /// Writes beside the folder, which then appears whole.
 fn publish(to: &Path, write: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
-    let fail = |source| Error::Write { path: to.to_path_buf(), source };
+    let fail = |source| TrainError::Write { path: to.to_path_buf(), source };
     if to.exists() {
-        return Err(fail(std::io::Error::other("it is there already")));
+        return Err(fail(std::io::Error::other("it is there already")).into());
     }
     let name = to.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.ok_or_else(|| fail(std::io::Error::other("it has no name")))?;
@@ -95,7 +97,7 @@ fn publish(to: &Path, write: impl FnOnce(&Path) -> Result<(), Error>) -> Result<
         fs::remove_dir_all(&unfinished).map_err(fail)?;
     }
     fs::create_dir_all(&unfinished).map_err(fail)?;
-    let done = write(&unfinished).and_then(|()| fs::rename(&unfinished, to).map_err(fail));
+    let done = write(&unfinished).and_then(|()| Ok(fs::rename(&unfinished, to).map_err(fail)?));
     done.inspect_err(|_| {
         let _ = fs::remove_dir_all(&unfinished);
     })

@@ -1,7 +1,8 @@
 //! Recommender models from PaddleRec YAML files and click logs.
 //!
 //! ```no_run
-//! use regatta_rec::{Config, observe::Event, train};
+//! use regatta_rec::{Config, train};
+//! use regatta_train::observe::Event;
 //!
 //! let config = Config::load("models/rank/dnn/config.yaml", &["runner.epochs=2".to_string()])?;
 //! let report = train(&config, &mut |event: &Event| {
@@ -14,30 +15,20 @@
 //! ```
 //!
 //! Reading order: [`config`] (what a file says), [`Hyper`] and [`zoo`] (the models), [`network`]
-//! (programs), [`data`] (where examples come from), [`train()`] (the loop and the step), [`infer()`],
-//! [`ps`] (the same against parameter servers), [`collective`] (the same by ranks without servers),
-//! [`metrics`], `save` (epochs on disk), `export` (models that predict), `import` (weights from
-//! elsewhere), `checkpoint` (going on after a crash), [`remote`] (checkpoints and models in stores),
-//! [`observe`] and [`report`] (what a run tells), [`events`] (curves for TensorBoard).
+//! (programs), [`data`] (where examples come from), [`run`] (a configuration becomes a run of
+//! `regatta_train`), [`infer()`], `save` (epochs on disk), `export` (models that predict), `import`
+//! (weights from elsewhere).
 
-mod checkpoint;
-pub mod collective;
 pub mod config;
 pub mod data;
 mod error;
-pub mod events;
 mod export;
 mod hyper;
 mod import;
 mod infer;
-pub mod metrics;
 pub mod network;
-pub mod observe;
-pub mod ps;
-pub mod remote;
-pub mod report;
+pub mod run;
 mod save;
-mod train;
 pub mod zoo;
 
 pub use config::Config;
@@ -46,6 +37,6 @@ pub use export::{Trained, export};
 pub use hyper::{Hyper, HyperKey, HyperValue};
 pub use import::{Needed, import, needed};
 pub use infer::{infer, infer_worker};
-pub use report::Report;
 pub use save::{INFERENCE_FOLDER, epoch_folder};
-pub use train::{Trainer, train};
+
+pub use run::{Outcome, Place, train, train_as};

@@ -6,8 +6,8 @@ use regatta_ir::{Origin, Program, Programs};
 use regatta_passes::{Backward, Clip, Optimizer, minimize};
 use regatta_tensor::Value;
 
-use crate::metrics::Meter;
-use crate::zoo::Metric;
+use regatta_train::metrics::{Meter, Metric};
+
 use crate::{Config, Error};
 
 /// The programs of a model and what is read and fetched.
@@ -105,7 +105,3 @@ pub(crate) fn inputs(program: &Program) -> Vec<String> {
     vars.filter(|v| v.origin == Origin::Data).map(|v| v.name.clone()).collect()
 }
 
-/// The values of a batch that a program reads.
-pub(crate) fn feeds<'b>(batch: &'b Batch, inputs: &[String]) -> Vec<(&'b str, &'b Value)> {
-    batch.iter().filter(|(name, _)| inputs.iter().any(|i| i == name)).collect()
-}

@@ -5,13 +5,17 @@ use std::path::{Path, PathBuf};
 use regatta_checkpoint::{
     Difference, Encoding, Error as CheckpointError, ModelAbout, ModelSpec, PERSISTABLES_FILE,
     TableRows, load_statistics, load_tensors, save_about, save_model, save_persistables,
+    save_statistics,
 };
 use regatta_exec::Scope;
 use regatta_ir::{Program, VarDef};
 use regatta_passes::prune;
+use regatta_ps::Client;
 use regatta_tensor::Tensor;
+use regatta_train::{Backend, Error as TrainError, ModelFiles, TrainedModel, save_parts};
 
 use crate::config::InferenceExport;
+use crate::export::{Trained, export};
 use crate::network::{Network, inputs};
 use crate::{Config, Error};
 
@@ -23,28 +27,92 @@ pub fn epoch_folder(path: &Path, epoch: u64) -> PathBuf {
     path.join(epoch.to_string())
 }
 
-/// Saves everything that the training program keeps.
-pub(crate) fn save_epoch(
-    network: &Network,
-    scope: &Scope,
-    export: Option<&Export>,
-    about: ModelAbout,
-    folder: &Path,
-) -> Result<(), Error> {
-    save_epoch_with(network, |name| scope.get(name), export, about, folder)
+/// Files of a configuration's models.
+pub(crate) struct Files<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) network: &'a Network,
+    /// The inference model that is exported with every epoch.
+    pub(crate) export: Option<Export>,
 }
 
-/// As [`save_epoch`], with values from anywhere.
-pub(crate) fn save_epoch_with<'a>(
-    network: &Network,
-    lookup: impl Fn(&str) -> Option<&'a Tensor> + Copy,
-    export: Option<&Export>,
-    about: ModelAbout,
-    folder: &Path,
-) -> Result<(), Error> {
-    save_persistables(&network.train.main, lookup, folder)?;
-    save_about(folder, &about)?;
-    if let Some(export) = export {
+impl ModelFiles for Files<'_> {
+    fn load_initial(
+        &mut self,
+        backend: &mut dyn Backend,
+        scope: &mut Scope,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<bool, TrainError> {
+        let loaded = match backend.client() {
+            Some(client) => self.load_to_servers(client, scope),
+            None => self.load_here(&backend.kept(), scope, note).map(|()| false),
+        };
+        loaded.map_err(Error::in_loop)
+    }
+
+    fn save(
+        &mut self,
+        model: &TrainedModel<'_>,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<Option<PathBuf>, TrainError> {
+        let folder = epoch_folder(&self.config.runner.model_save_path, model.epoch);
+        let saved = match model.backend.client() {
+            Some(_) => self.save_by_servers(model, &folder, note),
+            None => self.save_here(model, &folder),
+        };
+        saved.map(|()| Some(folder)).map_err(Error::in_loop)
+    }
+}
+
+impl Files<'_> {
+    /// Takes what this process keeps from `model_init_path`.
+    fn load_here(
+        &self,
+        kept: &[String],
+        scope: &mut Scope,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<(), Error> {
+        let Some(folder) = &self.config.runner.model_init_path else { return Ok(()) };
+        // States that only other ranks keep would only take memory.
+        let mut own = Program::new("kept");
+        for var in self.network.train.main.persistables().filter(|v| kept.contains(&v.name)) {
+            own.block_mut().declare(var.clone())?;
+        }
+        let names = self.config.runner.init_var_names.as_deref();
+        let fresh = load_epoch(&own, scope, folder, names)?;
+        if let Some(first) = fresh.first() {
+            let (folder, n) = (folder.display(), fresh.len());
+            note(&format!("{folder}: has no {first} ({n} in all); training begins with new ones"));
+        }
+        Ok(())
+    }
+
+    /// Lets servers load a saved model. True if it is whole: servers then keep what they have loaded.
+    fn load_to_servers(&self, client: &Client, scope: &mut Scope) -> Result<bool, Error> {
+        let runner = &self.config.runner;
+        let init = runner.distributed.warmup_model_path.as_ref();
+        let Some(dir) = init.or(runner.model_init_path.as_ref()) else { return Ok(false) };
+        let names = runner.init_var_names.as_deref();
+        if client.worker() == 0 {
+            client.load(&dir.to_string_lossy(), names.unwrap_or_default())?;
+        }
+        // Statistics are not on servers: every worker begins with those that were saved.
+        if has_server_parts(dir) {
+            let wanted = |name: &String| names.is_none_or(|names| names.contains(name));
+            for (name, tensor) in load_statistics(&self.network.forward.main, dir)? {
+                if wanted(&name) {
+                    scope.set(&name, tensor);
+                }
+            }
+        }
+        Ok(names.is_none())
+    }
+
+    /// Saves everything that the training program keeps.
+    fn save_here(&self, model: &TrainedModel<'_>, folder: &Path) -> Result<(), Error> {
+        let about = about(self.config, model.step);
+        save_persistables(&self.network.train.main, |name| model.get(name), folder)?;
+        save_about(folder, &about)?;
+        let Some(export) = &self.export else { return Ok(()) };
         let (feeds, fetches): (Vec<&str>, Vec<&str>) = (
             export.feeds.iter().map(String::as_str).collect(),
             export.fetches.iter().map(String::as_str).collect(),
@@ -56,13 +124,41 @@ pub(crate) fn save_epoch_with<'a>(
             about,
             encoding: Encoding::F32,
         };
-        let whole = |name: &str| match lookup(name) {
+        let whole = |name: &str| match model.get(name) {
             Some(tensor) => Ok(TableRows::Whole(tensor)),
             None => Err(CheckpointError::Model { reason: format!("'{name}' has no value") }),
         };
-        save_model(folder.join(INFERENCE_FOLDER), &spec, lookup, whole)?;
+        save_model(folder.join(INFERENCE_FOLDER), &spec, |name| model.get(name), whole)?;
+        Ok(())
     }
-    Ok(())
+
+    /// Lets the servers save an epoch. The folder appears when all of them have written their part.
+    fn save_by_servers(
+        &self,
+        model: &TrainedModel<'_>,
+        folder: &Path,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<(), Error> {
+        let config = self.config;
+        let unfinished = folder.with_file_name(format!(".{}.saving", model.epoch));
+        let fail = |source| TrainError::Write { path: folder.to_path_buf(), source };
+        if unfinished.exists() {
+            std::fs::remove_dir_all(&unfinished).map_err(fail)?;
+        }
+        save_parts(model.backend, &unfinished)?;
+        save_about(&unfinished, &about(config, model.step))?;
+        let forward = &self.network.forward.main;
+        save_statistics(forward, |name| model.scope.get(name), &unfinished)?;
+        if config.runner.inference.is_some() {
+            let to = unfinished.join(INFERENCE_FOLDER);
+            export(&Trained::open(&unfinished)?, config, &to, Encoding::F32, note)?;
+        }
+        if folder.exists() {
+            std::fs::remove_dir_all(folder).map_err(fail)?;
+        }
+        std::fs::rename(&unfinished, folder).map_err(fail)?;
+        Ok(())
+    }
 }
 
 /// What an exported model says about itself after so many steps.
@@ -205,7 +301,6 @@ fn load_servers(
     wanted: impl Fn(&String) -> bool,
 ) -> Result<Vec<String>, Error> {
     let dir = folder.to_string_lossy();
-    let fail = |e: regatta_ps::Error| Error::from(regatta_fleet::Error::from(e));
     let names: Vec<String> = program.param_names();
     for name in names.iter().filter(|name| wanted(name)) {
         let Some(tensor) = scope.get_mut(name) else { continue };
@@ -221,7 +316,7 @@ fn load_servers(
                     }
                 });
                 // Neither a dense parameter nor a table: the first reason is the one to tell.
-                rows.map_err(|_| fail(dense))?;
+                rows.map_err(|_| dense)?;
             }
         }
     }

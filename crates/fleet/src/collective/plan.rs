@@ -1,135 +1,66 @@
 //! A training program and a strategy become what a rank runs.
 
-use std::collections::HashSet;
-
-use regatta_ir::{Program, Programs, VarDef};
+use regatta_ir::{Program, Programs};
 use regatta_optim::LossScaling;
 use regatta_passes::{
     AmpConfig, Dgc, FuseAllReduce, Lamb, Lars, Optimizer, Periodic, Precision, RecomputeConfig,
     Sharding, data_parallel, dgc, fp16_all_reduce, fuse_all_reduce, gradient_merge,
-    hierarchical_all_reduce, is_merge_state, is_snapshot, lamb, lars, local_sgd, sharding,
-    sync_batch_norm,
+    hierarchical_all_reduce, lamb, lars, local_sgd, sharding, sync_batch_norm,
 };
+
+use regatta_train::{RankPlan, When};
 
 use crate::Error;
 use crate::strategy::{AmpDtype, DistributedStrategy, Use};
 
-/// What a rank runs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CollectivePlan {
-    /// What runs at every step, and the startup program of everything.
-    pub each: Programs,
-    /// What runs after some of the steps.
-    pub then: Option<Program>,
-    /// After which.
-    pub when: When,
-    /// Whether ranks keep different optimizer states.
-    pub sharded: bool,
-}
-
-/// After which steps the second program runs. At the end of a pass it runs in any case, unless it has
-/// run after the last step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
-    /// There is no second program.
-    Never,
-    /// After every so many steps: merged gradients.
-    Every(u64),
-    /// After every step up to `begin_step`, then after every `k_steps`.
-    Local {
-        /// Steps between two averages.
-        k_steps: u64,
-        /// Until then every step is followed by one.
-        begin_step: u64,
-    },
-    /// As `Local`, with a number of steps that follows the loss.
-    Adaptive {
-        /// Steps between two averages at first.
-        init_k_steps: u64,
-        /// Until then every step is followed by an average.
-        begin_step: u64,
-    },
-}
-
-impl When {
-    /// Whether ranks train apart: their steps do not exchange gradients.
-    pub fn is_local(self) -> bool {
-        matches!(self, When::Local { .. } | When::Adaptive { .. })
+/// Rewrites a training program for rank `rank` of `ranks`.
+///
+/// # Errors
+/// If options of the strategy exclude each other or do not fit the program, naming them.
+pub fn plan_ranks(
+    programs: &Programs,
+    strategy: &DistributedStrategy,
+    rank: usize,
+    ranks: usize,
+) -> Result<RankPlan, Error> {
+    strategy.check(Use::Collective)?;
+    check_together(strategy, ranks)?;
+    let mut programs = programs.clone();
+    if strategy.lars {
+        programs.main = lars(&programs.main, &lars_config(strategy))?;
     }
-}
-
-impl CollectivePlan {
-    /// Rewrites a training program for rank `rank` of `ranks`.
-    ///
-    /// # Errors
-    /// If options of the strategy exclude each other or do not fit the program, naming them.
-    pub fn new(
-        programs: &Programs,
-        strategy: &DistributedStrategy,
-        rank: usize,
-        ranks: usize,
-    ) -> Result<CollectivePlan, Error> {
-        strategy.check(Use::Collective)?;
-        check_together(strategy, ranks)?;
-        let mut programs = programs.clone();
-        if strategy.lars {
-            programs.main = lars(&programs.main, &lars_config(strategy))?;
-        }
-        if strategy.lamb {
-            programs.main = lamb(&programs.main, &lamb_config(strategy))?;
-        }
-        if let Some(when) = local_steps(strategy) {
-            let Periodic { each, mut then } = local_sgd(&programs, ranks)?;
-            then = ways(&then, strategy, ranks)?;
-            return Ok(CollectivePlan { each, then: Some(then), when, sharded: false });
-        }
-        programs.main = data_parallel(&programs.main)?;
-        if strategy.sync_batch_norm {
-            programs.main = sync_batch_norm(&programs.main)?;
-        }
-        if strategy.dgc {
-            programs = dgc(&programs, &dgc_config(strategy))?;
-        }
-        if strategy.sharding {
-            let stage = strategy.sharding_configs.stage as u32;
-            programs = sharding(&programs, Sharding { ranks, rank, stage })?;
-        }
-        programs.main = ways(&programs.main, strategy, ranks)?;
-        let sharded = strategy.sharding;
-        let k_steps = strategy.gradient_merge_configs.k_steps;
-        if strategy.gradient_merge && k_steps > 1 {
-            let merged = gradient_merge(&programs, strategy.gradient_merge_configs.avg)?;
-            let (each, then, when) = (merged.each, Some(merged.then), When::Every(k_steps));
-            return Ok(CollectivePlan { each, then, when, sharded });
-        }
-        Ok(CollectivePlan { each: programs, then: None, when: When::Never, sharded })
+    if strategy.lamb {
+        programs.main = lamb(&programs.main, &lamb_config(strategy))?;
     }
-
-    /// What goes on to the next step when ranks are together, each variable once: parameters and
-    /// states, without what only ranks on their way to the next exchange have (sums of merged
-    /// gradients, snapshots).
-    pub fn kept(&self) -> Vec<&VarDef> {
-        let on_the_way = |name: &str| is_merge_state(name) || is_snapshot(name);
-        let programs = std::iter::once(&self.each.main).chain(&self.then);
-        let mut kept: Vec<&VarDef> = Vec::new();
-        let mut seen = HashSet::new();
-        for var in programs.flat_map(Program::persistables) {
-            if !on_the_way(&var.name) && seen.insert(&var.name) {
-                kept.push(var);
-            }
-        }
-        kept
+    if let Some(when) = local_steps(strategy) {
+        let Periodic { each, mut then } = local_sgd(&programs, ranks)?;
+        then = ways(&then, strategy, ranks)?;
+        return Ok(RankPlan { each, then: Some(then), when, sharded: false, keeps_unsent: false });
     }
-
-    /// All programs as text, with their names.
-    pub fn text(&self) -> String {
-        let then = self.then.iter().map(Program::to_string);
-        std::iter::once(self.each.main.to_string()).chain(then).collect::<Vec<_>>().join("\n")
+    programs.main = data_parallel(&programs.main)?;
+    if strategy.sync_batch_norm {
+        programs.main = sync_batch_norm(&programs.main)?;
     }
-}
+    if strategy.dgc {
+        programs = dgc(&programs, &dgc_config(strategy))?;
+    }
+    if strategy.sharding {
+        let stage = strategy.sharding_configs.stage as u32;
+        programs = sharding(&programs, Sharding { ranks, rank, stage })?;
+    }
+    programs.main = ways(&programs.main, strategy, ranks)?;
+    let (sharded, keeps_unsent) = (strategy.sharding, strategy.dgc);
+    let k_steps = strategy.gradient_merge_configs.k_steps;
+    if strategy.gradient_merge && k_steps > 1 {
+        let merged = gradient_merge(&programs, strategy.gradient_merge_configs.avg)?;
+        let (each, then, when) = (merged.each, Some(merged.then), When::Every(k_steps));
+        return Ok(RankPlan { each, then, when, sharded, keeps_unsent });
+    }
+    Ok(RankPlan { each: programs, then: None, when: When::Never, sharded, keeps_unsent })
+    }
 
 /// An optimizer with what a strategy says about computing gradients: mixed precision and activations
-/// that are computed again. `minimize` applies it; [`CollectivePlan::new`] then rewrites the result.
+/// that are computed again. `minimize` applies it; [`plan_ranks`] then rewrites the result.
 ///
 /// # Errors
 /// If the strategy cannot be honoured in collective training, or does not fit the update rule.

@@ -17,11 +17,13 @@ use regatta_ir::Programs;
 use regatta_passes::Optimizer;
 use regatta_ps::{Client, Server};
 
-pub use executor::FleetExecutor;
+pub use executor::{FleetExecutor, TrainConfig};
 pub use plan::DistributedOptimizer;
 
 use self::engine::Engine;
 use self::plan::Plan;
+use regatta_train::job::client_config;
+
 use crate::strategy::{DistributedStrategy, Use};
 use crate::{Error, ReduceOp, RoleMaker, Util};
 
@@ -218,7 +220,7 @@ impl Fleet {
         state = self.worker_state("stop_worker")?;
         state.stopped = true;
         let outcome = match (state.engine.take(), &state.plan) {
-            (Some(mut engine), _) => engine.stop(scope),
+            (Some(mut engine), _) => stop(&mut engine, scope),
             // It has nothing to train, and the servers must hear of it.
             (None, Some(plan)) => plan.leave(self.worker_index()),
             (None, None) => Ok(()),
@@ -255,7 +257,7 @@ impl Fleet {
             let reason = "call init_worker, or run a step, first".to_string();
             return Err(Error::Order { call, reason });
         };
-        let outcome = engine.reduce(call, op, values);
+        let outcome = engine.reduce(call, op, values).map_err(Error::from);
         state.failed |= outcome.is_err();
         outcome
     }
@@ -304,7 +306,7 @@ impl Fleet {
                 let reason = "call minimize of the distributed optimizer first".to_string();
                 return Err(Error::Order { call: "init_worker", reason });
             };
-            let engine = Engine::start(plan, self.place(), options.clone(), scope);
+            let engine = engine::start(plan, self.place(), options.clone(), scope);
             // A call in the wrong order can be made again in the right one.
             state.failed |= engine.as_ref().is_err_and(|e| !matches!(e, Error::Order { .. }));
             state.engine = Some(engine?);
@@ -341,7 +343,7 @@ impl State {
         };
         self.options = Options { threads, ..options };
         match &mut self.engine {
-            Some(engine) => engine.set_options(self.options.clone()),
+            Some(engine) => Ok(engine.set_options(self.options.clone())?),
             None => Ok(()),
         }
     }
@@ -366,7 +368,17 @@ impl Drop for Shared {
     }
 }
 
+/// Completes what is left to do, and leaves the job.
+fn stop(engine: &mut Engine, scope: &mut Scope) -> Result<(), Error> {
+    engine.pull_parameters(scope)?;
+    engine.finish(scope)?;
+    if engine.client().is_none() {
+        engine.barrier("stop")?;
+    }
+    Ok(engine.leave()?)
+}
+
 /// The connections of a worker of parameter servers.
 fn connect(plan: &plan::PsPlan, worker: usize) -> Result<Client, Error> {
-    Ok(Client::connect(crate::ps::client_config(&plan.split, &plan.job, worker))?)
+    Ok(Client::connect(client_config(&plan.split, &plan.job, worker))?)
 }

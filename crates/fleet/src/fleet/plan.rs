@@ -5,13 +5,15 @@ use std::sync::Arc;
 use regatta_cluster::{CollectivePlace, Place, PsPlace};
 use regatta_collective::{Group, Transport};
 use regatta_exec::Options;
-use regatta_ir::{Program, Programs};
+use regatta_ir::Programs;
 use regatta_passes::{Backward, Minimized, Optimizer, Split, minimize, split_trainer};
 use regatta_ps::{JobToken, Mode};
 
 use super::Fleet;
-use crate::collective::{CollectivePlan, join, optimizer_for};
-use crate::ps::Job;
+use regatta_train::job::worker_startup;
+use regatta_train::{Job, RankPlan};
+
+use crate::collective::{join, optimizer_for, plan_ranks};
 use crate::strategy::DistributedStrategy;
 use crate::{Error, tell};
 
@@ -35,7 +37,7 @@ pub(super) struct Plan {
 
 /// A job of ranks.
 pub(super) struct CollectiveJob {
-    pub(super) plan: CollectivePlan,
+    pub(super) plan: RankPlan,
     pub(super) loss: String,
     /// Which rank; none if this process trains alone.
     place: Option<CollectivePlace>,
@@ -96,7 +98,7 @@ impl DistributedOptimizer {
         if let Some(ps) = &ps
             && !matches!(ps.job.mode, Mode::Geo { .. })
         {
-            minimized.programs.startup = worker_startup(&programs.startup, &ps.split);
+            minimized.programs.startup = worker_startup(&programs.startup, &ps.split)?;
         }
         let collective = collective
             .then(|| CollectiveJob::new(&programs, &strategy, self.fleet.place(), loss))
@@ -136,7 +138,7 @@ impl CollectiveJob {
             _ => None,
         };
         let (rank, ranks) = place.as_ref().map_or((0, 1), |p| (p.rank, p.world_size()));
-        let plan = CollectivePlan::new(programs, strategy, rank, ranks)?;
+        let plan = plan_ranks(programs, strategy, rank, ranks)?;
         Ok(CollectiveJob { plan, loss: loss.to_string(), place })
     }
 
@@ -160,17 +162,4 @@ impl Plan {
             None => Ok(()),
         }
     }
-}
-
-/// The first values of what a worker holds itself: not of tables, and not of optimizer state, which
-/// are the servers'.
-fn worker_startup(startup: &Program, split: &Split) -> Program {
-    let held = &split.trainer.block().vars;
-    let mut own = startup.clone();
-    let block = own.block_mut();
-    let is_table = |name: &str| split.tables.iter().any(|table| table.name == name);
-    let is_held = |name: &str| held.contains_key(name) && !is_table(name);
-    block.ops.retain(|op| op.outputs.iter().flat_map(|(_, names)| names).all(|name| is_held(name)));
-    block.vars.retain(|name, _| is_held(name));
-    own
 }

@@ -37,7 +37,7 @@ impl Fleet {
             engine.pull_parameters(scope)?;
             match engine.client() {
                 Some(client) => save_parts(client, dir, &program, scope).map(|()| None),
-                None => engine.collect_states(scope).map(Some),
+                None => Ok(Some(engine.collect_states(scope)?)),
             }
         })?;
         match states.filter(|_| first) {
@@ -62,11 +62,9 @@ impl Fleet {
         if !self.is_first_worker() {
             return Ok(());
         }
-        let split =
-            self.lock().plan.as_ref().and_then(|plan| Some(plan.ps.as_ref()?.split.clone()));
         let tables = self.with_engine("save_inference_model", scope, |engine, scope| {
             engine.pull_parameters(scope)?;
-            split.as_ref().map_or(Ok(vec![]), |split| engine.pull_tables(split))
+            Ok(engine.pull_tables()?)
         })?;
         let state = self.worker_state("save_inference_model")?;
         let Some(plan) = &state.plan else { return Ok(()) };
@@ -120,7 +118,7 @@ impl Fleet {
     /// # Errors
     /// If a server is gone.
     pub fn pull_parameters(&self, scope: &mut Scope) -> Result<(), Error> {
-        self.with_engine("pull_parameters", scope, |engine, scope| engine.pull_parameters(scope))
+        self.with_engine("pull_parameters", scope, |engine, scope| Ok(engine.pull_parameters(scope)?))
     }
 
     /// Ages all rows of tables by a day and drops those that have not been seen for so many days.

@@ -6,7 +6,7 @@ use regatta_ps::Server;
 
 use super::{Fleet, State};
 use crate::Error;
-use crate::ps::server_config;
+use regatta_train::job::server_config;
 
 impl Fleet {
     /// Makes this server's part of the parameters. With a directory, it takes the values that

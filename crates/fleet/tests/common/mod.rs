@@ -7,7 +7,8 @@ use std::thread;
 
 use regatta_data::{Batch, Records, Schema, Slot};
 use regatta_exec::{Executor, Options, Scope, run_startup};
-use regatta_fleet::ps::{Job, PsTrainer, client_config, server_config};
+use regatta_train::job::{client_config, server_config};
+use regatta_train::{Backend, Feed, Job, Servers, run_feed};
 use regatta_ir::{Act, Embedding, Programs};
 use regatta_passes::{Backward, Optimizer, Split, minimize, split_trainer};
 use regatta_ps::{Client, JobToken, Mode, Server};
@@ -140,34 +141,52 @@ fn worker(model: &Model, job: &Job, w: usize, batches: &[Batch]) -> Trained {
     let client = Client::connect(client_config(&model.split, job, w)).unwrap();
     let mut scope = Scope::new();
     run_startup(&model.programs.startup, &mut scope).unwrap();
-    let options = Options::default();
-    let mut trainer =
-        PsTrainer::new(&model.split, job.mode, client, options, &[&model.loss]).unwrap();
-    trainer.start(&mut scope, false).unwrap();
-    let mut losses = Vec::new();
-    let mut rest = batches.iter().cloned();
-    trainer
-        .train(
-            &mut scope,
-            || Ok(rest.next()),
-            |_, fetched, _| {
-                losses.push(fetched[0].f32()[0]);
-                Ok(())
-            },
-        )
-        .unwrap();
-    trainer.client().barrier("trained").unwrap();
-    trainer.pull_dense(&mut scope).unwrap();
+    let mut backend = Servers::new(&model.split, job.mode, client, Options::default()).unwrap();
+    backend.start(&mut scope, false).unwrap();
+    let losses = losses_of(&mut backend, &mut scope, &model.loss, batches).unwrap();
+    backend.barrier("trained").unwrap();
+    backend.pull_parameters(&mut scope).unwrap();
+    let client = backend.client().unwrap();
     let dense = model.split.dense.iter().map(|d| scope.get(&d.name).unwrap().f32().to_vec());
-    let rows = (0..ROWS as u64).map(|id| match trainer.client().inspect("table", id).unwrap() {
+    let rows = (0..ROWS as u64).map(|id| match client.inspect("table", id).unwrap() {
         Some(found) if found.parts.is_empty() => (found.detail, vec![]),
         Some(found) => ("row".to_string(), found.parts[0].1.clone()),
         None => ("nothing".to_string(), vec![]),
     });
     let result = (losses, dense.collect(), rows.collect());
-    trainer.client().barrier("read").unwrap();
-    trainer.client().leave().unwrap();
+    client.barrier("read").unwrap();
+    client.leave().unwrap();
     result
+}
+
+/// One data pass over these batches; returns the loss of every step.
+pub(crate) fn losses_of(
+    backend: &mut dyn Backend,
+    scope: &mut Scope,
+    loss: &str,
+    batches: &[Batch],
+) -> Result<Vec<f32>, regatta_train::Error> {
+    backend.set_fetch(&[loss]);
+    let mut list = List { batches: batches.iter().cloned().collect(), losses: Vec::new() };
+    run_feed(backend, scope, &mut list)?;
+    Ok(list.losses)
+}
+
+/// Batches in memory, and the losses of their steps.
+struct List {
+    batches: std::collections::VecDeque<Batch>,
+    losses: Vec<f32>,
+}
+
+impl Feed for List {
+    fn next(&mut self) -> Result<Option<Batch>, regatta_train::Error> {
+        Ok(self.batches.pop_front())
+    }
+
+    fn done(&mut self, _: Batch, fetched: &[regatta_tensor::Tensor]) -> Result<(), regatta_train::Error> {
+        self.losses.push(fetched[0].f32()[0]);
+        Ok(())
+    }
 }
 
 pub(crate) fn assert_close(what: &str, a: &[f32], b: &[f32], tolerance: f32) {

@@ -5,9 +5,12 @@ use std::thread;
 use regatta_collective::Group;
 use regatta_data::Batch;
 use regatta_exec::{Options, Scope, run_startup};
-use regatta_fleet::collective::{CollectiveTrainer, PassEnd};
+use regatta_fleet::collective::plan_ranks;
 use regatta_fleet::{DistributedStrategy, Error};
 use regatta_ir::Programs;
+use regatta_train::{Backend, PassEnd, Ranks};
+
+use super::losses_of;
 
 /// What a rank has at the end.
 pub(crate) struct Rank {
@@ -58,24 +61,17 @@ fn rank(
     options: Options,
 ) -> Result<Rank, Error> {
     let number = group.rank();
-    let mut trainer = CollectiveTrainer::new(programs, strategy, group, options, loss, &[loss])?;
+    let plan = plan_ranks(programs, strategy, number, group.size())?;
+    let mut trainer = Ranks::new(programs, plan, group, options, loss, &strategy.to_yaml())?;
     let mut scope = Scope::new();
     run_startup(&trainer.plan().each.startup, &mut scope)?;
     // Other ranks begin with other values, which those of rank 0 must replace.
     for name in programs.main.param_names().iter().filter(|_| number > 0) {
         scope.get_mut(name).unwrap().f32_mut().fill(number as f32);
     }
-    trainer.start(&mut scope)?;
-    let mut losses = Vec::new();
-    let mut rest = batches.iter().cloned();
-    let end = trainer.train(
-        &mut scope,
-        || Ok(rest.next()),
-        |_, fetched, _| {
-            losses.push(fetched[0].f32()[0]);
-            Ok(())
-        },
-    )?;
+    trainer.start(&mut scope, false)?;
+    let losses = losses_of(&mut trainer, &mut scope, loss, batches)?;
+    let end = trainer.pass_end();
     for (name, state) in trainer.collect_states(&scope)? {
         scope.set(&name, state);
     }

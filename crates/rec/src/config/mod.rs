@@ -22,11 +22,11 @@ pub use written::Source;
 
 use crate::zoo::Model;
 use crate::{Error, Hyper, HyperValue};
-use regatta_checkpoint::{CheckpointConfig, Resume};
 use regatta_fleet::yaml;
 use regatta_passes::Optimizer;
 use regatta_ps::{AsyncConfig, Wire};
 use regatta_table::Admission;
+use regatta_train::Checkpointing;
 
 /// A configuration that has been checked as far as that is possible without looking at the data.
 pub struct Config {
@@ -109,17 +109,6 @@ pub struct Runner {
     pub checkpoint: Option<Checkpointing>,
     /// What matters when several processes train together.
     pub distributed: Distributed,
-}
-
-/// Checkpoints and what a run goes on from.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Checkpointing {
-    /// Where on this machine, when and how many.
-    pub config: CheckpointConfig,
-    /// The address in a remote store where they are kept, if they are.
-    pub store: Option<String>,
-    /// What to go on from.
-    pub resume: Resume,
 }
 
 /// What an exported inference model takes and gives.

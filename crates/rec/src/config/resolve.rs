@@ -13,7 +13,9 @@ use super::precision::{resolve_amp, resolve_recompute};
 use super::reading::{FormatSpec, Reader, Reading, format_of_reader, parse_column};
 use super::value::Kind;
 use super::written::{Entry, Source, Text, Written};
-use super::{Checkpointing, Config, Distributed, Ignored, InferenceExport, Runner, Setting};
+use regatta_train::Checkpointing;
+
+use super::{Config, Distributed, Ignored, InferenceExport, Runner, Setting};
 use crate::hyper::HyperDefault;
 use crate::zoo::{self, Evaluation, Model};
 use crate::{Error, Hyper, HyperKey, HyperValue};
@@ -407,7 +409,7 @@ fn resolve_checkpoint(r: &mut Resolver) -> Option<Checkpointing> {
         r.unused(&key("local_dir"), "runner.checkpoint.dir is no remote store");
     }
     let dir = match &store {
-        Some(address) => local.or_else(|| Some(crate::remote::cache_of(address))),
+        Some(address) => local.or_else(|| Some(regatta_train::remote::cache_of(address))),
         None => dir,
     };
     let default = CheckpointConfig::default();

@@ -22,6 +22,8 @@ mod xdeepfm;
 use regatta_data::Schema;
 use regatta_ir::{Builder, Var};
 
+pub use regatta_train::metrics::Metric;
+
 use crate::{Error, Hyper, HyperKey};
 
 /// A model of the zoo.
@@ -94,17 +96,6 @@ pub struct Head {
     pub predict: Var,
     /// What it should have been: `i64[batch, 1]`, or `f32[batch, 1]` for regression.
     pub label: Var,
-}
-
-/// A measure of a prediction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Metric {
-    /// Area under the ROC curve.
-    Auc,
-    /// Share of right classes.
-    Accuracy,
-    /// Root of the mean squared error.
-    Rmse,
 }
 
 /// How a trained model is judged on test data.

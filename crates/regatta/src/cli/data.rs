@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use regatta_data::{Batch, Records, Synthetic, TextFormat, write_synthetic};
 use regatta_rec::data::criteo_keys;
-use regatta_rec::metrics::exact_auc;
+use regatta_train::metrics::exact_auc;
 use regatta_tensor::Value;
 
 use super::Outcome;

@@ -1,23 +1,23 @@
 //! `regatta infer`: evaluates the epochs that `regatta train` has saved.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use regatta_cluster::{Env, Place};
 
 use super::Outcome;
-use super::ps::{PsArgs, Work, at_most_64, run_place, supervise_infer};
-use super::scores;
-use super::train::{RunArgs, run_loaded};
+use super::job::{Work, run_alone, run_place, supervise};
+use super::job_args::{Carrier, PsArgs, at_most_64};
+use super::train::RunArgs;
 
 /// Evaluates saved epochs on the test data of a PaddleRec configuration file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     run: RunArgs,
-    /// Let so many servers load the epoch, each a process of its own; workers ask them for rows.
+    /// Let this many servers load the epoch, each a process of its own; workers ask them for rows.
     #[arg(long, value_name = "S", default_value_t = 0, value_parser = at_most_64)]
     servers: usize,
-    /// Let so many workers share the test data, each a process of its own.
+    /// Let this many workers share the test data, each a process of its own.
     #[arg(long, value_name = "W", default_value_t = 0, value_parser = at_most_64)]
     workers: usize,
     /// Write the scores of an epoch, as CSV: a line for each example, in the order of the data. Of
@@ -37,29 +37,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         max_restart: 0,
         part_report: args.part_report.clone(),
     };
-    let out = args.out.as_deref();
+    let work = Work::Infer(args.out.as_deref());
     if args.run.is_printing() {
-        return run_alone(&args.run, out);
+        return run_alone(work, &args.run);
     }
     let env = Env::process();
     match Place::from_env(&env)? {
-        Place::Local if ps.is_wanted() => supervise_infer(&args.run, &ps, out),
-        Place::ParameterServer(place) if !ps.is_wanted() => {
-            run_place(Work::Infer(out), &args.run, &ps, &place, &env)
-        }
+        Place::Local if ps.is_wanted() => supervise(work, &args.run, &ps, ps.kind(), false),
         place if ps.is_wanted() => anyhow::bail!(
-            "the environment says that this is {place} of a job, so --servers and --workers have no \
-             place here"
+            "this process is already {place} of a job (the environment says so); --servers and \
+             --workers start a new job"
         ),
+        place @ Place::ParameterServer(_) => {
+            run_place(work, &args.run, &ps, Carrier::Auto, &place, &env)
+        }
         // One process, or a rank that evaluates on its own.
-        _ => run_alone(&args.run, out),
+        _ => run_alone(work, &args.run),
     }
-}
-
-fn run_alone(run: &RunArgs, out: Option<&Path>) -> anyhow::Result<Outcome> {
-    let mut config = run.load()?;
-    out.map_or(Ok(()), |_| scores::prepare(&mut config))?;
-    run_loaded(&config, run, |config, observer| {
-        scores::written(out, observer, |observer| regatta_rec::infer(config, observer))
-    })
 }

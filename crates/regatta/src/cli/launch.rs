@@ -30,5 +30,5 @@ pub(crate) fn run(args: &Args) -> Result<Outcome> {
     if args.flags.timing {
         println!("{}", run::timing_line(&report));
     }
-    Ok(super::ps::failed(&report.outcome).unwrap_or(Outcome::Done))
+    Ok(super::job::failed(&report.outcome).unwrap_or(Outcome::Done))
 }

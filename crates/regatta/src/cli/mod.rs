@@ -4,12 +4,14 @@
 //! input.
 
 mod checkpoint;
-mod collective;
+mod console;
 mod data;
 mod export;
 mod fit_a_line;
 mod import;
 mod infer;
+mod job;
+mod job_args;
 mod launch;
 mod mlp;
 mod models;
@@ -17,7 +19,7 @@ mod plan;
 mod predict;
 mod programs;
 mod progress;
-mod ps;
+
 mod remote;
 mod scores;
 mod serve;

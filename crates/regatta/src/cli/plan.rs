@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use regatta_plan::{Cluster, Workload, calibrate::calibrate, survey};
 use regatta_rec::Config;
-use regatta_rec::report::write_json;
+use regatta_train::report::write_json;
 
 use super::Outcome;
 

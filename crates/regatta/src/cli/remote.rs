@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use regatta_checkpoint::MANIFEST_FILE;
-use regatta_rec::remote::{Cached, cache_of, is_remote, upload};
+use regatta_train::remote::{Cached, cache_of, is_remote, upload};
 
-use super::ps::TempDir;
+use super::job::TempDir;
 
 /// A remote model or checkpoint with its copies on this machine; none for a local path.
 pub(super) fn cached(path: &Path, cache: Option<&Path>) -> Option<Cached> {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use regatta_rec::observe::{Event, Observer};
+use regatta_train::observe::{Event, Observer};
 use regatta_rec::zoo::Evaluation;
 use regatta_rec::{Config, Error};
 use regatta_tensor::Tensor;

@@ -68,8 +68,8 @@ pub struct Batch {
     pub batch_id: u64,
     /// Examples of the pass so far.
     pub examples: u64,
-    /// Loss of the batch.
-    pub loss: f32,
+    /// Loss of the batch, if it is fetched.
+    pub loss: Option<f32>,
 }
 
 /// Some batches together.

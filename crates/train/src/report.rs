@@ -159,7 +159,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// Most memory that this process has held, in megabytes; 0 where the system does not say.
-pub(crate) fn peak_rss_mb() -> f64 {
+pub fn peak_rss_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kilobytes = line.and_then(|l| l.split_whitespace().next()?.parse::<f64>().ok());

@@ -2,7 +2,8 @@
 
 use regatta_tensor::{DType, Data, Ragged, RowIndex, Tensor, Value};
 
-use super::TableExchange;
+use crate::Error;
+use crate::exchange::TableExchange;
 
 /// One table's view of one batch. Its buffers are reused from batch to batch.
 #[derive(Debug)]
@@ -36,16 +37,19 @@ impl Lookup {
     /// Finds the distinct ids of a batch with the help of an `index`, numbers them, and counts how
     /// often each appears if `count` says so.
     ///
-    /// # Panics
+    /// # Errors
     /// If the batch lacks one of the table's inputs.
     pub fn prepare<'a>(
         &mut self,
         table: &TableExchange,
         count: bool,
         index: &mut RowIndex,
-        value: impl Fn(&str) -> &'a Value,
-    ) {
-        let inputs: Vec<&Value> = table.inputs.iter().map(|(name, _)| value(name)).collect();
+        value: impl Fn(&str) -> Option<&'a Value>,
+    ) -> Result<(), Error> {
+        let input = |(name, _): &(String, String)| {
+            value(name).ok_or_else(|| Error::Config(format!("the batch has no slot '{name}'")))
+        };
+        let inputs = table.inputs.iter().map(input).collect::<Result<Vec<&Value>, Error>>()?;
         let total: usize = inputs.iter().map(|v| ids_of(v).len()).sum();
         self.dim = table.dim;
         self.offset = usize::from(table.padding.is_some());
@@ -67,6 +71,7 @@ impl Lookup {
             self.count();
         }
         self.make_room(total, inputs.iter().any(|v| matches!(v, Value::Ragged(_))));
+        Ok(())
     }
 
     #[inline]

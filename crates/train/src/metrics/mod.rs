@@ -10,7 +10,16 @@ pub use analogy::{Analogies, analogy_accuracy};
 pub use auc::{BucketAuc, exact_auc};
 pub use ranking::{Ranking, rank_groups};
 
-use crate::zoo::Metric;
+/// A measure of a prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metric {
+    /// Area under the ROC curve.
+    Auc,
+    /// Share of right classes.
+    Accuracy,
+    /// Root of the mean squared error.
+    Rmse,
+}
 
 /// A measure with its name.
 pub type Measure = (String, f64);
@@ -134,6 +143,11 @@ impl Meter {
         if let Some(scores) = &mut self.scores {
             *scores = all;
         }
+    }
+
+    /// Whether all scores are kept.
+    pub(crate) fn keeps_scores(&self) -> bool {
+        self.scores.is_some()
     }
 
     /// The scores with their labels, if they are kept.

@@ -4,16 +4,34 @@ use regatta_data::Batch;
 use regatta_tensor::Value;
 
 /// The inputs of one step.
-pub(super) enum Input {
+#[derive(Debug)]
+pub enum Input {
     /// From a reader, which gets it back.
     Batch(Batch),
-    /// From the program that trains.
+    /// From a program that trains step by step.
     Feeds(Vec<(String, Value)>),
+}
+
+/// What there is to read.
+#[derive(Debug)]
+pub enum Next {
+    /// The inputs of a step.
+    Input(Input),
+    /// Nothing now; the data pass continues later.
+    Later,
+    /// The data pass has no more batches.
+    End,
+}
+
+impl From<Option<Batch>> for Next {
+    fn from(batch: Option<Batch>) -> Next {
+        batch.map_or(Next::End, |batch| Next::Input(Input::Batch(batch)))
+    }
 }
 
 impl Input {
     /// Number of examples: the rows of the first value.
-    pub(super) fn examples(&self) -> usize {
+    pub fn examples(&self) -> usize {
         match self {
             Input::Batch(batch) => batch.examples(),
             Input::Feeds(feeds) => feeds.first().map_or(0, |(_, value)| match value {
@@ -24,7 +42,7 @@ impl Input {
     }
 
     /// Names and values.
-    pub(super) fn iter(&self) -> Box<dyn Iterator<Item = (&str, &Value)> + '_> {
+    pub fn iter(&self) -> Box<dyn Iterator<Item = (&str, &Value)> + '_> {
         match self {
             Input::Batch(batch) => Box::new(batch.iter()),
             Input::Feeds(feeds) => Box::new(feeds.iter().map(|(name, v)| (name.as_str(), v))),
@@ -32,7 +50,7 @@ impl Input {
     }
 
     /// The value of that name.
-    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+    pub fn get(&self, name: &str) -> Option<&Value> {
         match self {
             Input::Batch(batch) => batch.get(name),
             Input::Feeds(feeds) => feeds.iter().find(|(n, _)| n == name).map(|(_, value)| value),

@@ -1,25 +1,28 @@
-//! A worker's training loop in geo mode: it trains its own copy of everything and exchanges
-//! differences with the servers now and then, without ever waiting for them while it trains.
+//! Training in geo mode: a worker trains its own copy of everything and exchanges differences with the
+//! servers now and then, without ever waiting for them while it trains.
 
 use std::time::Instant;
 
-use regatta_data::Batch;
-use regatta_exec::{Executor, Options, Scope};
+use regatta_checkpoint::{Part, Topology};
+use regatta_exec::{Executor, Options, RoleTimes, Scope};
 use regatta_ir::{Program, Programs};
 use regatta_ops::update_rule;
 use regatta_optim::RowRule;
 use regatta_passes::Split;
 use regatta_ps::communicator::{GeoCommand, GeoPlan};
-use regatta_ps::{Client, GeoTicket};
+use regatta_ps::message::ReduceOp;
+use regatta_ps::{Client, CutOrder, GeoTicket};
 use regatta_tensor::{Tensor, Value};
 
-use super::input::Input;
-use super::run::{Closures, OwnPart, Run};
-use super::{Exchange, PassTimes, TableExchange};
 use crate::Error;
+use crate::backend::{Backend, Restored, Snapshot, StepTimes, Turn, feeds};
+use crate::exchange::{Exchange, TableExchange};
+use crate::input::{Input, Next};
+use crate::servers::{take_snapshot, topology};
+use crate::tables::floats;
 
 /// A worker that trains its own copy.
-pub struct GeoTrainer {
+pub struct Geo {
     client: Client,
     executor: Executor,
     exchange: Exchange,
@@ -33,10 +36,16 @@ pub struct GeoTrainer {
     touched: Vec<Touched>,
     step_counts: Vec<StepCount>,
     step: u64,
-    times: PassTimes,
-    /// A server wants this worker to come to a cut.
-    cut_wanted: bool,
-    own_part: OwnPart,
+    times: StepTimes,
+    /// Times of the executor that were taken before.
+    reported: RoleTimes,
+    next: Option<Next>,
+    /// A step is done, after which an exchange may be due.
+    has_stepped: bool,
+    /// Servers wait for this worker in their snapshots.
+    trains: bool,
+    /// A server wants this worker to take part in a snapshot.
+    snapshot_wanted: bool,
 }
 
 /// A state of a table's optimizer that counts the steps of the whole table.
@@ -49,7 +58,7 @@ struct StepCount {
 /// Before the names of values of the last exchange in a worker's part of a checkpoint.
 const OLD: &str = "old/";
 
-impl GeoTrainer {
+impl Geo {
     /// Prepares the whole local program; `every` is the number of steps between exchanges.
     ///
     /// # Errors
@@ -60,143 +69,35 @@ impl GeoTrainer {
         every: u64,
         client: Client,
         options: Options,
-        fetch: &[&str],
-    ) -> Result<GeoTrainer, Error> {
+    ) -> Result<Geo, Error> {
         let names: Vec<String> = split.tables.iter().map(|t| t.name.clone()).collect();
         let exchange = Exchange::of(&split.trainer, &names)?;
         let executor = Executor::new(programs.main.clone(), options)?;
         let touched = exchange.tables.iter().map(|_| Touched::default()).collect();
         let others = client.workers().saturating_sub(1) as u64;
-        Ok(GeoTrainer {
+        Ok(Geo {
             step_counts: step_counts(&programs.main, &names, others)?,
             client,
             executor,
             exchange,
             plan: GeoPlan::new(every),
-            fetch: fetch.iter().map(|f| f.to_string()).collect(),
+            fetch: Vec::new(),
             ticket: None,
             old_dense: Vec::new(),
             old_tables: Vec::new(),
             touched,
             step: 0,
-            times: PassTimes::default(),
-            cut_wanted: false,
-            own_part: OwnPart::default(),
+            times: StepTimes::default(),
+            reported: RoleTimes::default(),
+            next: None,
+            has_stepped: false,
+            trains: false,
+            snapshot_wanted: false,
         })
-    }
-
-    /// Computes with other options from now on.
-    ///
-    /// # Errors
-    /// If they do not fit the program.
-    pub fn set_options(&mut self, options: Options) -> Result<(), Error> {
-        let step = self.executor.step();
-        self.executor = Executor::new(self.executor.program().clone(), options)?;
-        self.executor.set_step(step);
-        Ok(())
-    }
-
-    /// The connections.
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// Where the time has gone since the last call.
-    pub fn take_times(&mut self) -> PassTimes {
-        std::mem::take(&mut self.times)
-    }
-
-    /// Gives all workers the same dense parameters: worker 0's, unless the servers have loaded some.
-    /// Tables begin equal everywhere, because their first values follow from the seed.
-    ///
-    /// # Errors
-    /// If a server or worker is gone.
-    pub fn start(&mut self, scope: &mut Scope, servers_have_values: bool) -> Result<(), Error> {
-        if self.client.worker() == 0 && !servers_have_values {
-            let values = floats(scope, &self.exchange.params)?;
-            self.client.set_dense(&values)?;
-        }
-        self.client.barrier("start")?;
-        self.old_dense = to_vecs(&floats(scope, &self.exchange.params)?);
-        self.old_tables = to_vecs(&floats(scope, &self.table_names())?);
-        // An exchange without differences brings everyone to the servers' values.
-        let ticket = self.send(scope)?;
-        self.apply(scope, ticket)
     }
 
     fn table_names(&self) -> Vec<String> {
         self.exchange.tables.iter().map(|t| t.name.clone()).collect()
-    }
-
-    /// Trains on all batches, then exchanges what is left.
-    ///
-    /// # Errors
-    /// If data, a step or an exchange fails.
-    pub fn train(
-        &mut self,
-        scope: &mut Scope,
-        next: impl FnMut() -> Result<Option<Batch>, Error>,
-        on_step: impl FnMut(usize, &[Tensor], Batch) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        self.train_with(scope, &mut Closures { next, on_step })
-    }
-
-    /// As [`GeoTrainer::train`], with checkpoints as `run` wants them. Returns when the pass is over
-    /// for all workers.
-    ///
-    /// # Errors
-    /// If data, a step or an exchange fails.
-    pub fn train_with(&mut self, scope: &mut Scope, run: &mut dyn Run) -> Result<(), Error> {
-        self.client.resume(self.step)?;
-        loop {
-            let start = Instant::now();
-            let Some(batch) = run.next()? else { break };
-            self.times.read += start.elapsed();
-            let input = Input::Batch(batch);
-            self.compute(scope, &input)?;
-            let Input::Batch(batch) = input else { continue };
-            if let Some(order) = run.on_step(&self.client, self.executor.fetched(), batch)? {
-                self.client.open_cut(&order)?;
-            }
-            self.own_part.poll(&self.client)?;
-            self.exchange_if_due(scope)?;
-            if self.cut_wanted {
-                self.cut(scope, run)?;
-            }
-        }
-        self.finish(scope)?;
-        self.client.rest()?;
-        self.own_part.finish(&self.client)?;
-        while self.client.idle()? {
-            self.cut(scope, run)?;
-            self.own_part.finish(&self.client)?;
-        }
-        Ok(())
-    }
-
-    /// Takes part in a cut, with all differences sent. Also to be called by all workers between
-    /// passes, by worker 0 after it has opened one.
-    ///
-    /// # Errors
-    /// If a server or worker is gone.
-    pub fn cut(&mut self, scope: &mut Scope, run: &mut dyn Run) -> Result<(), Error> {
-        self.own_part.finish(&self.client)?;
-        let start = Instant::now();
-        self.finish(scope)?;
-        self.cut_wanted = false;
-        let own = self.own_tensors(scope)?;
-        let taken = self.client.ready(&run.at_cut(self.step)?, true)?;
-        let stall = start.elapsed();
-        self.own_part.begin(&self.client, &taken.dir, own)?;
-        run.cut_taken(&self.client, taken, stall)
-    }
-
-    /// Waits until this worker's own part of the last cut is written.
-    ///
-    /// # Errors
-    /// If the server that collects the parts is gone.
-    pub fn finish_part(&mut self) -> Result<(), Error> {
-        self.own_part.finish(&self.client)
     }
 
     /// This worker's copy of everything, and the values of the last exchange.
@@ -208,27 +109,14 @@ impl GeoTrainer {
         let tables = self.exchange.tables.iter().map(|t| &t.name);
         for (name, values) in old.chain(tables.zip(&self.old_tables)) {
             let tensor = Tensor::from_f32(&[values.len()], values.clone());
-            let tensor = tensor.map_err(|e| Error::Config(e.to_string()))?;
+            let tensor = tensor.map_err(|e| Error::Internal(e.to_string()))?;
             own.push((format!("{OLD}{name}"), tensor));
         }
         Ok(own)
     }
 
-    /// Goes on after this many steps, with the copy that this worker had; without one (because the
-    /// number of workers is another) it begins with the values of the servers. To be called instead
-    /// of [`GeoTrainer::start`], when the servers have their values.
-    ///
-    /// # Errors
-    /// If the copy is not one of this program, or a server or worker is gone.
-    pub fn restore(
-        &mut self,
-        scope: &mut Scope,
-        step: u64,
-        own: Option<Vec<(String, Tensor)>>,
-    ) -> Result<(), Error> {
-        self.step = step;
-        self.executor.set_step(step);
-        let Some(own) = own else { return self.start(scope, true) };
+    /// Continues with the copy that this worker had.
+    fn take_copy(&mut self, scope: &mut Scope, own: Vec<(String, Tensor)>) -> Result<(), Error> {
         let (old, kept): (Vec<_>, Vec<_>) =
             own.into_iter().partition(|(name, _)| name.starts_with(OLD));
         kept.into_iter().for_each(|(name, tensor)| scope.set(&name, tensor));
@@ -236,7 +124,7 @@ impl GeoTrainer {
             let found = old.iter().find(|(n, _)| n.strip_prefix(OLD) == Some(name.as_str()));
             let values = found.map(|(_, tensor)| tensor.f32().to_vec());
             values.filter(|v| v.len() == len).ok_or_else(|| {
-                Error::Config(format!("the checkpoint has no copy of '{name}' of this worker"))
+                Error::Resume(format!("the checkpoint has no copy of '{name}' of this worker"))
             })
         };
         let copies = |names: &[String]| -> Result<Vec<Vec<f32>>, Error> {
@@ -250,34 +138,8 @@ impl GeoTrainer {
         self.apply(scope, ticket)
     }
 
-    /// Trains on one batch, given as values by name, and returns what was asked for.
-    ///
-    /// # Errors
-    /// If a step or an exchange fails.
-    pub fn run(
-        &mut self,
-        scope: &mut Scope,
-        feeds: &[(&str, &Value)],
-        fetch: &[&str],
-    ) -> Result<Vec<Tensor>, Error> {
-        self.set_fetch(fetch);
-        let owned = feeds.iter().map(|(name, value)| (name.to_string(), (*value).clone()));
-        self.compute(scope, &Input::Feeds(owned.collect()))?;
-        let fetched = self.executor.fetched().to_vec();
-        self.exchange_if_due(scope)?;
-        Ok(fetched)
-    }
-
-    /// Chooses what `on_step` of [`GeoTrainer::train`] gets to see.
-    pub fn set_fetch(&mut self, fetch: &[&str]) {
-        self.fetch = fetch.iter().map(|f| f.to_string()).collect();
-    }
-
     fn compute(&mut self, scope: &mut Scope, input: &Input) -> Result<(), Error> {
-        let start = Instant::now();
-        let block = self.executor.program().block();
-        let feeds: Vec<(&str, &Value)> =
-            input.iter().filter(|(name, _)| block.vars.contains_key(*name)).collect();
+        let feeds = feeds(self.executor.program(), input);
         let fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
         self.executor.run(scope, &feeds, &fetch)?;
         for (table, touched) in self.exchange.tables.iter().zip(&mut self.touched) {
@@ -285,7 +147,6 @@ impl GeoTrainer {
         }
         self.count_steps_of_others(scope);
         self.step += 1;
-        self.times.compute += start.elapsed();
         Ok(())
     }
 
@@ -303,10 +164,7 @@ impl GeoTrainer {
     }
 
     /// Exchanges what is left.
-    ///
-    /// # Errors
-    /// If a server is gone.
-    pub fn finish(&mut self, scope: &mut Scope) -> Result<(), Error> {
+    fn exchange_rest(&mut self, scope: &mut Scope) -> Result<(), Error> {
         let start = Instant::now();
         loop {
             if self.plan.is_waiting() {
@@ -328,7 +186,7 @@ impl GeoTrainer {
             && let Some(ticket) = &mut self.ticket
             && self.client.try_geo(ticket)?
         {
-            self.cut_wanted |= ticket.wants_cut();
+            self.snapshot_wanted |= ticket.wants_cut();
             self.plan.replied();
         }
         let commands = self.plan.stepped();
@@ -401,7 +259,7 @@ impl GeoTrainer {
         let mut names = self.exchange.params.clone();
         names.extend(self.table_names());
         let n_dense = self.exchange.params.len();
-        let missing = || Error::Config("a parameter is not initialised".into());
+        let missing = || Error::Config("a parameter is not initialised: run the startup program".into());
         let mut all: Vec<&mut [f32]> = scope
             .get_many_mut(&names)
             .ok_or_else(missing)?
@@ -417,7 +275,7 @@ impl GeoTrainer {
                 *old = *server;
             }
         };
-        self.cut_wanted |= self.client.finish_geo(
+        self.snapshot_wanted |= self.client.finish_geo(
             ticket,
             |table, keys, values| {
                 for (&key, row) in keys.iter().zip(values.chunks_exact(dims[table])) {
@@ -441,6 +299,156 @@ impl GeoTrainer {
     }
 }
 
+impl Backend for Geo {
+    fn worker(&self) -> usize {
+        self.client.worker()
+    }
+
+    fn workers(&self) -> usize {
+        self.client.workers()
+    }
+
+    fn topology(&self) -> Topology {
+        topology(&self.client, "geo")
+    }
+
+    fn step(&self) -> u64 {
+        self.step
+    }
+
+    fn set_fetch(&mut self, fetch: &[&str]) {
+        self.fetch = fetch.iter().map(|f| f.to_string()).collect();
+    }
+
+    fn fetched(&self) -> &[Tensor] {
+        self.executor.fetched()
+    }
+
+    /// Tables begin equal everywhere, because their initial values follow from the seed.
+    fn start(&mut self, scope: &mut Scope, servers_have_values: bool) -> Result<(), Error> {
+        if self.client.worker() == 0 && !servers_have_values {
+            self.client.set_dense(&floats(scope, &self.exchange.params)?)?;
+        }
+        self.client.barrier("start")?;
+        self.old_dense = to_vecs(&floats(scope, &self.exchange.params)?);
+        self.old_tables = to_vecs(&floats(scope, &self.table_names())?);
+        // An exchange without differences brings everyone to the servers' values.
+        let ticket = self.send(scope)?;
+        self.apply(scope, ticket)
+    }
+
+    fn restore(
+        &mut self,
+        scope: &mut Scope,
+        restored: Restored,
+    ) -> Result<Option<&'static str>, Error> {
+        self.step = restored.step;
+        self.executor.set_step(restored.step);
+        match restored.tensors.filter(|_| restored.same_workers) {
+            Some(own) => self.take_copy(scope, own).map(|()| None),
+            None => {
+                self.start(scope, true)?;
+                Ok(Some("this worker begins with the values of the servers, without a copy"))
+            }
+        }
+    }
+
+    fn begin_pass(&mut self) -> Result<(), Error> {
+        self.client.resume(self.step)?;
+        self.trains = true;
+        Ok(())
+    }
+
+    fn advance(&mut self, scope: &mut Scope) -> Result<Turn, Error> {
+        if std::mem::take(&mut self.has_stepped) {
+            self.exchange_if_due(scope)?;
+        }
+        if self.snapshot_wanted && self.trains {
+            return Ok(Turn::Snapshot);
+        }
+        Ok(match self.next.take() {
+            None => Turn::Read,
+            Some(Next::Input(input)) => {
+                self.compute(scope, &input)?;
+                self.has_stepped = true;
+                Turn::Step(input)
+            }
+            Some(Next::Later) => Turn::Wait,
+            Some(Next::End) => {
+                self.exchange_rest(scope)?;
+                self.client.rest()?;
+                self.trains = false;
+                Turn::End
+            }
+        })
+    }
+
+    fn give(&mut self, next: Next) -> Result<(), Error> {
+        self.next = Some(next);
+        Ok(())
+    }
+
+    fn wait_for_others(&mut self) -> Result<bool, Error> {
+        Ok(self.client.idle()?)
+    }
+
+    fn request_snapshot(&mut self, order: Option<&CutOrder>) -> Result<(), Error> {
+        order.map_or(Ok(()), |order| Ok(self.client.open_cut(order)?))
+    }
+
+    fn snapshot(&mut self, scope: &mut Scope, state: &str) -> Result<Snapshot, Error> {
+        self.exchange_rest(scope)?;
+        self.snapshot_wanted = false;
+        take_snapshot(&self.client, self.own_tensors(scope)?, state)
+    }
+
+    fn report_part(&mut self, written: Result<Part, String>) -> Result<(), Error> {
+        Ok(self.client.own_part(written)?)
+    }
+
+    fn kept(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn client(&self) -> Option<&Client> {
+        Some(&self.client)
+    }
+
+    fn pull_parameters(&mut self, scope: &mut Scope) -> Result<(), Error> {
+        self.exchange_rest(scope)
+    }
+
+    fn reduce(&mut self, name: &str, op: ReduceOp, values: &[f64]) -> Result<Vec<f64>, Error> {
+        Ok(self.client.reduce(name, op, values)?)
+    }
+
+    fn gather(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        Ok(self.client.gather(name, bytes)?)
+    }
+
+    fn barrier(&mut self, name: &str) -> Result<(), Error> {
+        Ok(self.client.barrier(name)?)
+    }
+
+    fn take_times(&mut self) -> StepTimes {
+        let now = self.executor.times();
+        let before = std::mem::replace(&mut self.reported, now);
+        std::mem::take(&mut self.times).with_roles(now, before)
+    }
+
+    fn set_options(&mut self, options: Options) -> Result<(), Error> {
+        let step = self.executor.step();
+        self.executor = Executor::new(self.executor.program().clone(), options)?;
+        self.executor.set_step(step);
+        self.reported = RoleTimes::default();
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<(), Error> {
+        Ok(self.client.leave()?)
+    }
+}
+
 /// The states of these tables' optimizers that count steps.
 fn step_counts(main: &Program, tables: &[String], others: u64) -> Result<Vec<StepCount>, Error> {
     let mut counts = Vec::new();
@@ -454,17 +462,6 @@ fn step_counts(main: &Program, tables: &[String], others: u64) -> Result<Vec<Ste
         }
     }
     Ok(counts)
-}
-
-fn floats<'a>(scope: &'a Scope, names: &[String]) -> Result<Vec<&'a [f32]>, Error> {
-    let get = |name: &String| {
-        let tensor = scope.get(name).ok_or_else(|| {
-            let (what, name) = ("parameter", name.clone());
-            Error::from(regatta_exec::Error::NotInitialised { what, name })
-        })?;
-        Ok(tensor.f32())
-    };
-    names.iter().map(get).collect()
 }
 
 fn to_vecs(slices: &[&[f32]]) -> Vec<Vec<f32>> {

@@ -1,0 +1,313 @@
+//! Evaluation of saved epochs by the measure that belongs to the model: in one process, or by workers
+//! that share the test data and pull rows from running servers.
+
+use std::path::Path;
+use std::time::Instant;
+
+use regatta_checkpoint::{PERSISTABLES_FILE, load_statistics};
+use regatta_exec::{Options, Scope};
+use regatta_ir::Program;
+use regatta_passes::split_trainer;
+use regatta_ps::Client;
+use regatta_train::job::client_config;
+use regatta_train::metrics::{Measure, Meter, analogy_accuracy, rank_groups};
+use regatta_train::observe::{Event, Observer};
+use regatta_train::report::{EpochReport, Report, StageSeconds, peak_rss_mb};
+use regatta_train::{
+    Backend, Counted, Evaluation as DataPass, Evaluator, Job, ReduceOp, Rows, SavedTable,
+    epoch_report, leave,
+};
+
+use crate::data::{Data, analogies};
+use crate::network::Network;
+use crate::run::Outcome;
+use crate::save::{epoch_folder, has_server_parts, load_epoch};
+use crate::zoo::Evaluation;
+use crate::{Config, Error};
+
+/// Evaluates the saved epochs `infer_start_epoch..infer_end_epoch` on the test data.
+///
+/// # Errors
+/// If an epoch has not been saved, the data cannot be read, or they are not what the model's
+/// evaluation needs.
+pub fn infer(config: &Config, observer: &mut dyn Observer) -> Result<Report, Error> {
+    let network = Network::build(config)?;
+    let mut judge = Judge::new(config, &network)?;
+    begin(config, &network, judge.data.as_ref(), observer);
+    let mut epochs = Vec::new();
+    for epoch in config.runner.infer_epochs.clone() {
+        let folder = epoch_folder(&config.runner.infer_load_path, epoch);
+        let (mut evaluator, mut scope) = judge.load(config, &network, &folder)?;
+        let report = match &mut judge.data {
+            None => judge.answer(config, &network, &scope, epoch)?,
+            Some(data) => {
+                let (_, all) =
+                    evaluate(config, &network, &mut evaluator, &mut scope, data, epoch, observer)?;
+                EpochReport { missing_ids: evaluator.missing_ids(), ..all }
+            }
+        };
+        tell(&report, observer);
+        epochs.push(report);
+    }
+    Ok(report(config, epochs))
+}
+
+/// Evaluates as worker `worker` of a job whose servers are started for it. Files (or their records, if
+/// there are fewer files than workers) are divided between workers; the report counts all of them, and
+/// measures are those of one process over the same examples.
+///
+/// # Errors
+/// If an epoch has not been saved by servers, data cannot be read, a server fails, or the model is
+/// judged by something that needs all examples in one place.
+pub fn infer_worker(
+    config: &Config,
+    job: &Job,
+    worker: usize,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, Error> {
+    if config.model.evaluation != Evaluation::Heads {
+        return Err(Error::Evaluation(format!(
+            "model {} is judged by all examples in their order: evaluate it without --servers",
+            config.model.name
+        )));
+    }
+    let network = Network::build(config)?;
+    let split = split_trainer(&network.train)?;
+    let reading = &config.runner.test;
+    let mut data = Data::open_divided(config, reading, &network.schema, worker, job.workers)?;
+    let client = Client::connect(client_config(&split, job, worker))?;
+    let tables: Vec<String> = split.tables.iter().map(|t| t.name.clone()).collect();
+    let rows = Rows::Servers(Box::new(client));
+    let (evaluator, scope) = Evaluator::new(&network.forward, &tables, rows, options(config))?;
+    // Dense parameters in the order of the servers.
+    let dense = split.dense.iter().map(|d| d.name.clone()).collect();
+    let mut servers = OnServers { evaluator, scope, dense };
+    begin(config, &network, Some(&data), observer);
+    let (mut all, mut own) = (Vec::new(), Vec::new());
+    for epoch in config.runner.infer_epochs.clone() {
+        match servers.epoch(config, &network, &mut data, epoch, observer) {
+            Ok((mine, everybody)) => {
+                tell(&everybody, observer);
+                all.push(everybody);
+                own.push(mine);
+            }
+            Err(e) => {
+                // While the connections are there: when they are closed, servers end too.
+                observer.event(&Event::Note(&format!("this worker ends: {e}")));
+                return Err(e);
+            }
+        }
+    }
+    let servers = leave(&mut servers.evaluator)?;
+    Ok(Outcome { report: report(config, all), own, servers })
+}
+
+fn options(config: &Config) -> Options {
+    Options { threads: config.runner.thread_num, ..Options::default() }
+}
+
+fn begin(config: &Config, network: &Network, data: Option<&Data>, observer: &mut dyn Observer) {
+    let epochs = &config.runner.infer_epochs;
+    observer.event(&Event::Begin {
+        model: config.model.name,
+        parameters: network.parameters(),
+        epochs: epochs.end - epochs.start,
+        examples: data.and_then(|data| data.examples),
+    });
+}
+
+fn report(config: &Config, epochs: Vec<EpochReport>) -> Report {
+    let (config, peak_rss_mb) = (config.to_json(), peak_rss_mb());
+    Report { config, epochs, peak_rss_mb, resumed_from: None, checkpoints: vec![] }
+}
+
+/// One data pass over the test data: this worker's numbers, and those of all.
+fn evaluate(
+    config: &Config,
+    network: &Network,
+    evaluator: &mut Evaluator,
+    scope: &mut Scope,
+    data: &mut Data,
+    epoch: u64,
+    observer: &mut dyn Observer,
+) -> Result<(EpochReport, EpochReport), Error> {
+    let fetch: Vec<String> = network.fetches().iter().map(|name| name.to_string()).collect();
+    let print_interval = config.runner.print_interval;
+    let pass = DataPass { epoch, fetch: &fetch, print_interval };
+    let judge = |meters: &[Meter]| measures(config, meters).map_err(Error::in_loop);
+    let meters = network.meters(Meter::exact);
+    Ok(pass.run(evaluator, scope, data, meters, &judge, observer)?)
+}
+
+/// A worker of an evaluation against running servers. Nothing is created on them, ids without a row
+/// get zeros.
+struct OnServers {
+    evaluator: Evaluator,
+    scope: Scope,
+    dense: Vec<String>,
+}
+
+impl OnServers {
+    /// Evaluates an epoch that the servers load: this worker's part, and that of all workers.
+    fn epoch(
+        &mut self,
+        config: &Config,
+        network: &Network,
+        data: &mut Data,
+        epoch: u64,
+        observer: &mut dyn Observer,
+    ) -> Result<(EpochReport, EpochReport), Error> {
+        let folder = epoch_folder(&config.runner.infer_load_path, epoch);
+        if let Some(client) = self.evaluator.client().filter(|client| client.worker() == 0) {
+            client.load(&folder.to_string_lossy(), &[])?;
+        }
+        self.evaluator.barrier("loaded")?;
+        let missed = self.missed()?;
+        self.evaluator.pull_dense(&mut self.scope, &self.dense)?;
+        load_statistics_into(network, &folder, &mut self.scope)?;
+        let (evaluator, scope) = (&mut self.evaluator, &mut self.scope);
+        let (mine, all) = evaluate(config, network, evaluator, scope, data, epoch, observer)?;
+        // All have pulled their last rows when all have given their sums.
+        let missing_ids = self.missed()? - missed;
+        Ok((mine, EpochReport { missing_ids, ..all }))
+    }
+
+    /// Ids that had no row so far, of all workers. They wait for each other before and after, so
+    /// that all of them see the same number.
+    fn missed(&mut self) -> Result<u64, Error> {
+        let stats = self.evaluator.server_stats()?;
+        let tables = stats.iter().flat_map(|server| server.tables.values());
+        let missed = tables.map(|table| table.missed as f64).sum();
+        let all = self.evaluator.reduce("missing ids", ReduceOp::Sum, &[missed])?;
+        Ok(all.first().map_or(0, |n| *n as u64))
+    }
+}
+
+/// Loads the statistics that a worker has saved beside the parts of servers.
+fn load_statistics_into(
+    network: &Network,
+    folder: &Path,
+    scope: &mut Scope,
+) -> Result<(), Error> {
+    let statistics = load_statistics(&network.forward.main, folder)?;
+    statistics.into_iter().for_each(|(name, tensor)| scope.set(&name, tensor));
+    Ok(())
+}
+
+/// Reports an epoch, and how many ids counted as zeros.
+fn tell(report: &EpochReport, observer: &mut dyn Observer) {
+    if report.missing_ids > 0 {
+        let n = report.missing_ids;
+        observer.event(&Event::Note(&format!("ids without a row, taken as zeros: {n}")));
+    }
+    observer.event(&Event::Epoch(report));
+}
+
+/// A model under evaluation.
+struct Judge {
+    /// None where questions are answered without examples.
+    data: Option<Data>,
+    questions: Vec<[u64; 4]>,
+}
+
+impl Judge {
+    fn new(config: &Config, network: &Network) -> Result<Judge, Error> {
+        let (mut data, mut questions) = (None, Vec::new());
+        match config.model.evaluation {
+            Evaluation::Analogy => questions = analogies(config)?,
+            Evaluation::Heads | Evaluation::Ranking { .. } => {
+                data = Some(Data::open(config, &config.runner.test, &network.schema)?);
+            }
+        }
+        Ok(Judge { data, questions })
+    }
+
+    /// Loads an epoch: whole, or rows by id where servers have saved it.
+    fn load(
+        &self,
+        config: &Config,
+        network: &Network,
+        folder: &Path,
+    ) -> Result<(Evaluator, Scope), Error> {
+        let by_servers = !folder.join(PERSISTABLES_FILE).exists() && has_server_parts(folder);
+        if by_servers && self.data.is_some() {
+            return load_parts(config, network, folder);
+        }
+        let (evaluator, mut scope) =
+            Evaluator::new(&network.forward, &[], Rows::InScope, options(config))?;
+        load_epoch(&network.forward.main, &mut scope, folder, None)?;
+        Ok((evaluator, scope))
+    }
+
+    /// Judges word vectors by analogy questions.
+    fn answer(
+        &self,
+        config: &Config,
+        network: &Network,
+        scope: &Scope,
+        epoch: u64,
+    ) -> Result<EpochReport, Error> {
+        let start = Instant::now();
+        let first = &network.schema.slots()[0].name;
+        let table = table_of(&network.forward.main, first).ok_or_else(|| {
+            Error::Evaluation(format!("model {} embeds no '{first}'", config.model.name))
+        })?;
+        let vectors = scope.get(&table).expect("a parameter of the program");
+        let dim = vectors.shape().last().copied().unwrap_or(1);
+        let found = analogy_accuracy(vectors.f32(), dim, &self.questions)
+            .map_err(|e| Error::Evaluation(format!("{}: {e}", config.runner.test.data_key)))?;
+        let measures = vec![("acc".to_string(), found.accuracy)];
+        let seconds = start.elapsed().as_secs_f64();
+        let stages = StageSeconds { forward: seconds, ..Default::default() };
+        let counted = Counted { epoch, examples: found.questions as u64, loss: None, seconds };
+        Ok(epoch_report(counted, stages, &[], measures))
+    }
+}
+
+/// What servers have saved in a folder: trained rows by id, dense parameters, statistics.
+fn load_parts(
+    config: &Config,
+    network: &Network,
+    folder: &Path,
+) -> Result<(Evaluator, Scope), Error> {
+    let dir = folder.to_string_lossy();
+    let mut tables = Vec::new();
+    let mut names = Vec::new();
+    for table in split_trainer(&network.train)?.tables {
+        let mut saved = SavedTable::default();
+        let each = |key: u64, row: &[f32]| saved.insert(key, row);
+        regatta_ps::storage::load_rows(&dir, &table.name, table.dim, each)?;
+        tables.push(saved);
+        names.push(table.name);
+    }
+    let (evaluator, mut scope) =
+        Evaluator::new(&network.forward, &names, Rows::Saved(tables), options(config))?;
+    for name in evaluator.dense_names() {
+        let Some(tensor) = scope.get_mut(&name) else { continue };
+        let values = tensor.f32_mut();
+        values.copy_from_slice(&regatta_ps::storage::load_dense(&dir, &name, values.len())?);
+    }
+    load_statistics_into(network, folder, &mut scope)?;
+    Ok((evaluator, scope))
+}
+
+fn measures(config: &Config, meters: &[Meter]) -> Result<Vec<Measure>, Error> {
+    let mut all: Vec<Measure> = meters.iter().flat_map(|m| m.all(meters.len() == 1)).collect();
+    if let Evaluation::Ranking { k } = config.model.evaluation {
+        let scores = meters.first().map(Meter::scores).unwrap_or_default();
+        let ranking = rank_groups(scores, k)
+            .map_err(|e| Error::Evaluation(format!("{}: {e}", config.runner.test.data_key)))?;
+        all.push((format!("hr@{k}"), ranking.hit_rate));
+        all.push((format!("ndcg@{k}"), ranking.ndcg));
+    }
+    Ok(all)
+}
+
+/// The parameter whose rows stand for the ids of an input.
+fn table_of(program: &Program, input: &str) -> Option<String> {
+    let block = program.block();
+    let reads = |op: &&regatta_ir::Op| op.input_vars().any(|v| v == input);
+    let is_param =
+        |v: &&str| block.vars.get(*v).is_some_and(|v| v.origin == regatta_ir::Origin::Param);
+    block.ops.iter().filter(reads).find_map(|op| op.input_vars().find(is_param).map(str::to_string))
+}

@@ -1,0 +1,191 @@
+//! A configuration becomes a run: alone, as a worker of parameter servers, or as a rank.
+
+use regatta_collective::Group;
+use regatta_exec::{Options, Scope, run_startup};
+use regatta_fleet::DistributedStrategy;
+use regatta_fleet::collective::{optimizer_for, plan_ranks};
+use regatta_passes::split_trainer;
+use regatta_ps::message::ServerStats;
+use regatta_ps::{Client, Mode, Server};
+use regatta_train::job::{client_config, server_config, worker_startup};
+use regatta_train::metrics::Meter;
+use regatta_train::observe::{Event, Observer};
+use regatta_train::report::{EpochReport, Report};
+use regatta_train::{
+    Backend, Family, Geo, Job, Local, Ranks, RunSpec, Servers, Session, Trained, leave,
+};
+
+use crate::data::Data;
+use crate::network::Network;
+use crate::save::{Export, Files};
+use crate::{Config, Error};
+
+/// Who trains: this process in its job.
+pub enum Place<'a> {
+    /// One process.
+    Alone,
+    /// A worker of a job with parameter servers.
+    Worker(&'a Job, usize),
+    /// A rank of a group.
+    Rank(Group),
+}
+
+/// What a run comes to.
+pub struct Outcome {
+    /// Over all workers or ranks.
+    pub report: Report,
+    /// This process's epochs.
+    pub own: Vec<EpochReport>,
+    /// Numbers about the servers; worker 0 asks for them.
+    pub servers: Vec<ServerStats>,
+}
+
+impl Place<'_> {
+    /// This process among those that train, and how many there are.
+    pub(crate) fn index(&self) -> (usize, usize) {
+        match self {
+            Place::Alone => (0, 1),
+            Place::Worker(job, worker) => (*worker, job.workers),
+            Place::Rank(group) => (group.rank(), group.size()),
+        }
+    }
+}
+
+/// Trains the model of a configuration in one process and saves every epoch. With checkpoints, it
+/// resumes from the newest one.
+///
+/// # Errors
+/// As [`train_as`].
+pub fn train(config: &Config, observer: &mut dyn Observer) -> Result<Report, Error> {
+    Ok(train_as(config, Place::Alone, observer)?.report)
+}
+
+/// Trains as one process of a job, or alone. The first one saves, and its report counts all.
+///
+/// # Errors
+/// If the configuration cannot be used after all, the data cannot be read, a step or an exchange
+/// fails, or an epoch cannot be saved. What was saved before stays, and nothing is half-written.
+pub fn train_as(
+    config: &Config,
+    place: Place<'_>,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, Error> {
+    let strategy = match &place {
+        Place::Rank(_) => Some(strategy(config)?),
+        _ => None,
+    };
+    let network = match &strategy {
+        Some(strategy) => {
+            Network::build_with(config, &optimizer_for(&config.optimizer, strategy)?)?
+        }
+        None => Network::build(config)?,
+    };
+    let mut data = Data::open_for(config, &config.runner.train, &network.schema, &place)?;
+    let is_first = place.index().0 == 0;
+    let mut note = |text: &str| observer.event(&Event::Note(text));
+    let export = config.runner.inference.as_ref().filter(|_| is_first);
+    let export = export.map(|wanted| Export::new(&network, wanted, &mut note)).transpose()?;
+    let family = match place {
+        Place::Worker(..) => Family::Servers,
+        Place::Alone | Place::Rank(_) => Family::Whole,
+    };
+    let session = Session::open(spec(config, &network), family, is_first, observer)?;
+    let mut scope = Scope::new();
+    let mut backend = backend(config, &network, place, strategy.as_ref(), &mut scope)?;
+    let mut files = Files { config, network: &network, export };
+    let trained = session.train(&mut *backend, &mut scope, &mut data, &mut files, observer)?;
+    let servers = leave(&mut *backend)?;
+    let Trained { report, own } = trained;
+    Ok(Outcome { report, own, servers })
+}
+
+/// Runs server `index` of a job until all workers have left; `ready` hears where it listens.
+///
+/// # Errors
+/// If it cannot listen, or a worker is lost in a mode that waits for it.
+pub fn serve(
+    config: &Config,
+    job: &Job,
+    index: usize,
+    ready: impl FnOnce(&str),
+) -> Result<ServerStats, Error> {
+    let split = split_trainer(&Network::build(config)?.train)?;
+    let server = Server::start(server_config(&split, job, index)?)?;
+    ready(&server.endpoint());
+    Ok(server.run()?)
+}
+
+/// The strategy that a configuration names for ranks; the default one if it names none.
+///
+/// # Errors
+/// If the file cannot be read, or it or the configuration asks for what collective training does not
+/// have.
+pub fn strategy(config: &Config) -> Result<DistributedStrategy, Error> {
+    let strategy = match &config.runner.distributed.strategy {
+        Some(path) => DistributedStrategy::load(path)?,
+        None => DistributedStrategy::default(),
+    };
+    strategy.check(regatta_fleet::strategy::Use::Collective)?;
+    strategy.check_rule(&config.optimizer.rule)?;
+    Ok(strategy)
+}
+
+fn spec(config: &Config, network: &Network) -> RunSpec {
+    RunSpec {
+        model: config.model.name.to_string(),
+        program: network.train.main.clone(),
+        epochs: config.runner.epochs,
+        fetch: network.fetches().iter().map(|name| name.to_string()).collect(),
+        heads: true,
+        meters: network.meters(Meter::new),
+        reset_meters: config.runner.use_auc,
+        print_interval: config.runner.print_interval,
+        seed: config.runner.seed,
+        settings: config.to_json(),
+        checkpoint: config.runner.checkpoint.clone(),
+    }
+}
+
+/// How steps are computed.
+pub fn options(config: &Config) -> Options {
+    Options {
+        threads: config.runner.thread_num,
+        check_nan_inf: config.runner.check_nan_inf,
+        offload_dir: config.runner.offload_dir.clone(),
+        ..Options::default()
+    }
+}
+
+/// Connects this process, and makes its initial values.
+fn backend(
+    config: &Config,
+    network: &Network,
+    place: Place<'_>,
+    strategy: Option<&DistributedStrategy>,
+    scope: &mut Scope,
+) -> Result<Box<dyn Backend>, Error> {
+    let (programs, options) = (&network.train, options(config));
+    match place {
+        Place::Alone => {
+            run_startup(&programs.startup, scope)?;
+            Ok(Box::new(Local::new(programs.main.clone(), options)?))
+        }
+        Place::Worker(job, worker) => {
+            let split = split_trainer(programs)?;
+            let client = Client::connect(client_config(&split, job, worker))?;
+            if let Mode::Geo { every } = job.mode {
+                run_startup(&programs.startup, scope)?;
+                return Ok(Box::new(Geo::new(programs, &split, every, client, options)?));
+            }
+            run_startup(&worker_startup(&programs.startup, &split)?, scope)?;
+            Ok(Box::new(Servers::new(&split, job.mode, client, options)?))
+        }
+        Place::Rank(group) => {
+            let strategy = strategy.cloned().unwrap_or_default();
+            let plan = plan_ranks(programs, &strategy, group.rank(), group.size())?;
+            run_startup(&plan.each.startup, scope)?;
+            let (loss, settings) = (&network.loss, strategy.to_yaml());
+            Ok(Box::new(Ranks::new(programs, plan, group, options, loss, &settings)?))
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! The processes of a job, whatever its kind: started and supervised together; and each of them, whose
+//! place the environment says.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use regatta_cluster::{CollectivePlace, Env, JobIdentity, Place, PsPlace, PsRole};
+use regatta_collective::Group;
+use regatta_launch::status::{Reporter, Status};
+use regatta_launch::{
+    LISTENING, Options, Outcome as Ended, Plan, Program, Report as Ran, Spec, Supervisor, cores,
+    plan,
+};
+use regatta_ps::{AsyncConfig, JobToken, Mode};
+use regatta_rec::run::{Outcome as Done, Place as In, serve, strategy, train_as};
+use regatta_rec::{Config, Error, infer, infer_worker};
+use regatta_train::Job;
+use regatta_train::observe::{Event, Observer};
+use regatta_train::report::write_json;
+use serde_json::{Value, json};
+
+use super::console::Console;
+use super::job_args::{Carrier, PsArgs};
+use super::train::RunArgs;
+use super::{Outcome, scores};
+
+/// What the processes of a job do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work<'a> {
+    Train,
+    /// With the file that scores go to, if they are wanted.
+    Infer(Option<&'a Path>),
+}
+
+/// Which processes a job has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum JobKind {
+    Servers { servers: usize, workers: usize },
+    Ranks { ranks: usize, carrier: Carrier },
+}
+
+impl Work<'_> {
+    /// The command that every process of the job runs.
+    fn command(self) -> &'static str {
+        match self {
+            Work::Train => "train",
+            Work::Infer(_) => "infer",
+        }
+    }
+
+    fn load(self, run: &RunArgs) -> Result<Config> {
+        let mut config = run.load()?;
+        if let Work::Infer(Some(_)) = self {
+            scores::prepare(&mut config)?;
+        }
+        Ok(config)
+    }
+
+    /// Nobody pushes in an evaluation, so nobody has to wait for anybody.
+    fn mode(self, config: &Config) -> Mode {
+        match self {
+            Work::Train => config.runner.distributed.mode,
+            Work::Infer(_) => Mode::Async(AsyncConfig::default()),
+        }
+    }
+}
+
+impl JobKind {
+    /// Processes that train or evaluate.
+    fn workers(self) -> usize {
+        match self {
+            JobKind::Servers { workers, .. } => workers,
+            JobKind::Ranks { ranks, .. } => ranks,
+        }
+    }
+
+    fn plan(self, job: &JobIdentity) -> Result<Plan> {
+        Ok(match self {
+            JobKind::Servers { servers, workers } => {
+                plan::local_parameter_server(servers, workers, job, None)?
+            }
+            JobKind::Ranks { ranks, .. } => plan::local_collective(ranks, job)?,
+        })
+    }
+
+    /// What the job is, for the user.
+    fn describe(self, work: Work<'_>, config: &Config) -> String {
+        let examples = config.runner.train.batch_size.unwrap_or(0) * self.workers();
+        match (self, work) {
+            (JobKind::Servers { servers, workers }, Work::Train) => format!(
+                "{}, {}, mode {}; {examples} examples in a step of all workers",
+                count(workers, "worker"),
+                count(servers, "server"),
+                work.mode(config).name()
+            ),
+            (JobKind::Servers { servers, workers }, Work::Infer(_)) => {
+                let (workers, servers) = (count(workers, "worker"), count(servers, "server"));
+                format!("evaluation: {workers}, {servers}")
+            }
+            (JobKind::Ranks { ranks, .. }, _) => {
+                format!("{}; {examples} examples in a step of all ranks", count(ranks, "rank"))
+            }
+        }
+    }
+
+    /// Whether workers get their own cores: those that wait for each other in every step.
+    fn binds(self, work: Work<'_>, config: &Config) -> bool {
+        match self {
+            JobKind::Servers { .. } => work == Work::Train && work.mode(config).is_sync(),
+            JobKind::Ranks { .. } => true,
+        }
+    }
+
+    /// Whether the job need not continue without a lost worker: it waits for all of them, would leave
+    /// examples out, or can be started again from a checkpoint.
+    fn waits(self, work: Work<'_>, config: &Config, args: &PsArgs) -> bool {
+        let waits = match (self, work) {
+            (JobKind::Servers { .. }, Work::Train) => work.mode(config).staleness().is_some(),
+            _ => true,
+        };
+        (waits || args.max_restart > 0) && !args.allow_worker_loss
+    }
+}
+
+/// "1 worker", "2 workers".
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Starts the processes and waits for them; starts the job again from its newest checkpoint when it
+/// fails, up to `max_restart` times.
+pub(super) fn supervise(
+    work: Work<'_>,
+    run: &RunArgs,
+    args: &PsArgs,
+    kind: JobKind,
+    bind: bool,
+) -> Result<Outcome> {
+    let started = Instant::now();
+    let config = work.load(run)?;
+    if let JobKind::Ranks { ranks, carrier } = kind {
+        // What is wrong with the strategy is said once, before anything starts.
+        strategy(&config)?;
+        if carrier == Carrier::Mpi {
+            anyhow::bail!(
+                "--transport mpi needs ranks that mpirun has started; use: mpirun -n {ranks} regatta \
+                 train --transport mpi ..., without --ranks"
+            );
+        }
+    }
+    if args.max_restart > 0 && config.runner.checkpoint.is_none() {
+        anyhow::bail!("--max-restart needs checkpoints to resume from: set --checkpoint-dir");
+    }
+    println!("{}", kind.describe(work, &config));
+    let bind = bind && kind.binds(work, &config);
+    let cores = bind.then(|| cores::shares(kind.workers(), config.runner.thread_num)).flatten();
+    let waits = kind.waits(work, &config, args);
+    let mut run = run.clone();
+    for restart in 0..=args.max_restart {
+        let report = run_job(work, &run, args, kind, cores.as_deref(), waits, started)?;
+        match &report.outcome {
+            Ended::Failed(failure) if restart < args.max_restart => {
+                eprintln!("error: {}", failure.message);
+                let (n, of) = (restart + 1, args.max_restart);
+                eprintln!("starting the job again from its newest checkpoint ({n} of {of})");
+                // Whatever the job began with, it resumes from what it has done since.
+                run = run.with("runner.checkpoint.resume=auto");
+            }
+            outcome => return Ok(failed(outcome).unwrap_or(Outcome::Done)),
+        }
+    }
+    Ok(Outcome::GoalMissed)
+}
+
+/// Starts the processes once and waits for them; writes the report if all is well. `cores` are those
+/// of every worker, if they have their own.
+fn run_job(
+    work: Work<'_>,
+    run: &RunArgs,
+    args: &PsArgs,
+    kind: JobKind,
+    cores: Option<&[Vec<usize>]>,
+    waits: bool,
+    started: Instant,
+) -> Result<Ran> {
+    let reports = TempDir::new()?;
+    let token = Some(regatta_launch::random_hex()?);
+    let plan = kind.plan(&JobIdentity { token, ..JobIdentity::default() })?;
+    let this = std::env::current_exe().context("cannot find this program")?;
+    let spec = |place: &Place| {
+        let mut spec = Spec::new(place, Program::binary(&this));
+        spec.args = run.child_args(work.command());
+        if args.allow_worker_loss {
+            spec.args.push("--allow-worker-loss".into());
+        }
+        if let Work::Infer(Some(out)) = work {
+            spec.args.extend(["--out".into(), out.to_string_lossy().into_owned()]);
+        }
+        if let JobKind::Ranks { carrier, .. } = kind {
+            spec.args.extend(["--transport".into(), carrier.name()]);
+        }
+        if let Some(worker) = worker_of(place) {
+            let file = part_report(&reports.0, worker).to_string_lossy().into_owned();
+            spec.args.extend(["--part-report".into(), file]);
+            spec.is_dispensable = !waits;
+            spec.cores = cores.map(|shares| shares[worker].clone()).unwrap_or_default();
+        }
+        spec
+    };
+    let specs = plan.places.iter().map(spec).collect();
+    let report = Supervisor::new(specs, Options::new(started))?.run()?;
+    if let (Ended::Done, Some(path)) = (&report.outcome, run.report()) {
+        write_report(&reports.0, kind, path)?;
+    }
+    Ok(report)
+}
+
+/// The number of a process that trains or evaluates.
+fn worker_of(place: &Place) -> Option<usize> {
+    match place {
+        Place::ParameterServer(PsPlace { role: PsRole::Worker(i), .. }) => Some(*i),
+        Place::Collective(CollectivePlace { rank, .. }) => Some(*rank),
+        _ => None,
+    }
+}
+
+/// Says how a job failed; nothing if it did not.
+pub(super) fn failed(ended: &Ended) -> Option<Outcome> {
+    match ended {
+        Ended::Done => None,
+        Ended::Failed(failure) => {
+            eprintln!("error: {}", failure.message);
+            if !failure.last_lines.is_empty() {
+                eprintln!("its last lines:\n  {}", failure.last_lines.join("\n  "));
+            }
+            Some(Outcome::Exit(failure.code))
+        }
+        // As shells say it.
+        Ended::Interrupted(signal) => Some(Outcome::Exit((128 + signal) as u8)),
+        Ended::Stopped(reason) => {
+            eprintln!("error: {reason}");
+            Some(Outcome::GoalMissed)
+        }
+    }
+}
+
+/// Trains or evaluates in this process alone; with `runner.use_fleet`, as the only rank.
+pub(super) fn run_alone(work: Work<'_>, run: &RunArgs) -> Result<Outcome> {
+    let config = work.load(run)?;
+    if run.is_printing() {
+        write!(io::stdout(), "{}", config.to_yaml())?;
+        return Ok(Outcome::Done);
+    }
+    let place = match config.runner.distributed.use_fleet && work == Work::Train {
+        true => In::Rank(Group::in_memory(1)?.remove(0)),
+        false => In::Alone,
+    };
+    let reporter = Reporter::new(&Env::default(), "rank 0");
+    finish(run_process(work, &config, run, None, place, &reporter))
+}
+
+/// Runs the process of a job that this one is.
+pub(super) fn run_place(
+    work: Work<'_>,
+    run: &RunArgs,
+    args: &PsArgs,
+    carrier: Carrier,
+    place: &Place,
+    env: &Env,
+) -> Result<Outcome> {
+    let config = work.load(run)?;
+    let part = args.part_report.as_deref();
+    finish(match place {
+        Place::Local => return run_alone(work, run),
+        Place::ParameterServer(place) => {
+            let reporter = Reporter::new(env, &place.role.to_string());
+            let job = job(work, &config, args, place)?;
+            match place.role {
+                PsRole::Server(i) => serve_until_done(&config, &job, i),
+                PsRole::Worker(i) => {
+                    run_process(work, &config, run, part, In::Worker(&job, i), &reporter)
+                }
+            }
+        }
+        Place::Collective(place) => {
+            let reporter = Reporter::new(env, &format!("rank {}", place.rank));
+            let group = regatta_fleet::collective::join(place, carrier.transport());
+            group.map_err(Error::from).and_then(|group| {
+                run_process(work, &config, run, part, In::Rank(group), &reporter)
+            })
+        }
+    })
+}
+
+fn finish(outcome: Result<(), Error>) -> Result<Outcome> {
+    match outcome {
+        Ok(()) => Ok(Outcome::Done),
+        Err(error) if error.is_usage() => Err(error.into()),
+        Err(error) => {
+            eprintln!("error: {error}");
+            Ok(Outcome::GoalMissed)
+        }
+    }
+}
+
+/// A job with servers, as the environment, flags and configuration say.
+fn job(work: Work<'_>, config: &Config, args: &PsArgs, place: &PsPlace) -> Result<Job> {
+    let token = JobToken::new(place.job.secret(&place.servers)?);
+    let mut job = Job::new(place.servers.clone(), place.workers, work.mode(config), token);
+    job.allow_worker_loss = args.allow_worker_loss;
+    job.start_timeout = place.job.start_timeout;
+    job.admission = config.runner.distributed.entry.clone();
+    job.wire = config.runner.distributed.wire;
+    job.observer = Arc::new(|event| regatta_fleet::tell(event));
+    Ok(job)
+}
+
+fn serve_until_done(config: &Config, job: &Job, index: usize) -> Result<(), Error> {
+    let stats = serve(config, job, index, |endpoint| println!("{LISTENING}{endpoint}"))?;
+    let rows: u64 = stats.tables.values().map(|t| t.rows).sum();
+    println!("{} updates, {rows} rows; all workers are done", stats.steps);
+    Ok(())
+}
+
+/// Trains or evaluates as one process. The first one speaks for all; what others have to say are
+/// notes.
+fn run_process(
+    work: Work<'_>,
+    config: &Config,
+    run: &RunArgs,
+    part: Option<&Path>,
+    place: In<'_>,
+    reporter: &Reporter,
+) -> Result<(), Error> {
+    let index = match &place {
+        In::Alone => 0,
+        In::Worker(_, worker) => *worker,
+        In::Rank(group) => group.rank(),
+    };
+    let mut console = Console::for_run(run, config, index == 0)?;
+    let mut has_stepped = false;
+    let mut observer = |event: &Event<'_>| {
+        match event {
+            // Nobody waits for a process that was started again.
+            Event::Begin { .. } => reporter.say(Status::CannotResume),
+            Event::Batch(_) if !has_stepped => {
+                has_stepped = true;
+                reporter.say(Status::FirstStep);
+            }
+            _ => {}
+        }
+        if index == 0 || matches!(event, Event::Note(_) | Event::BadLines(_)) {
+            console.event(event);
+        }
+    };
+    let done = do_work(work, config, place, &mut observer)?;
+    console.check()?;
+    match (part, run.report()) {
+        (Some(path), _) => {
+            let own = json!({ "epochs": done.own, "peak_rss_mb": done.report.peak_rss_mb });
+            let all = json!({ "report": done.report, "own": own, "servers": done.servers });
+            Ok(write_json(&all, path)?)
+        }
+        (None, Some(path)) if index == 0 => {
+            // The epochs count all workers; what belongs to each of them stays with them.
+            let mut all = json!(done.report);
+            if !done.servers.is_empty() {
+                all["servers"] = json!(done.servers);
+            }
+            Ok(write_json(&all, path)?)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn do_work(
+    work: Work<'_>,
+    config: &Config,
+    place: In<'_>,
+    observer: &mut dyn Observer,
+) -> Result<Done, Error> {
+    match (work, place) {
+        (Work::Train, place) => train_as(config, place, observer),
+        (Work::Infer(out), In::Worker(job, worker)) => {
+            let out = out.map(|path| scores::part(path, worker, job.workers));
+            scores::written(out.as_deref(), observer, |observer| {
+                infer_worker(config, job, worker, observer)
+            })
+        }
+        // One process, or a rank that evaluates on its own.
+        (Work::Infer(out), _) => scores::written(out, observer, |observer| {
+            let report = infer(config, observer)?;
+            Ok(Done { report, own: vec![], servers: vec![] })
+        }),
+    }
+}
+
+/// The report of the whole job: that of all workers together, with each worker and server beside.
+fn write_report(dir: &Path, kind: JobKind, path: &Path) -> Result<()> {
+    let mut parts = Vec::new();
+    for i in 0..kind.workers() {
+        let text = std::fs::read_to_string(part_report(dir, i))
+            .with_context(|| format!("worker {i} has left no report"))?;
+        parts.push(serde_json::from_str::<Value>(&text)?);
+    }
+    let mut report = parts[0]["report"].clone();
+    let own: Value = parts.iter().map(|p| p["own"].clone()).collect();
+    match kind {
+        JobKind::Servers { .. } => {
+            report["workers"] = own;
+            report["servers"] = parts[0]["servers"].clone();
+        }
+        JobKind::Ranks { .. } => report["ranks"] = own,
+    }
+    write_json(&report, path)?;
+    Ok(())
+}
+
+fn part_report(dir: &Path, worker: usize) -> PathBuf {
+    dir.join(format!("worker-{worker}.json"))
+}
+
+/// A folder that is removed again.
+pub(super) struct TempDir(pub(super) PathBuf);
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl TempDir {
+    pub(super) fn new() -> Result<TempDir> {
+        let path = std::env::temp_dir().join(format!("regatta-{}", std::process::id()));
+        std::fs::create_dir_all(&path)
+            .with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(TempDir(path))
+    }
+}

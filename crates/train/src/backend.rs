@@ -1,0 +1,325 @@
+//! What differs between the kinds of training: how a step exchanges values, and with whom.
+//!
+//! In: batches that [`run_pass`](crate::run_pass) has read. Out: steps that are done, snapshots. A
+//! backend never prints, counts examples or touches files.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use regatta_checkpoint::{CheckpointConfig, Part, Topology};
+use regatta_exec::{RoleTimes, Scope};
+use regatta_ir::Program;
+use regatta_ps::message::{ReduceOp, ServerStats};
+use regatta_ps::{Client, CutOrder, WrittenTicket};
+use regatta_tensor::{Tensor, Value};
+
+use crate::Error;
+use crate::input::{Input, Next};
+
+/// One process in training: alone, with parameter servers, with servers and a copy of its own, or as
+/// one of several ranks.
+///
+/// A data pass is a conversation: [`advance`](Backend::advance) does what can be done and says what
+/// it needs, until it says [`Turn::End`].
+pub trait Backend {
+    /// This process among those that train, from 0. The first one decides and writes.
+    fn worker(&self) -> usize;
+
+    /// Number of processes that train.
+    fn workers(&self) -> usize;
+
+    /// The kind of job and its size, for the manifests of checkpoints.
+    fn topology(&self) -> Topology;
+
+    /// Steps of the job, which a checkpoint keeps.
+    fn step(&self) -> u64;
+
+    /// Chooses what [`Backend::fetched`] shows after a step.
+    fn set_fetch(&mut self, fetch: &[&str]);
+
+    /// What was fetched in the last step.
+    fn fetched(&self) -> &[Tensor];
+
+    /// Gives all workers the same values, at the beginning of a job. `servers_have_values`: they have
+    /// loaded a model, and worker 0 has nothing to send.
+    ///
+    /// # Errors
+    /// If a worker, rank or server is gone, or has another program.
+    fn start(&mut self, scope: &mut Scope, servers_have_values: bool) -> Result<(), Error>;
+
+    /// The same after a restart, with what a checkpoint holds; a note for the user, if there is one.
+    ///
+    /// # Errors
+    /// As [`Backend::start`], or if values of this program are missing.
+    fn restore(
+        &mut self,
+        scope: &mut Scope,
+        restored: Restored,
+    ) -> Result<Option<&'static str>, Error>;
+
+    /// Begins a data pass.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    fn begin_pass(&mut self) -> Result<(), Error>;
+
+    /// Does everything that can be done now; says what is needed, or what is done.
+    ///
+    /// # Errors
+    /// If a step or an exchange fails.
+    fn advance(&mut self, scope: &mut Scope) -> Result<Turn, Error>;
+
+    /// The answer to [`Turn::Read`].
+    ///
+    /// # Errors
+    /// If another process is gone.
+    fn give(&mut self, next: Next) -> Result<(), Error>;
+
+    /// After [`Turn::End`]: waits until the data pass is over for all workers. True if a snapshot is
+    /// wanted before that; it is to be asked again then.
+    ///
+    /// # Errors
+    /// If a worker or server is gone.
+    fn wait_for_others(&mut self) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    /// How the pass that has just ended went.
+    fn pass_end(&self) -> PassEnd {
+        PassEnd::default()
+    }
+
+    /// Whether all workers decide alike when a checkpoint is due; otherwise the first one does, and
+    /// the others hear of it.
+    fn decides_together(&self) -> bool {
+        false
+    }
+
+    /// Whether a snapshot could be taken now, where all decide together.
+    fn is_settled(&self) -> bool {
+        true
+    }
+
+    /// Why this job cannot have such checkpoints, if it cannot.
+    fn refuses_checkpoints(&self, config: &CheckpointConfig) -> Option<&'static str> {
+        let _ = config;
+        None
+    }
+
+    /// Asks for a snapshot: [`Turn::Snapshot`] follows when the job has come to one. The order is that
+    /// of the first worker; others have none.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    fn request_snapshot(&mut self, order: Option<&CutOrder>) -> Result<(), Error>;
+
+    /// Takes part in a snapshot with what this worker wrote down.
+    ///
+    /// # Errors
+    /// If a worker, rank or server is gone.
+    fn snapshot(&mut self, scope: &mut Scope, state: &str) -> Result<Snapshot, Error>;
+
+    /// Reports the part of a snapshot that this worker has written itself.
+    ///
+    /// # Errors
+    /// If the server that collects the parts is gone.
+    fn report_part(&mut self, written: Result<Part, String>) -> Result<(), Error> {
+        let _ = written;
+        Ok(())
+    }
+
+    /// Names of the variables that this process keeps and a checkpoint of rank 0 must hold; none where
+    /// servers have them.
+    fn kept(&self) -> Vec<String>;
+
+    /// Optimizer states that only other ranks keep, on the first one. All call it.
+    ///
+    /// # Errors
+    /// If a rank is gone.
+    fn collect_states(&mut self, scope: &Scope) -> Result<HashMap<String, Tensor>, Error> {
+        let _ = scope;
+        Ok(HashMap::new())
+    }
+
+    /// The connections to servers, where there are any.
+    fn client(&self) -> Option<&Client> {
+        None
+    }
+
+    /// Sends what is still to be sent, and takes the latest parameters.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    fn pull_parameters(&mut self, scope: &mut Scope) -> Result<(), Error> {
+        let _ = scope;
+        Ok(())
+    }
+
+    /// The latest whole tables, which only servers have.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    fn pull_tables(&mut self) -> Result<Vec<(String, Tensor)>, Error> {
+        Ok(vec![])
+    }
+
+    /// Completes what the last steps have left to do, before a job ends. All workers call it.
+    ///
+    /// # Errors
+    /// If a rank is gone.
+    fn finish(&mut self, scope: &mut Scope) -> Result<(), Error> {
+        let _ = scope;
+        Ok(())
+    }
+
+    /// Combines numbers of all workers, or gathers them in their order.
+    ///
+    /// # Errors
+    /// If a worker is gone.
+    fn reduce(&mut self, name: &str, op: ReduceOp, values: &[f64]) -> Result<Vec<f64>, Error>;
+
+    /// Bytes of all workers, in their order.
+    ///
+    /// # Errors
+    /// If a worker is gone.
+    fn gather(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error>;
+
+    /// Waits until all workers are here.
+    ///
+    /// # Errors
+    /// If a worker is gone.
+    fn barrier(&mut self, name: &str) -> Result<(), Error> {
+        self.reduce(name, ReduceOp::Sum, &[]).map(|_| ())
+    }
+
+    /// Where the time of steps has gone since the last call.
+    fn take_times(&mut self) -> StepTimes;
+
+    /// Computes with other options from now on.
+    ///
+    /// # Errors
+    /// If they do not fit the program.
+    fn set_options(&mut self, options: regatta_exec::Options) -> Result<(), Error>;
+
+    /// Leaves the job. The first worker hears what servers have to report.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    fn leave(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Numbers about the servers, for the first worker.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    fn server_stats(&mut self) -> Result<Vec<ServerStats>, Error> {
+        match self.client() {
+            Some(client) if client.worker() == 0 => Ok(client.stats()?),
+            _ => Ok(vec![]),
+        }
+    }
+}
+
+/// What a backend needs or has done.
+#[derive(Debug)]
+pub enum Turn {
+    /// It needs a batch; [`Backend::give`] answers.
+    Read,
+    /// A step is done on this input.
+    Step(Input),
+    /// A step is done in which this worker had no examples, only others.
+    Idle,
+    /// The job stands still for a snapshot; [`Backend::snapshot`] takes part.
+    Snapshot,
+    /// Nothing can be done before the input that was put off with [`Next::Later`].
+    Wait,
+    /// This worker has no more batches, and nothing of it is in flight.
+    End,
+}
+
+/// What a worker contributes to a checkpoint, and what it knows of the others.
+pub struct Snapshot {
+    /// What each worker wrote down, by its number. Only the first worker needs it.
+    pub states: Vec<(usize, String)>,
+    /// Where the values are.
+    pub values: SnapshotValues,
+    /// What this worker must write itself, and where.
+    pub own: Option<(PathBuf, Vec<(String, Tensor)>)>,
+}
+
+/// Where the values of a snapshot are.
+pub enum SnapshotValues {
+    /// Copied here, to be written by this process.
+    Here(Vec<(String, Tensor)>),
+    /// On servers, which write them.
+    Servers(WrittenTicket),
+    /// Another worker has them.
+    Elsewhere,
+}
+
+/// What a checkpoint holds for one worker.
+#[derive(Debug, Default)]
+pub struct Restored {
+    /// Steps of the job.
+    pub step: u64,
+    /// Variables by name, where this worker's part is there.
+    pub tensors: Option<Vec<(String, Tensor)>>,
+    /// There are as many workers as there were.
+    pub same_workers: bool,
+}
+
+/// How a data pass went.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PassEnd {
+    /// Steps, the same on all ranks.
+    pub steps: u64,
+    /// Steps that each rank took part in without examples, because it had fewer than others.
+    pub idle: Vec<u64>,
+}
+
+/// Where the time of steps has gone, as seen by one process.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct StepTimes {
+    /// Finding distinct ids, requesting values, waiting for them; or for the slowest rank.
+    pub pull: Duration,
+    /// Predictions and loss.
+    pub forward: Duration,
+    /// Gradients.
+    pub backward: Duration,
+    /// Updates that are made here.
+    pub update: Duration,
+    /// Sending gradients and waiting until they are applied.
+    pub push: Duration,
+}
+
+impl StepTimes {
+    /// With the time that programs ran since `before`.
+    #[must_use]
+    pub(crate) fn with_roles(self, now: RoleTimes, before: RoleTimes) -> StepTimes {
+        StepTimes {
+            forward: now.forward.saturating_sub(before.forward),
+            backward: now.backward.saturating_sub(before.backward),
+            update: now.optimize.saturating_sub(before.optimize),
+            ..self
+        }
+    }
+}
+
+/// The values of an input that a program reads.
+pub(crate) fn feeds<'a>(program: &Program, input: &'a Input) -> Vec<(&'a str, &'a Value)> {
+    let vars = &program.block().vars;
+    input.iter().filter(|(name, _)| vars.contains_key(*name)).collect()
+}
+
+/// Lets servers write their parts of a model to a directory.
+///
+/// # Errors
+/// If there are no servers, or one of them cannot write.
+pub fn save_parts(backend: &dyn Backend, dir: &Path) -> Result<(), Error> {
+    let Some(client) = backend.client() else {
+        return Err(Error::Internal("only servers save parts".into()));
+    };
+    Ok(client.save(&dir.to_string_lossy(), regatta_table::SaveMode::All)?)
+}

@@ -1,0 +1,92 @@
+//! What can go wrong in training.
+
+use std::path::PathBuf;
+
+/// A failed run. Three families: *you* (a setting or program that cannot be used), *them* (a peer, a
+/// disk, data), *us* (a mistake in this code).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// You: what was asked for cannot be done.
+    #[error("{0}")]
+    Config(String),
+    /// You: the program is wrong.
+    #[error(transparent)]
+    Program(Box<regatta_ir::Error>),
+    /// You: a checkpoint that this run cannot resume from.
+    #[error("{0}")]
+    Resume(String),
+    /// You or them: the data could not be read.
+    #[error(transparent)]
+    Data(Box<regatta_data::Error>),
+    /// You or them: a step failed.
+    #[error(transparent)]
+    Exec(Box<regatta_exec::Error>),
+    /// Them: an exchange with servers failed.
+    #[error(transparent)]
+    Ps(Box<regatta_ps::Error>),
+    /// Them: ranks could not work together.
+    #[error(transparent)]
+    Collective(Box<regatta_collective::Error>),
+    /// Them: an exchange within a step failed.
+    #[error("{0}")]
+    Exchange(String),
+    /// Them: a model or checkpoint could not be saved or loaded.
+    #[error(transparent)]
+    Checkpoint(Box<regatta_checkpoint::Error>),
+    /// Them: a file could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// Them: a remote store cannot be reached, refuses, or holds something else.
+    #[error("{0}")]
+    Store(String),
+    /// Them: the system refuses a thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+    /// Whatever a front end met while the loop called it.
+    #[error(transparent)]
+    Front(Box<dyn std::error::Error + Send + Sync>),
+    /// Us: the loop has lost its way.
+    #[error("internal error: {0}; please report it")]
+    Internal(String),
+}
+
+impl Error {
+    /// Wraps an error of a front end.
+    pub fn front(e: impl std::error::Error + Send + Sync + 'static) -> Error {
+        Error::Front(Box::new(e))
+    }
+
+    /// Whether the user must change what was written, rather than the data or the machine.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Error::Config(_) => true,
+            Error::Data(e) => matches!(**e, regatta_data::Error::Config(_)),
+            _ => false,
+        }
+    }
+}
+
+/// Boxed, so that results stay small on the way of every batch.
+macro_rules! boxed_from {
+    ($($variant:ident($error:ty)),*) => {$(
+        impl From<$error> for Error {
+            fn from(e: $error) -> Error {
+                Error::$variant(Box::new(e))
+            }
+        }
+    )*};
+}
+boxed_from!(
+    Program(regatta_ir::Error),
+    Exec(regatta_exec::Error),
+    Data(regatta_data::Error),
+    Ps(regatta_ps::Error),
+    Checkpoint(regatta_checkpoint::Error),
+    Collective(regatta_collective::Error)
+);

@@ -1,0 +1,64 @@
+//! The training loop and everything that every kind of training shares.
+//!
+//! One function, [`run_pass`], is the hub of local training, of parameter servers in every mode, of
+//! geo, of ranks and of evaluation: read, step, count, report, take a snapshot when one is due. What
+//! differs is a [`Backend`]. Not in here: where a model or its settings come from (`rec`, `fleet`), and
+//! how values travel (`ps`, `collective`).
+//!
+//! Reading order: [`run_pass`] (`pass`), [`Backend`] and what it is fed ([`Input`]), the backends
+//! [`Local`], [`Servers`] (with `lookup`, `gradients`), [`Geo`] and [`Ranks`] (with `group_comm`,
+//! [`RankPlan`]), [`Evaluator`]; [`Session`] (a whole run), `state` (what a worker writes down),
+//! `checkpoints`, `resume`, `own_part`, [`remote`] (checkpoints in stores), [`observe`], [`report`],
+//! [`metrics`], [`tensorboard`]; [`job`] (what servers and workers must know).
+
+mod backend;
+mod checkpoints;
+mod error;
+mod evaluate;
+mod exchange;
+mod geo;
+mod gradients;
+mod group_comm;
+mod input;
+pub mod job;
+mod local;
+mod lookup;
+pub mod metrics;
+pub mod observe;
+mod own_part;
+mod pass;
+mod rank_plan;
+mod ranks;
+pub mod remote;
+pub mod report;
+mod resume;
+mod servers;
+mod session;
+mod state;
+mod tables;
+pub mod tensorboard;
+
+pub use backend::{
+    Backend, PassEnd, Restored, Snapshot, SnapshotValues, StepTimes, Turn, save_parts,
+};
+pub use checkpoints::Checkpointing;
+pub use error::Error;
+pub use evaluate::{Evaluator, Rows, SavedTable};
+pub use exchange::{Exchange, TableExchange};
+pub use geo::Geo;
+pub use group_comm::GroupComm;
+pub use input::{Input, Next};
+pub use job::Job;
+pub use local::Local;
+pub use lookup::Lookup;
+pub use own_part::worker_part;
+pub use pass::{Counted, Fetch, Pass, epoch_report, measures, run_pass, run_step};
+pub use rank_plan::{RankPlan, When};
+pub use ranks::Ranks;
+pub use regatta_ps::message::ReduceOp;
+pub use resume::Family;
+pub use servers::Servers;
+pub use session::{
+    Data, Evaluation, Feed, ModelFiles, RunSpec, Session, Trained, TrainedModel, leave, run_feed,
+};
+pub use state::{Sharing, WorkerState};

@@ -1,0 +1,332 @@
+//! The hub: one data pass of any kind of training or evaluation.
+//!
+//! In: batches of a [`Feed`]. Out: steps of a [`Backend`], counted, reported, and kept in checkpoints
+//! when those are due.
+
+use std::time::{Duration, Instant};
+
+use regatta_data::{Batch, Batches, Position, Stages};
+use regatta_exec::Scope;
+use regatta_tensor::{Tensor, Value};
+
+use crate::backend::{Backend, PassEnd, StepTimes, Turn};
+use crate::checkpoints::{CheckpointLog, Due};
+use crate::input::{Input, Next};
+use crate::metrics::{Measure, Meter, Metric};
+use crate::observe::{self, Event, Interval, Observer};
+use crate::own_part::OwnPart;
+use crate::report::{EpochReport, StageSeconds};
+use crate::state::WorkerState;
+use crate::{Error, Feed};
+
+/// Runs one data pass, or the rest of one, until it is over for all workers: read, step, count,
+/// report, take a snapshot when one is due.
+///
+/// # Errors
+/// If data, a step, an exchange or a checkpoint fails.
+pub fn run_pass(
+    backend: &mut dyn Backend,
+    scope: &mut Scope,
+    feed: &mut dyn Feed,
+    pass: &mut Pass<'_>,
+) -> Result<(), Error> {
+    backend.begin_pass()?;
+    loop {
+        match backend.advance(scope)? {
+            Turn::Read => backend.give(feed.next()?.into())?,
+            Turn::Step(input) => pass.count_step(backend, feed, input)?,
+            Turn::Idle => pass.after_turn(backend)?,
+            Turn::Snapshot => pass.snapshot(backend, scope)?,
+            Turn::Wait => return Err(lost("a data pass waits for a batch that nobody put off")),
+            Turn::End => break,
+        }
+    }
+    pass.own_part.finish(backend)?;
+    while backend.wait_for_others()? {
+        pass.snapshot(backend, scope)?;
+        pass.own_part.finish(backend)?;
+    }
+    Ok(())
+}
+
+/// One step on values by name, for a program that reads its data itself. In modes that wait for
+/// servers the gradients travel with the request for the next step.
+///
+/// # Errors
+/// If a step or an exchange fails.
+pub fn run_step(
+    backend: &mut dyn Backend,
+    scope: &mut Scope,
+    feeds: &[(&str, &Value)],
+) -> Result<Vec<Tensor>, Error> {
+    let owned = feeds.iter().map(|(name, value)| (name.to_string(), (*value).clone()));
+    let mut input = Some(Input::Feeds(owned.collect()));
+    let mut fetched = Vec::new();
+    loop {
+        match backend.advance(scope)? {
+            Turn::Read => backend.give(input.take().map_or(Next::Later, Next::Input))?,
+            Turn::Step(_) => fetched = backend.fetched().to_vec(),
+            Turn::Wait => return Ok(fetched),
+            // The program keeps its own position in its data.
+            Turn::Snapshot => drop(backend.snapshot(scope, "")?),
+            Turn::Idle => {}
+            Turn::End => return Err(lost("a single step has ended a data pass")),
+        }
+    }
+}
+
+fn lost(what: &str) -> Error {
+    Error::Internal(what.to_string())
+}
+
+/// What a data pass counts, and where it reports.
+pub struct Pass<'a> {
+    /// Where this worker is.
+    pub state: &'a mut WorkerState,
+    /// How far its data are used.
+    pub position: &'a mut Position,
+    /// One for each head.
+    pub meters: &'a mut [Meter],
+    /// What is fetched: the loss, then predictions and labels of each head; or anything.
+    pub fetch: Fetch<'a>,
+    /// Steps between two reports.
+    pub print_interval: u64,
+    /// When checkpoints are due; all workers know.
+    pub(crate) due: &'a mut Due,
+    /// The first worker makes them.
+    pub(crate) checkpoints: &'a mut CheckpointLog,
+    pub(crate) own_part: &'a mut OwnPart,
+    /// Who hears of it.
+    pub observer: &'a mut dyn Observer,
+    pub(crate) clock: IntervalClock,
+}
+
+/// What a step fetches.
+#[derive(Debug, Clone, Copy)]
+pub struct Fetch<'a> {
+    /// Names.
+    pub names: &'a [String],
+    /// The first one is the loss; the others are predictions and labels, by turns.
+    pub heads: bool,
+    /// Observers hear the predictions of each batch.
+    pub scores: bool,
+}
+
+impl Pass<'_> {
+    /// Counts and reports a step, and requests a snapshot if one is due after it.
+    fn count_step(
+        &mut self,
+        backend: &mut dyn Backend,
+        feed: &mut dyn Feed,
+        input: Input,
+    ) -> Result<(), Error> {
+        let fetched = backend.fetched();
+        let n = input.examples() as u64;
+        let loss = self.fetch.heads.then(|| fetched[0].f32()[0]);
+        self.measure(fetched, n as usize);
+        let (epoch, batch_id) = (self.state.epoch, self.state.batches);
+        self.state.count(n, loss);
+        self.clock.count(n);
+        if let Input::Batch(batch) = input {
+            self.position.advance(&batch);
+            feed.done(batch, fetched)?;
+        }
+        let examples = self.state.examples;
+        self.observer.event(&Event::Batch(&observe::Batch { epoch, batch_id, examples, loss }));
+        if batch_id.is_multiple_of(self.print_interval) {
+            let position = (epoch, batch_id, self.state.steps);
+            // Exact measures of an evaluation take long; they come at its end.
+            let measured = if self.fetch.scores { vec![] } else { measures(self.meters) };
+            let interval = self.clock.interval(position, loss, measured, feed.stages());
+            self.observer.event(&Event::Interval(&interval));
+        }
+        self.after_turn(backend)
+    }
+
+    fn measure(&mut self, fetched: &[Tensor], examples: usize) {
+        if !self.fetch.heads {
+            return;
+        }
+        for (meter, head) in self.meters.iter_mut().zip(fetched[1..].chunks_exact(2)) {
+            meter.add(&head[0], &head[1]);
+        }
+        if self.fetch.scores {
+            let named = self.fetch.names.iter().map(String::as_str).zip(fetched);
+            let heads: Vec<(&str, &Tensor)> = named.skip(1).step_by(2).collect();
+            self.observer.event(&Event::Scores { examples, heads: &heads });
+        }
+    }
+
+    /// A step of the job is done, with examples of this worker or without.
+    fn after_turn(&mut self, backend: &mut dyn Backend) -> Result<(), Error> {
+        let (epoch, step) = (self.state.epoch, self.state.pass_steps);
+        self.state.pass_steps += 1;
+        self.own_part.poll(backend)?;
+        self.checkpoints.poll(backend, self.observer)?;
+        let (log, observer) = (&mut *self.checkpoints, &mut *self.observer);
+        if let Some(order) = self.due.after_step(backend, log, observer, (epoch, step))? {
+            backend.request_snapshot(order.as_ref())?;
+        }
+        Ok(())
+    }
+
+    /// Writes down where this worker is, takes part in a snapshot, and lets it be written.
+    pub(crate) fn snapshot(
+        &mut self,
+        backend: &mut dyn Backend,
+        scope: &mut Scope,
+    ) -> Result<(), Error> {
+        self.own_part.finish(backend)?;
+        let start = Instant::now();
+        self.state.write_down(backend.step(), self.clock.seconds(), self.position, self.meters);
+        let snapshot = backend.snapshot(scope, &self.state.encode())?;
+        let stall = start.elapsed();
+        if let Some((dir, tensors)) = snapshot.own {
+            self.own_part.begin(backend, &dir, tensors)?;
+        }
+        self.checkpoints.write(snapshot.values, &snapshot.states, stall)
+    }
+
+    /// What this worker has counted in its pass.
+    pub(crate) fn counted(&self) -> Counted {
+        Counted {
+            epoch: self.state.epoch,
+            examples: self.state.examples,
+            loss: self.state.mean_loss().filter(|_| self.fetch.heads),
+            seconds: self.clock.seconds(),
+        }
+    }
+}
+
+impl Feed for Batches {
+    fn next(&mut self) -> Result<Option<Batch>, Error> {
+        Ok(Batches::next(self)?)
+    }
+
+    fn done(&mut self, batch: Batch, _: &[Tensor]) -> Result<(), Error> {
+        self.recycle(batch);
+        Ok(())
+    }
+
+    fn stages(&self) -> Stages {
+        Batches::stages(self)
+    }
+
+    fn bad_lines(&self) -> regatta_data::BadLines {
+        Batches::bad_lines(self)
+    }
+}
+
+/// Which rank ran out of data before others, for the user; none if all had data to the end.
+pub(crate) fn idle_note(epoch: u64, end: &PassEnd) -> Option<String> {
+    let idle = end.idle.iter().enumerate().filter(|(_, steps)| **steps > 0);
+    let idle: Vec<String> = idle.map(|(rank, steps)| format!("rank {rank} for {steps}")).collect();
+    let (steps, who) = (end.steps, idle.join(", "));
+    (!idle.is_empty())
+        .then(|| format!("epoch {epoch}: of {steps} steps, some ranks had no data left: {who}"))
+}
+
+/// The main measure of every head.
+pub fn measures(meters: &[Meter]) -> Vec<Measure> {
+    meters.iter().filter_map(|m| Some((m.name().to_string(), m.main()?))).collect()
+}
+
+/// What a pass has counted beside its meters.
+#[derive(Debug, Clone, Copy)]
+pub struct Counted {
+    /// Its number.
+    pub epoch: u64,
+    /// Examples that were used.
+    pub examples: u64,
+    /// Mean over the examples.
+    pub loss: Option<f64>,
+    /// Time of the pass.
+    pub seconds: f64,
+}
+
+/// Puts the numbers of a pass together.
+pub fn epoch_report(
+    counted: Counted,
+    stages: StageSeconds,
+    meters: &[Meter],
+    measures: Vec<Measure>,
+) -> EpochReport {
+    let Counted { epoch, examples, loss, seconds } = counted;
+    let auc = meters.iter().find(|m| m.kind() == Metric::Auc).and_then(Meter::main);
+    // What has a field of its own is not repeated.
+    let metrics = measures.into_iter().filter(|(name, _)| name != "auc").collect();
+    let examples_per_sec = examples as f64 / seconds.max(1e-9);
+    let missing_ids = 0;
+    EpochReport { epoch, loss, auc, examples, examples_per_sec, seconds, stages, missing_ids, metrics }
+}
+
+/// Seconds by stage of one pass.
+pub(crate) fn stage_seconds(reading: &[Stages], times: StepTimes) -> StageSeconds {
+    let sum = |of: fn(&Stages) -> Duration| reading.iter().map(of).sum::<Duration>().as_secs_f64();
+    StageSeconds {
+        read: sum(|s| s.read),
+        parse: sum(|s| s.parse),
+        batch: sum(|s| s.batch),
+        wait: sum(|s| s.wait),
+        pull: times.pull.as_secs_f64(),
+        forward: times.forward.as_secs_f64(),
+        backward: times.backward.as_secs_f64(),
+        update: times.update.as_secs_f64(),
+        push: times.push.as_secs_f64(),
+        save: 0.0,
+    }
+}
+
+/// Means over the batches since the last report, and the time of the whole pass.
+pub(crate) struct IntervalClock {
+    /// Of this run, and seconds of the pass before it.
+    begin: Instant,
+    before: f64,
+    start: Instant,
+    waited: Duration,
+    batches: u64,
+    examples: u64,
+}
+
+impl IntervalClock {
+    /// A pass that took so many seconds before a restart.
+    pub(crate) fn new(before: f64) -> IntervalClock {
+        let now = Instant::now();
+        let (waited, batches, examples) = (Duration::ZERO, 0, 0);
+        IntervalClock { begin: now, before, start: now, waited, batches, examples }
+    }
+
+    /// Seconds of the pass.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.before + self.begin.elapsed().as_secs_f64()
+    }
+
+    fn count(&mut self, examples: u64) {
+        self.batches += 1;
+        self.examples += examples;
+    }
+
+    /// Ends an interval at `(epoch, batch_id, step)` and begins the next.
+    fn interval(
+        &mut self,
+        (epoch, batch_id, step): (u64, u64, u64),
+        loss: Option<f32>,
+        metrics: Vec<Measure>,
+        reading: Stages,
+    ) -> Interval {
+        let n = self.batches.max(1) as f64;
+        let interval = Interval {
+            epoch,
+            batch_id,
+            step,
+            loss,
+            metrics,
+            reader_seconds: reading.wait.saturating_sub(self.waited).as_secs_f64() / n,
+            batch_seconds: self.start.elapsed().as_secs_f64() / n,
+            samples: self.examples as f64 / n,
+        };
+        (self.start, self.waited) = (Instant::now(), reading.wait);
+        (self.batches, self.examples) = (0, 0);
+        interval
+    }
+}

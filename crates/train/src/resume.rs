@@ -1,0 +1,136 @@
+//! Resuming: the checkpoint that a run continues from, and what each worker finds in it.
+
+use std::path::Path;
+
+use regatta_checkpoint::{Check, Checkpoint, Resume, WorkerPosition, program_hash};
+use regatta_ir::Program;
+use regatta_tensor::Tensor;
+
+use crate::Error;
+use crate::checkpoints::{Checkpointing, MODEL_PART, STATE};
+use crate::remote::Mirror;
+use crate::state::WorkerState;
+
+/// A checkpoint that a run goes on from.
+pub(crate) struct Resumed {
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) states: Vec<WorkerState>,
+}
+
+/// What can go on from a checkpoint of which kind of job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// One process, or ranks that all have everything.
+    Whole,
+    /// Servers.
+    Servers,
+}
+
+impl Resumed {
+    /// The checkpoint that a run is to go on from, if any; `note` hears which ones cannot be used.
+    ///
+    /// # Errors
+    /// If the wanted one is not good, or belongs to another model or kind of job.
+    pub(crate) fn choose(
+        wanted: Option<&Checkpointing>,
+        program: &Program,
+        family: Family,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<Option<Resumed>, Error> {
+        let Some(wanted) = wanted else { return Ok(None) };
+        if wanted.resume == Resume::None {
+            return Ok(None);
+        }
+        if let (Some(store), Resume::Auto | Resume::Latest) = (&wanted.store, &wanted.resume) {
+            Mirror::new(store, &wanted.config.dir).fetch(note)?;
+        }
+        let choice = wanted.config.open().choose(&wanted.resume, Check::Checksums)?;
+        choice.passed_over.iter().for_each(|passed| note(&passed.to_string()));
+        let Some(checkpoint) = choice.checkpoint else { return Ok(None) };
+        Resumed::open(checkpoint, program, family).map(Some)
+    }
+
+    /// The checkpoint in a directory that another process has chosen.
+    ///
+    /// # Errors
+    /// If it cannot be read, or belongs to another model or kind of job.
+    pub(crate) fn open_at(
+        path: &Path,
+        program: &Program,
+        family: Family,
+    ) -> Result<Resumed, Error> {
+        Resumed::open(Checkpoint::open(path)?, program, family)
+    }
+
+    fn open(checkpoint: Checkpoint, program: &Program, family: Family) -> Result<Resumed, Error> {
+        let path = checkpoint.path().to_path_buf();
+        let manifest = checkpoint.manifest();
+        manifest.check_program(&path, &program_hash(program))?;
+        let of_servers = manifest.topology.servers > 0;
+        if of_servers != (family == Family::Servers) {
+            let with = |servers: bool| if servers { "with" } else { "without" };
+            return Err(Error::Resume(format!(
+                "{}: this checkpoint is of a job {} parameter servers, and this job is one {} them; \
+                 start from its parameters with runner.model_init_path or \
+                 runner.warmup_model_path, or begin anew with --resume none",
+                path.display(),
+                with(of_servers),
+                with(!of_servers)
+            )));
+        }
+        let state = |worker: &WorkerPosition| {
+            let text = worker.reader.get(STATE).and_then(|value| value.as_str());
+            text.and_then(|text| serde_json::from_str::<WorkerState>(text).ok())
+        };
+        let states = manifest.progress.workers.iter().map(state).collect::<Option<Vec<_>>>();
+        let states = states.filter(|states| !states.is_empty()).ok_or_else(|| {
+            Error::Resume(format!("{}: it does not say where each worker was", path.display()))
+        })?;
+        Ok(Resumed { checkpoint, states })
+    }
+
+    /// Whether the job has reached its end, in so many passes.
+    pub(crate) fn is_finished(&self, epochs: u64) -> bool {
+        self.states[0].finished && self.states[0].epoch >= epochs
+    }
+
+    /// These variables of a run without servers.
+    ///
+    /// # Errors
+    /// If the part is damaged, or a variable is missing.
+    pub(crate) fn tensors_of(&self, names: &[String]) -> Result<Vec<(String, Tensor)>, Error> {
+        let mut saved = self.checkpoint.tensors(MODEL_PART)?.tensors;
+        let take = |name: &String| match saved.remove(name) {
+            Some(tensor) => Ok((name.clone(), tensor)),
+            None => {
+                let path = self.checkpoint.path().display();
+                Err(Error::Resume(format!("{path} has no '{name}'")))
+            }
+        };
+        names.iter().map(take).collect()
+    }
+
+    /// What a worker had kept for itself, if its part is there.
+    ///
+    /// # Errors
+    /// If the part is damaged.
+    pub(crate) fn own_part(&self, name: &str) -> Result<Option<Vec<(String, Tensor)>>, Error> {
+        if self.checkpoint.part(name).is_err() {
+            return Ok(None);
+        }
+        Ok(Some(self.checkpoint.tensors(name)?.tensors.into_iter().collect()))
+    }
+
+    /// A line for the user.
+    pub(crate) fn describe(&self) -> String {
+        let progress = &self.checkpoint.manifest().progress;
+        format!(
+            "resuming from {} (epoch {}, {} batches of it done, step {})",
+            self.checkpoint.path().display(),
+            progress.epoch,
+            progress.step,
+            progress.global_step
+        )
+    }
+}
+

@@ -1,0 +1,591 @@
+//! Training against parameter servers: a step pulls what its batch needs, computes, and pushes
+//! gradients, in the order that the pipeline of the mode says.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use regatta_checkpoint::{Part, Topology};
+use regatta_exec::{Executor, Options, RoleTimes, Scope};
+use regatta_passes::{Split, compute_stage};
+use regatta_ps::communicator::{Command, Event, Pipeline};
+use regatta_ps::message::ReduceOp;
+use regatta_ps::{Client, CutOrder, Mode, PullTicket, Pulled, PushTicket, Wanted};
+use regatta_tensor::{RowIndex, Tensor};
+
+use crate::Error;
+use crate::backend::{Backend, Restored, Snapshot, SnapshotValues, StepTimes, Turn, feeds};
+use crate::exchange::Exchange;
+use crate::gradients::{GradientSlots, MergedGradients};
+use crate::input::{Input, Next};
+use crate::lookup::Lookup;
+use crate::tables::{floats, pull_tables};
+
+/// A worker that trains a split program.
+pub struct Servers {
+    client: Client,
+    executor: Executor,
+    exchange: Exchange,
+    split: Split,
+    mode: Mode,
+    /// Steps over all data passes.
+    step: u64,
+    /// Names to fetch: the caller's, then dense gradients, then table gradients.
+    n_user_fetches: usize,
+    fetch: Vec<String>,
+    gradients: MergedGradients,
+    /// How long gradients may be deferred to be added up.
+    longest_wait: Option<Duration>,
+    spare: Vec<Vec<Lookup>>,
+    /// For finding the distinct ids of a batch.
+    index: RowIndex,
+    times: StepTimes,
+    /// Times of the executor that were taken before.
+    reported: RoleTimes,
+    in_flight: Option<InFlight>,
+    /// Other workers do not wait for this one in their steps.
+    rests: bool,
+}
+
+/// A batch between reading and pushing.
+struct Work {
+    input: Input,
+    lookups: Vec<Lookup>,
+    /// The lookups are those of the batch.
+    prepared: bool,
+    ticket: Option<PullTicket>,
+}
+
+/// The exchanges of a data pass that are in flight.
+struct InFlight {
+    pipeline: Pipeline,
+    queue: VecDeque<Command>,
+    works: HashMap<u64, Work>,
+    /// Number of its first step, over all data passes.
+    first: u64,
+    read: u64,
+    /// The pipeline wants a batch that was put off.
+    wants_batch: bool,
+    /// What was sent and is not answered, in the order in which it was sent.
+    replies: VecDeque<Reply>,
+    /// The batch that was computed last, until the pipeline hears of it.
+    computed: Option<u64>,
+}
+
+/// Something that servers are going to answer.
+enum Reply {
+    Pull {
+        batch: u64,
+        with_push: bool,
+    },
+    Push(PushTicket),
+    /// A push, and the dense parameters after it.
+    PushAndDense(PullTicket),
+}
+
+impl InFlight {
+    fn new(mode: &Mode, first: u64) -> InFlight {
+        let mut pipeline = Pipeline::new(mode);
+        InFlight {
+            queue: pipeline.start().into(),
+            pipeline,
+            works: HashMap::new(),
+            first,
+            read: 0,
+            wants_batch: false,
+            replies: VecDeque::new(),
+            computed: None,
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        self.queue.extend(self.pipeline.on_event(event));
+    }
+}
+
+impl Servers {
+    /// Prepares the part of the program that runs between pulls and pushes.
+    ///
+    /// # Errors
+    /// If the program or the options do not fit.
+    pub fn new(split: &Split, mode: Mode, client: Client, options: Options) -> Result<Servers, Error> {
+        mode.check()?;
+        let names: Vec<String> = split.tables.iter().map(|t| t.name.clone()).collect();
+        let exchange = Exchange::of(&split.trainer, &names)?;
+        let executor = Executor::new(compute_stage(&split.trainer)?, options)?;
+        let tables = exchange.tables.iter().filter_map(|t| t.grad.clone());
+        let fetch = exchange.grads.iter().cloned().chain(tables).collect();
+        let slots = GradientSlots { first: 0, n_dense: exchange.grads.len() };
+        let (batches_per_push, longest_wait) = match mode {
+            Mode::Async(config) => (config.max_merge_var_num, config.longest_wait()),
+            _ => (1, None),
+        };
+        Ok(Servers {
+            reported: executor.times(),
+            client,
+            executor,
+            exchange,
+            split: split.clone(),
+            mode,
+            step: 0,
+            n_user_fetches: 0,
+            fetch,
+            gradients: MergedGradients::new(slots, batches_per_push),
+            longest_wait,
+            spare: Vec::new(),
+            index: RowIndex::default(),
+            times: StepTimes::default(),
+            in_flight: None,
+            rests: true,
+        })
+    }
+
+    /// Brings the dense parameters up to date.
+    fn pull_dense(&mut self, scope: &mut Scope) -> Result<(), Error> {
+        let no_keys: Vec<&[u64]> = self.exchange.tables.iter().map(|_| &[][..]).collect();
+        let wanted =
+            Wanted { step: self.step, test: true, dense: true, keys: &no_keys, counts: &[] };
+        let ticket = self.client.pull_exactly(&wanted)?;
+        self.receive(ticket, &mut [], scope).map(|_| ())
+    }
+
+    /// Pushes what was computed and waits until it is applied. Other workers still wait for this one
+    /// in their next step.
+    fn flush(&mut self) -> Result<(), Error> {
+        let Some(mut pass) = self.in_flight.take() else { return Ok(()) };
+        // All batches are computed: there is nothing to pull, and nowhere to put it.
+        let scope = &mut Scope::new();
+        self.after_compute(&mut pass);
+        if std::mem::take(&mut pass.wants_batch) {
+            pass.event(Event::End);
+        }
+        loop {
+            match self.perform(&mut pass, scope)? {
+                Some(Turn::Read) => pass.event(Event::End),
+                Some(Turn::End) => return Ok(()),
+                Some(_) => return Err(lost("a batch was computed in a flush")),
+                None => {}
+            }
+        }
+    }
+
+    /// As [`Servers::flush`]; other workers continue without this one, until it trains again.
+    fn rest(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        if !self.rests {
+            self.client.rest()?;
+            self.rests = true;
+        }
+        Ok(())
+    }
+
+    /// Does one thing that the pipeline says, or waits for an answer of the servers.
+    fn perform(&mut self, pass: &mut InFlight, scope: &mut Scope) -> Result<Option<Turn>, Error> {
+        let Some(command) = pass.queue.pop_front() else {
+            if pass.wants_batch && pass.works.is_empty() {
+                // Whoever comes again has it.
+                pass.wants_batch = false;
+                pass.queue.push_back(Command::Read);
+                return Ok(Some(Turn::Wait));
+            }
+            // There is time for it now, before somebody waits for the next pull.
+            pass.works.values_mut().try_for_each(|work| self.prepare(work))?;
+            self.wait(pass, scope)?;
+            return Ok(None);
+        };
+        match command {
+            Command::Read => return Ok(Some(Turn::Read)),
+            Command::Pull(batch) => {
+                let dense = batch == 0 || !pass.pipeline.pulls_dense_by_push();
+                self.send_pull(pass.first + batch, pass.works.get_mut(&batch), dense)?;
+                pass.replies.push_back(Reply::Pull { batch, with_push: false });
+            }
+            Command::Compute(batch) => {
+                let work = pass.works.remove(&batch).ok_or_else(lost_batch)?;
+                self.compute(scope, pass.first + batch, &work)?;
+                self.step += 1;
+                pass.computed = Some(batch);
+                self.spare.push(work.lookups);
+                return Ok(Some(Turn::Step(work.input)));
+            }
+            Command::Push { last, .. } => {
+                let dense = pass.pipeline.pulls_dense_by_push();
+                let reply = self.send_push(pass.first + last + 1, dense)?;
+                pass.replies.push_back(reply);
+            }
+            Command::PushPull { pull, .. } => {
+                self.send_push_pull(pass.first + pull, pass.works.get_mut(&pull))?;
+                pass.replies.push_back(Reply::Pull { batch: pull, with_push: true });
+            }
+            Command::Cut => return Ok(Some(Turn::Snapshot)),
+            Command::Finish => return Ok(Some(Turn::End)),
+        }
+        Ok(None)
+    }
+
+    /// Waits for the oldest answer. Servers answer in the order of requests, so those of pushes that
+    /// were sent before a pull are here when its values are.
+    fn wait(&mut self, pass: &mut InFlight, scope: &mut Scope) -> Result<(), Error> {
+        match pass.replies.pop_front() {
+            Some(Reply::Pull { batch, with_push }) => {
+                let pulled = self.finish_pull(scope, pass.works.get_mut(&batch))?;
+                if with_push {
+                    pass.event(Event::Acked);
+                }
+                pass.event(match pulled {
+                    Pulled::Values => Event::Pulled(batch),
+                    Pulled::HeldBack => Event::HeldBack(batch),
+                });
+            }
+            Some(Reply::Push(ticket)) => {
+                let start = Instant::now();
+                self.client.finish_push(ticket)?;
+                self.times.push += start.elapsed();
+                pass.event(Event::Acked);
+            }
+            Some(Reply::PushAndDense(ticket)) => {
+                let start = Instant::now();
+                self.receive(ticket, &mut [], scope)?;
+                self.times.push += start.elapsed();
+                pass.event(Event::Acked);
+            }
+            None => return Err(lost("there is nothing to wait for")),
+        }
+        Ok(())
+    }
+
+    /// Finds the distinct ids of a batch, unless that is done.
+    fn prepare(&mut self, work: &mut Work) -> Result<(), Error> {
+        if std::mem::replace(&mut work.prepared, true) {
+            return Ok(());
+        }
+        let start = Instant::now();
+        work.lookups.resize_with(self.exchange.tables.len(), Lookup::default);
+        let counted = self.client.tables().iter().map(|t| t.counted);
+        for ((lookup, table), count) in
+            work.lookups.iter_mut().zip(&self.exchange.tables).zip(counted)
+        {
+            lookup.prepare(table, count, &mut self.index, |name| work.input.get(name))?;
+        }
+        self.times.pull += start.elapsed();
+        Ok(())
+    }
+
+    /// Whether dense parameters are pulled for a step.
+    fn wants_dense(&self, step: u64) -> bool {
+        let due = match &self.mode {
+            // A push carries so many batches.
+            Mode::Async(c) => {
+                let pushes = c.min_send_grad_num_before_recv.max(1);
+                step.is_multiple_of(pushes.saturating_mul(c.max_merge_var_num.max(1)))
+            }
+            _ => true,
+        };
+        due && !self.exchange.params.is_empty()
+    }
+
+    /// Sends gradients, and asks for the `dense` parameters of step `next` if they come with it.
+    fn send_push(&mut self, next: u64, dense: bool) -> Result<Reply, Error> {
+        let start = Instant::now();
+        let gradients = self.gradients.view(&self.executor);
+        let reply = if dense && self.wants_dense(next) {
+            let no_keys: Vec<&[u64]> = self.exchange.tables.iter().map(|_| &[][..]).collect();
+            let wanted =
+                Wanted { step: next, test: true, dense: true, keys: &no_keys, counts: &[] };
+            Reply::PushAndDense(self.client.push_pull(&gradients.borrow(), &wanted)?)
+        } else {
+            Reply::Push(self.client.push(&gradients.borrow())?)
+        };
+        self.gradients.clear();
+        self.times.push += start.elapsed();
+        Ok(reply)
+    }
+
+    fn send_pull(&mut self, step: u64, work: Option<&mut Work>, dense: bool) -> Result<(), Error> {
+        let work = work.ok_or_else(lost_batch)?;
+        self.prepare(work)?;
+        let start = Instant::now();
+        let (keys, counts) = keys_and_counts(&work.lookups);
+        let dense = dense && self.wants_dense(step);
+        let wanted = Wanted { step, test: false, dense, keys: &keys, counts: &counts };
+        work.ticket = Some(self.client.pull(&wanted)?);
+        self.times.pull += start.elapsed();
+        Ok(())
+    }
+
+    fn send_push_pull(&mut self, step: u64, work: Option<&mut Work>) -> Result<(), Error> {
+        let work = work.ok_or_else(lost_batch)?;
+        self.prepare(work)?;
+        let start = Instant::now();
+        let (keys, counts) = keys_and_counts(&work.lookups);
+        let dense = self.wants_dense(step);
+        let wanted = Wanted { step, test: false, dense, keys: &keys, counts: &counts };
+        let gradients = self.gradients.view(&self.executor);
+        work.ticket = Some(self.client.push_pull(&gradients.borrow(), &wanted)?);
+        self.gradients.clear();
+        self.times.push += start.elapsed();
+        Ok(())
+    }
+
+    fn finish_pull(&mut self, scope: &mut Scope, work: Option<&mut Work>) -> Result<Pulled, Error> {
+        let start = Instant::now();
+        let work = work.ok_or_else(lost_batch)?;
+        let ticket = work.ticket.take().ok_or_else(lost_batch)?;
+        let pulled = self.receive(ticket, &mut work.lookups, scope)?;
+        self.times.pull += start.elapsed();
+        Ok(pulled)
+    }
+
+    /// Waits for rows and dense parameters; without lookups no rows were asked for.
+    fn receive(
+        &self,
+        ticket: PullTicket,
+        lookups: &mut [Lookup],
+        scope: &mut Scope,
+    ) -> Result<Pulled, Error> {
+        let missing =
+            || Error::Config("a dense parameter is not initialised: run the startup program".into());
+        let params = scope.get_many_mut(&self.exchange.params).ok_or_else(missing)?;
+        let mut dense: Vec<&mut [f32]> = params.into_iter().map(Tensor::f32_mut).collect();
+        let mut rows: Vec<&mut [f32]> = lookups.iter_mut().map(Lookup::rows_mut).collect();
+        rows.resize_with(self.exchange.tables.len(), || &mut []);
+        Ok(self.client.finish_pull(ticket, &mut rows, &mut dense)?)
+    }
+
+    /// Runs forward and backward and adds the gradients to those that are to be pushed.
+    fn compute(&mut self, scope: &mut Scope, step: u64, work: &Work) -> Result<(), Error> {
+        if self.gradients.is_in_executor() {
+            return Err(lost("gradients were not sent before the next batch"));
+        }
+        let mut feeds = feeds(self.executor.program(), &work.input);
+        for (lookup, table) in work.lookups.iter().zip(&self.exchange.tables) {
+            feeds.extend(lookup.feeds(table));
+        }
+        let fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
+        self.executor.set_step(step);
+        // Gradients are sent from where they are computed.
+        self.executor.run_copying(scope, &feeds, &fetch, self.n_user_fetches)?;
+        self.gradients.set_first_slot(self.n_user_fetches);
+        self.gradients.add(step, &self.executor, work.input.examples(), &work.lookups);
+        Ok(())
+    }
+
+    /// What only this worker has: statistics such as running means, which no gradient moves.
+    fn own_tensors(&self, scope: &Scope) -> Vec<(String, Tensor)> {
+        let on_servers = |name: &String| {
+            self.exchange.params.contains(name)
+                || self.exchange.tables.iter().any(|table| table.name == *name)
+        };
+        let own = self.executor.program().persistables().map(|var| &var.name);
+        let own = own.filter(|name| !on_servers(name));
+        own.filter_map(|name| Some((name.clone(), scope.get(name)?.clone()))).collect()
+    }
+
+    /// The pipeline hears that the batch computed last is counted.
+    fn after_compute(&mut self, pass: &mut InFlight) {
+        let Some(batch) = pass.computed.take() else { return };
+        if self.gradients.has_waited(self.longest_wait) {
+            pass.event(Event::Overdue);
+        }
+        pass.event(Event::Computed(batch));
+    }
+}
+
+impl Backend for Servers {
+    fn worker(&self) -> usize {
+        self.client.worker()
+    }
+
+    fn workers(&self) -> usize {
+        self.client.workers()
+    }
+
+    fn topology(&self) -> Topology {
+        topology(&self.client, self.mode.name())
+    }
+
+    fn step(&self) -> u64 {
+        self.step
+    }
+
+    fn set_fetch(&mut self, fetch: &[&str]) {
+        let own = self.fetch.iter().take(self.n_user_fetches);
+        if self.n_user_fetches != fetch.len() || own.zip(fetch).any(|(a, b)| a != b) {
+            self.fetch.splice(..self.n_user_fetches, fetch.iter().map(|f| f.to_string()));
+            self.n_user_fetches = fetch.len();
+        }
+    }
+
+    fn fetched(&self) -> &[Tensor] {
+        &self.executor.fetched()[..self.n_user_fetches]
+    }
+
+    fn start(&mut self, scope: &mut Scope, servers_have_values: bool) -> Result<(), Error> {
+        if self.client.worker() == 0 && !servers_have_values {
+            self.client.set_dense(&floats(scope, &self.exchange.params)?)?;
+        }
+        self.client.barrier("start")?;
+        self.pull_dense(scope)
+    }
+
+    fn restore(
+        &mut self,
+        scope: &mut Scope,
+        restored: Restored,
+    ) -> Result<Option<&'static str>, Error> {
+        self.step = restored.step;
+        let own = restored.tensors.into_iter().flatten();
+        own.for_each(|(name, tensor)| scope.set(&name, tensor));
+        self.start(scope, true).map(|()| None)
+    }
+
+    fn begin_pass(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        if self.rests {
+            self.step = self.client.resume(self.step)?;
+            self.rests = false;
+        }
+        self.in_flight = Some(InFlight::new(&self.mode, self.step));
+        Ok(())
+    }
+
+    fn advance(&mut self, scope: &mut Scope) -> Result<Turn, Error> {
+        if self.in_flight.is_none() {
+            self.begin_pass()?;
+        }
+        let mut pass = self.in_flight.take().ok_or_else(lost_batch)?;
+        self.after_compute(&mut pass);
+        let turn = loop {
+            if let Some(turn) = self.perform(&mut pass, scope)? {
+                break turn;
+            }
+        };
+        match turn {
+            Turn::End => self.rest()?,
+            _ => self.in_flight = Some(pass),
+        }
+        Ok(turn)
+    }
+
+    fn give(&mut self, next: Next) -> Result<(), Error> {
+        let Some(pass) = &mut self.in_flight else { return Err(lost_batch()) };
+        match next {
+            Next::Later => pass.wants_batch = true,
+            Next::Input(input) => {
+                let lookups = self.spare.pop().unwrap_or_default();
+                let work = Work { input, lookups, prepared: false, ticket: None };
+                pass.works.insert(pass.read, work);
+                pass.read += 1;
+                pass.event(Event::Read);
+            }
+            Next::End => pass.event(Event::End),
+        }
+        Ok(())
+    }
+
+    fn wait_for_others(&mut self) -> Result<bool, Error> {
+        Ok(self.client.idle()?)
+    }
+
+    fn request_snapshot(&mut self, order: Option<&CutOrder>) -> Result<(), Error> {
+        order.map_or(Ok(()), |order| Ok(self.client.open_cut(order)?))
+    }
+
+    fn snapshot(&mut self, scope: &mut Scope, state: &str) -> Result<Snapshot, Error> {
+        let snapshot = take_snapshot(&self.client, self.own_tensors(scope), state)?;
+        if let Some(pass) = &mut self.in_flight {
+            pass.event(Event::CutDone);
+        }
+        Ok(snapshot)
+    }
+
+    fn report_part(&mut self, written: Result<Part, String>) -> Result<(), Error> {
+        Ok(self.client.own_part(written)?)
+    }
+
+    fn kept(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn client(&self) -> Option<&Client> {
+        Some(&self.client)
+    }
+
+    fn pull_parameters(&mut self, scope: &mut Scope) -> Result<(), Error> {
+        self.flush()?;
+        self.pull_dense(scope)
+    }
+
+    fn pull_tables(&mut self) -> Result<Vec<(String, Tensor)>, Error> {
+        self.flush()?;
+        pull_tables(&self.client, &self.split, self.step)
+    }
+
+    fn reduce(&mut self, name: &str, op: ReduceOp, values: &[f64]) -> Result<Vec<f64>, Error> {
+        // Others may train meanwhile, and must not wait for this worker.
+        self.rest()?;
+        Ok(self.client.reduce(name, op, values)?)
+    }
+
+    fn gather(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        self.rest()?;
+        Ok(self.client.gather(name, bytes)?)
+    }
+
+    fn barrier(&mut self, name: &str) -> Result<(), Error> {
+        self.rest()?;
+        Ok(self.client.barrier(name)?)
+    }
+
+    fn take_times(&mut self) -> StepTimes {
+        let now = self.executor.times();
+        let before = std::mem::replace(&mut self.reported, now);
+        std::mem::take(&mut self.times).with_roles(now, before)
+    }
+
+    fn set_options(&mut self, options: Options) -> Result<(), Error> {
+        // Gradients that are still to be sent are in the executor.
+        self.flush()?;
+        self.executor = Executor::new(self.executor.program().clone(), options)?;
+        self.reported = RoleTimes::default();
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        Ok(self.client.leave()?)
+    }
+}
+
+/// Takes part in a snapshot of the servers; `own` is what only this worker has.
+pub(crate) fn take_snapshot(
+    client: &Client,
+    own: Vec<(String, Tensor)>,
+    state: &str,
+) -> Result<Snapshot, Error> {
+    let taken = client.ready(state, !own.is_empty())?;
+    let values = match client.worker() {
+        0 => SnapshotValues::Servers(client.written()?),
+        _ => SnapshotValues::Elsewhere,
+    };
+    let own = (!own.is_empty()).then(|| (PathBuf::from(&taken.dir), own));
+    Ok(Snapshot { states: taken.states, values, own })
+}
+
+/// The kind and size of a job with servers.
+pub(crate) fn topology(client: &Client, mode: &str) -> Topology {
+    let (servers, workers) = (client.servers(), client.workers());
+    Topology { mode: mode.into(), servers, workers, ranks: 0 }
+}
+
+fn keys_and_counts(lookups: &[Lookup]) -> (Vec<&[u64]>, Vec<&[u32]>) {
+    (lookups.iter().map(Lookup::keys).collect(), lookups.iter().map(Lookup::counts).collect())
+}
+
+fn lost(what: &str) -> Error {
+    Error::Internal(format!("training with servers: {what}"))
+}
+
+fn lost_batch() -> Error {
+    lost("a batch was lost")
+}
