@@ -165,7 +165,7 @@ pub fn serve(dim: usize, adam: bool) -> Result<()> {
         endpoint: "127.0.0.1:0".into(),
         token: JobToken::new("bench"),
         job: "bench".into(),
-        mode: Mode::Async(AsyncConfig::default()),
+        mode: Mode::Async(AsyncConfig { pull_ahead: 0, ..AsyncConfig::default() }),
         tables: vec![TableSetup { name: "table".into(), config, lr_scale: 1.0 }],
         dense: vec![],
         params: vec!["table".into()],

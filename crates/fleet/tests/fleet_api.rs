@@ -222,7 +222,7 @@ fn every_mode_learns_step_by_step() {
         with(|s| s.a_sync_configs.k_steps = 3),
         with(|s| {
             s.a_sync_configs.max_merge_var_num = 4;
-            s.a_sync_configs.send_wait_times = 1000;
+            s.a_sync_configs.send_wait_times = Some(1000);
         }),
     ] {
         let results = job(1, 2, serve, &strategy, |mut w| {

@@ -1,18 +1,23 @@
 //! Figures of this machine: short measurements of one core, to be put into a cluster file.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use regatta_data::Batch;
+use regatta_exec::{Scope, run_startup};
 use regatta_optim::{RowRule, Rule, StateMut};
 use regatta_passes::split_trainer;
+use regatta_rec::Config;
 use regatta_rec::data::Data as Examples;
 use regatta_rec::network::Network;
-use regatta_rec::{Config, Trainer};
+use regatta_rec::run::options;
 use regatta_table::{
     Accessor, Initializer, PlainConfig, PullMode, Scratch, SparseConfig, SparseTable, TableId,
 };
-use regatta_tensor::Rng;
+use regatta_tensor::{Rng, Tensor};
+use regatta_train::{Feed, Local, run_feed};
 
 use crate::Error;
 use crate::cluster::{Data, Figures};
@@ -89,25 +94,47 @@ fn step_and_parse(
         kept.push(batch);
     }
     let stages = batches.stages();
-    let examples: usize = kept.iter().map(regatta_data::Batch::examples).sum();
+    let examples: usize = kept.iter().map(Batch::examples).sum();
     // Readers may be ahead of what was taken, so this is a little less than what they reach.
     let seconds = (stages.read + stages.parse).as_secs_f64().max(1e-9);
     let parse = examples as f64 * workload.bytes_per_example / seconds;
-    let mut trainer = Trainer::new(config, network, &mut |_| {})?;
-    for batch in &kept {
-        trainer.step(batch)?;
-    }
-    let mut times = Vec::new();
-    let start = Instant::now();
-    for batch in kept.iter().cycle() {
-        let begin = Instant::now();
-        trainer.step(batch)?;
-        times.push(begin.elapsed().as_secs_f64() / batch.examples() as f64);
-        if start.elapsed() > SPAN && times.len() >= kept.len() {
-            break;
-        }
-    }
+    let mut scope = Scope::new();
+    run_startup(&network.train.startup, &mut scope).map_err(regatta_rec::Error::from)?;
+    let local = Local::new(network.train.main.clone(), options(config));
+    let mut backend = local.map_err(regatta_rec::Error::from)?;
+    let mut steps =
+        TimedSteps { batches: kept.into(), times: Vec::new(), start: None, begin: None };
+    run_feed(&mut backend, &mut scope, &mut steps).map_err(regatta_rec::Error::from)?;
+    // The first round makes rows and plans.
+    let mut times = steps.times.split_off(steps.batches.len());
     Ok((median(&mut times) * workload.batch, parse))
+}
+
+/// Batches in memory, again and again, with the time per example of each step.
+struct TimedSteps {
+    batches: VecDeque<Batch>,
+    times: Vec<f64>,
+    /// When the second round began, and the step.
+    start: Option<Instant>,
+    begin: Option<Instant>,
+}
+
+impl Feed for TimedSteps {
+    fn next(&mut self) -> Result<Option<Batch>, regatta_train::Error> {
+        let (rounds, now) = (self.times.len() / self.batches.len().max(1), Instant::now());
+        if rounds >= 1 && self.start.get_or_insert(now).elapsed() > SPAN && rounds >= 2 {
+            return Ok(None);
+        }
+        self.begin = Some(now);
+        Ok(self.batches.pop_front())
+    }
+
+    fn done(&mut self, batch: Batch, _: &[Tensor]) -> Result<(), regatta_train::Error> {
+        let seconds = self.begin.map_or(0.0, |begin| begin.elapsed().as_secs_f64());
+        self.times.push(seconds / batch.examples() as f64);
+        self.batches.push_back(batch);
+        Ok(())
+    }
 }
 
 /// Nanoseconds to pull and to push a row.

@@ -6,9 +6,9 @@ use regatta_data::Batch;
 use regatta_optim::{RowRule, Rule};
 use regatta_passes::{Split, split_trainer};
 use regatta_ps::{Mode, Wire};
+use regatta_rec::Config;
 use regatta_rec::data::Data as Examples;
 use regatta_rec::network::Network;
-use regatta_rec::{Config, ps};
 use regatta_tensor::Value;
 use serde::Serialize;
 
@@ -109,7 +109,7 @@ impl Workload {
             .iter()
             .map(|d| (d.shape.iter().product::<usize>() as f64, &d.rule))
             .collect();
-        let mode = ps::mode(config)?;
+        let mode = config.runner.distributed.mode;
         let (float_bytes, id_bytes) = match config.runner.distributed.wire {
             Wire::F32 => (4.0, 8.0),
             // As many bytes as the largest id has; those of tables that the model declares.

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regatta_checkpoint::{Encoding, ModelManifest, open_model};
-use regatta_fleet::ps::{Exchange, TableExchange};
 use regatta_ir::Program;
 use regatta_passes::{compute_stage, pull_tables};
 use regatta_tensor::Tensor;
+use regatta_train::{Exchange, TableExchange};
 
 use crate::mapped::MappedTable;
 use crate::{Error, Input, Session};

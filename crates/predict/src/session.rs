@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use regatta_exec::{Executor, Options as ExecOptions, Scope};
-use regatta_fleet::ps::Lookup;
 use regatta_tensor::{RowIndex, Tensor, Value};
+use regatta_train::Lookup;
 
 use crate::model::Shared;
 use crate::{Error, MissingIds};
@@ -43,12 +43,10 @@ impl Session {
     pub fn score(&mut self, batch: &[(&str, &Value)]) -> Result<&[Tensor], Error> {
         let Session { model, executor, scope, lookups, index, missing_ids } = self;
         check(model, batch)?;
-        let value = |name: &str| {
-            let found = batch.iter().find(|(given, _)| *given == name);
-            found.expect("all inputs were found before").1
-        };
+        let value =
+            |name: &str| batch.iter().find(|(given, _)| *given == name).map(|(_, value)| *value);
         for ((exchange, table), lookup) in model.tables.iter().zip(lookups.iter_mut()) {
-            lookup.prepare(exchange, false, index, value);
+            lookup.prepare(exchange, false, index, value).expect("all inputs were found before");
             let rows = lookup.rows_mut().chunks_exact_mut(exchange.dim);
             for (&id, row) in index.ids().iter().zip(rows) {
                 if table.read(id, row) {
@@ -65,7 +63,7 @@ impl Session {
             }
         }
         let mut feeds: Vec<(&str, &Value)> =
-            model.direct.iter().map(|name| (name.as_str(), value(name))).collect();
+            model.direct.iter().filter_map(|name| Some((name.as_str(), value(name)?))).collect();
         for ((exchange, _), lookup) in model.tables.iter().zip(lookups.iter()) {
             feeds.extend(lookup.feeds(exchange));
         }

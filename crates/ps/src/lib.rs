@@ -27,7 +27,7 @@ pub use client::{
 pub use cut::{CutOrder, CutScope};
 pub use error::Error;
 pub use message::Wire;
-pub use mode::{AsyncConfig, Mode};
+pub use mode::{AsyncConfig, BadSetting, Mode};
 pub use regatta_net::{Event as NetEvent, JobToken, Observer};
 pub use server::{DenseSetup, Server, ServerConfig, TableSetup, Tune};
 

@@ -1,6 +1,7 @@
-//! How far workers may run ahead of each other and of the servers. Modes are data: the same client,
-//! server and loop serve all of them.
+//! How far workers may be apart from each other and from the servers. Modes are data: the same
+//! client, server and loop serve all of them.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ pub enum Mode {
     /// All workers do step `t` together: gradients are averaged over all their examples, servers
     /// update once, everyone continues with the new values.
     Sync,
-    /// Each worker waits for its own update before it goes on; workers do not wait for each other.
+    /// Each worker waits for its own update before it continues; workers do not wait for each other.
     HalfAsync,
     /// Updates are applied as they come; a worker pulls for its next batch while it computes.
     Async(AsyncConfig),
@@ -30,9 +31,8 @@ pub enum Mode {
     },
 }
 
-/// What can be tuned about asynchronous training, by the names of Paddle's `a_sync_configs`.
-///
-/// What is not honoured is refused by [`AsyncConfig::check`], never dropped.
+/// What can be tuned about asynchronous training. Its [`Default`] holds the defaults of all front
+/// ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AsyncConfig {
@@ -41,29 +41,23 @@ pub struct AsyncConfig {
     /// A worker stops computing while this many pushes are not yet acknowledged.
     pub send_queue_size: u64,
     /// Batches whose rows are prefetched at most while others are computed; 0 waits for the last
-    /// update first. Dense parameters are never prefetched: they come with the reply to the push, a
-    /// step that is old in them costs accuracy and one that is old in rows does not (AUC 0.690 and
-    /// 0.705, with nothing old 0.706; one data pass of 195 steps).
+    /// update first. A caller that trains step by step does not know later batches, so nothing is
+    /// prefetched there. Dense parameters are never prefetched: they come with the reply to the
+    /// push. Dense parameters that are one step old cost accuracy and rows that are one step old do
+    /// not (AUC 0.690 and 0.705, with nothing old 0.706; one data pass of 195 steps).
     pub pull_ahead: u64,
-    /// Servers give dense values as they will be after one more update like the last ones, if another
-    /// is to be expected before the gradients computed with them arrive, and if the update rule has a
-    /// momentum. Gradients then fit the values that they are applied to, although several workers
-    /// train at the same time.
+    /// Weight prediction: servers send dense parameters as they will be after one more update like
+    /// the last ones, if another update is to be expected before the gradients computed with them
+    /// arrive, and if the update rule has a momentum. Gradients then fit the values that they are
+    /// applied to, although several workers train at the same time.
     pub dense_ahead: bool,
     /// Dense parameters are pulled once per this many pushes.
     pub min_send_grad_num_before_recv: u64,
     /// Gradients that are being added up are pushed after the first batch that ends later than this
-    /// many times 10 ms after the first of them was ready, even if they are fewer than
-    /// `max_merge_var_num`. Without it they wait until they are complete or the pass ends, so that
-    /// the speed of a worker does not change what it pushes.
-    pub send_wait_times: Option<u64>,
-    /// Values are received by a thread of their own while the worker computes. Every connection has
-    /// such a thread, so this asks for nothing that `pull_ahead` does not give; set without running
-    /// ahead it is refused, because each batch then waits for its values.
-    pub independent_recv_thread: bool,
-    /// Threads that send gradients. Only 1 is accepted: requests to all servers are under way at the
-    /// same time, each on its own connection, and are written by the thread that trains.
-    pub thread_pool_size: u64,
+    /// after the first of them was ready, even if they are fewer than `max_merge_var_num`. None:
+    /// they wait until they are complete or the data pass ends, so that the speed of a worker does
+    /// not change what it pushes.
+    pub merge_wait: Option<Duration>,
 }
 
 impl Default for AsyncConfig {
@@ -71,67 +65,73 @@ impl Default for AsyncConfig {
         AsyncConfig {
             max_merge_var_num: 1,
             send_queue_size: 16,
-            pull_ahead: 0,
-            dense_ahead: false,
+            pull_ahead: 1,
+            dense_ahead: true,
             min_send_grad_num_before_recv: 1,
-            send_wait_times: None,
-            independent_recv_thread: false,
-            thread_pool_size: 1,
+            merge_wait: None,
         }
+    }
+}
+
+/// A setting whose value cannot be honoured. A front end puts the place of the setting before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadSetting {
+    /// The setting's name, without section or group.
+    pub name: &'static str,
+    /// What was found and what is expected.
+    pub reason: String,
+}
+
+impl fmt::Display for BadSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.reason)
     }
 }
 
 impl AsyncConfig {
-    /// Checks that everything can be honoured.
-    ///
-    /// # Errors
-    /// If not, naming the field and the reason.
-    pub fn check(&self) -> Result<(), Error> {
-        let at_least_one = [
+    /// All settings that cannot be honoured.
+    pub fn problems(&self) -> Vec<BadSetting> {
+        let counts = [
             ("max_merge_var_num", self.max_merge_var_num),
             ("send_queue_size", self.send_queue_size),
             ("min_send_grad_num_before_recv", self.min_send_grad_num_before_recv),
-            ("thread_pool_size", self.thread_pool_size),
         ];
-        if let Some((name, _)) = at_least_one.iter().find(|(_, n)| *n == 0) {
-            return Err(Error::Job(format!("{name} is 0, but must be at least 1")));
-        }
-        if self.thread_pool_size > 1 {
-            return Err(Error::Job(format!(
-                "thread_pool_size is {}, but only 1 can be honoured: requests to all servers are \
-                 under way at the same time without a pool of sending threads",
-                self.thread_pool_size
-            )));
-        }
-        if self.independent_recv_thread && self.pull_ahead == 0 {
-            return Err(Error::Job(
-                "independent_recv_thread needs pull_ahead of at least 1: with 0 every batch waits \
-                 for its values"
-                    .to_string(),
-            ));
-        }
-        Ok(())
+        counts.into_iter().filter_map(|(name, n)| at_least_one(name, n)).collect()
     }
+}
 
-    /// How long gradients may be held back to be added up.
-    pub fn longest_wait(&self) -> Option<Duration> {
-        self.send_wait_times
-            .map(|n| Duration::from_millis(10).saturating_mul(n.min(1 << 30) as u32))
+fn at_least_one(name: &'static str, n: u64) -> Option<BadSetting> {
+    (n == 0).then(|| BadSetting { name, reason: "should be at least 1, but is 0".to_string() })
+}
+
+/// Asynchronous training, with the default of every setting.
+impl Default for Mode {
+    fn default() -> Self {
+        Mode::Async(AsyncConfig::default())
     }
 }
 
 impl Mode {
+    /// The names users select modes by.
+    pub const NAMES: &'static [&'static str] = &["sync", "async", "half_async", "bounded", "geo"];
+
+    /// All settings of the mode that cannot be honoured.
+    pub fn problems(&self) -> Vec<BadSetting> {
+        match self {
+            Mode::Async(config) => config.problems(),
+            Mode::Geo { every } => at_least_one("geo_step", *every).into_iter().collect(),
+            Mode::Sync | Mode::HalfAsync | Mode::Bounded { .. } => Vec::new(),
+        }
+    }
+
     /// Checks that everything about the mode can be honoured.
     ///
     /// # Errors
     /// If not, naming what and why.
     pub fn check(&self) -> Result<(), Error> {
-        match self {
-            Mode::Async(config) => config.check(),
-            Mode::Geo { every: 0 } => {
-                Err(Error::Job("geo exchanges every 0 steps, but must be at least 1".into()))
-            }
-            _ => Ok(()),
+        match self.problems().first() {
+            None => Ok(()),
+            Some(problem) => Err(Error::Job(problem.to_string())),
         }
     }
 
@@ -149,7 +149,7 @@ impl Mode {
         }
     }
 
-    /// The name users select it by.
+    /// The name users select it by, one of [`Mode::NAMES`].
     pub fn name(&self) -> &'static str {
         match self {
             Mode::Sync => "sync",
@@ -168,22 +168,29 @@ mod tests {
     #[test]
     fn what_cannot_be_honoured_is_named() {
         let good = AsyncConfig::default();
-        assert!(good.check().is_ok());
-        assert!(
-            AsyncConfig { independent_recv_thread: true, pull_ahead: 1, ..good }.check().is_ok()
+        assert_eq!(good.problems(), []);
+        let bad = AsyncConfig { max_merge_var_num: 0, send_queue_size: 0, ..good };
+        let told: Vec<String> = bad.problems().iter().map(BadSetting::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "max_merge_var_num should be at least 1, but is 0",
+                "send_queue_size should be at least 1, but is 0"
+            ]
         );
-        let bad = [
-            (AsyncConfig { thread_pool_size: 4, ..good }, "thread_pool_size is 4"),
-            (AsyncConfig { max_merge_var_num: 0, ..good }, "max_merge_var_num is 0"),
-            (
-                AsyncConfig { independent_recv_thread: true, pull_ahead: 0, ..good },
-                "independent_recv_thread needs pull_ahead",
-            ),
-        ];
-        for (config, reason) in bad {
-            let error = Mode::Async(config).check().unwrap_err().to_string();
-            assert!(error.contains(reason), "{error}");
-        }
+        assert!(Mode::Async(bad).check().is_err());
         assert!(Mode::Geo { every: 0 }.check().is_err());
+    }
+
+    #[test]
+    fn modes_have_the_names_of_the_list() {
+        let all = [
+            Mode::Sync,
+            Mode::default(),
+            Mode::HalfAsync,
+            Mode::Bounded { staleness: 1 },
+            Mode::Geo { every: 1 },
+        ];
+        assert_eq!(all.map(|mode| mode.name()), Mode::NAMES);
     }
 }

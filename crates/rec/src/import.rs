@@ -77,8 +77,7 @@ pub fn import(
     let (name, config) = (config.model.name.to_string(), config.to_json());
     let about = ModelAbout { name, serial, step, config };
     publish(to, |dir| {
-        save_weights(dir, tables, &dense)
-            .map_err(|e| Error::from(e))?;
+        save_weights(dir, tables, &dense).map_err(|e| Error::from(e))?;
         save_statistics(&program, |name| statistics.get(name), dir)?;
         Ok(save_about(dir, &about)?)
     })

@@ -184,11 +184,7 @@ impl OnServers {
 }
 
 /// Loads the statistics that a worker has saved beside the parts of servers.
-fn load_statistics_into(
-    network: &Network,
-    folder: &Path,
-    scope: &mut Scope,
-) -> Result<(), Error> {
+fn load_statistics_into(network: &Network, folder: &Path, scope: &mut Scope) -> Result<(), Error> {
     let statistics = load_statistics(&network.forward.main, folder)?;
     statistics.into_iter().for_each(|(name, tensor)| scope.set(&name, tensor));
     Ok(())

@@ -1,10 +1,9 @@
 //! A configuration becomes programs: forward, backward and updates, with the names of what is
 //! fetched.
 
-use regatta_data::{Batch, Schema};
+use regatta_data::Schema;
 use regatta_ir::{Origin, Program, Programs};
 use regatta_passes::{Backward, Clip, Optimizer, minimize};
-use regatta_tensor::Value;
 
 use regatta_train::metrics::{Meter, Metric};
 
@@ -104,4 +103,3 @@ pub(crate) fn inputs(program: &Program) -> Vec<String> {
     let vars = program.block().vars.values();
     vars.filter(|v| v.origin == Origin::Data).map(|v| v.name.clone()).collect()
 }
-

@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use regatta_collective::Group;
-use regatta_rec::collective::train_rank;
-use regatta_rec::observe::Event;
-use regatta_rec::{Config, Report, infer};
+use regatta_rec::run::{Place, train_as};
+use regatta_rec::{Config, infer};
+use regatta_train::observe::Event;
+use regatta_train::report::Report;
 
 /// The first layer has 26 * 9 + 13 rows: with 128 columns it is large enough for DGC.
 const TEXT: &str = "
@@ -43,7 +44,9 @@ fn load(folder: &Path, strategy: &str, overrides: &[&str]) -> Config {
 fn train(config: &Config) -> Report {
     std::thread::scope(|s| {
         let rank = |group| {
-            s.spawn(move || train_rank(config, group, &mut |_: &Event<'_>| {}).unwrap().report)
+            s.spawn(move || {
+                train_as(config, Place::Rank(group), &mut |_: &Event<'_>| {}).unwrap().report
+            })
         };
         let ranks: Vec<_> = Group::in_memory(2).unwrap().into_iter().map(rank).collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).next().unwrap()

@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use regatta_checkpoint::{CheckpointConfig, Resume};
+use regatta_fleet::strategy::DistributedStrategy;
 use regatta_optim::{Rule, Schedule};
-use regatta_rec::config::{FormatSpec, Reader, Source};
+use regatta_ps::{AsyncConfig, Mode};
+use regatta_rec::config::{FormatSpec, Kind, Reader, Source, keys};
 use regatta_rec::{Config, HyperValue};
 
 fn models() -> PathBuf {
@@ -29,7 +32,7 @@ fn paddle_dnn() {
     assert_eq!(runner.train.reader, Reader::Loader { shuffle_buffer: 0 });
     assert!(runner.train.drop_last && !runner.test.drop_last && runner.use_auc);
     assert_eq!(runner.infer_epochs, 0..3);
-    assert_eq!(runner.distributed.sync_mode.as_deref(), Some("async"));
+    assert_eq!(runner.distributed.mode, Mode::default());
     assert!(matches!(config.optimizer.rule, Rule::Adam(_)));
     assert_eq!(config.optimizer.learning_rate, 0.001);
     let ignored: Vec<&str> = config.ignored.iter().map(|i| i.key.as_str()).collect();
@@ -102,8 +105,202 @@ fn keys_of_other_modes_are_listed() {
         (ignored("sync"), ignored("half_async")),
         (all.map(String::from).to_vec(), all.map(String::from).to_vec())
     );
-    // Without a mode there may be no servers, and nothing to say.
-    assert!(load("model: dnn\n", &keys).unwrap().ignored.is_empty());
+    // Without a mode it is async.
+    let config = load("model: dnn\n", &keys).unwrap();
+    assert_eq!(config.runner.distributed.mode, Mode::default());
+    assert_eq!(config.ignored.len(), 2);
+    // What is ignored is checked all the same.
+    let error = load("model: dnn\n", &["runner.geo_step=often"]).err().unwrap();
+    assert!(error.contains("runner.geo_step: should be an integer"), "{error}");
+}
+
+/// Every mode with the keys that belong to it alone.
+const MODES: [(&str, &[&str]); 5] = [
+    ("sync", &[]),
+    ("half_async", &[]),
+    ("bounded", &["runner.staleness"]),
+    ("geo", &["runner.geo_step"]),
+    (
+        "async",
+        &[
+            "runner.max_merge_var_num",
+            "runner.send_queue_size",
+            "runner.pull_ahead",
+            "runner.dense_ahead",
+            "runner.min_send_grad_num_before_recv",
+        ],
+    ),
+];
+
+/// What configurations hold must not depend on how often they were written and read.
+fn assert_same(a: &Config, b: &Config) {
+    let values = |c: &Config| -> Vec<(String, HyperValue)> {
+        c.settings.iter().map(|s| (s.key.clone(), s.value.clone())).collect()
+    };
+    assert_eq!(values(a), values(b));
+    assert_eq!(a.runner, b.runner);
+    assert_eq!(a.optimizer, b.optimizer);
+    assert!(b.ignored.is_empty(), "{:?}", b.ignored);
+}
+
+#[test]
+fn every_mode_prints_its_keys_and_is_read_again() {
+    let own: Vec<&str> = MODES.iter().flat_map(|(_, keys)| keys.iter().copied()).collect();
+    for (mode, keys) in MODES {
+        let chosen = format!("runner.sync_mode={mode}");
+        let mut given = vec![chosen.as_str(), "runner.checkpoint.dir=ckpt"];
+        // The two without a default.
+        match mode {
+            "bounded" => given.push("runner.staleness=0"),
+            "geo" => given.push("runner.geo_step=7"),
+            "async" => given.push("runner.send_wait_times=5"),
+            _ => {}
+        }
+        let config = load("model: dnn\n", &given).unwrap();
+        assert_eq!(config.runner.distributed.mode.name(), mode);
+        let shown: Vec<&str> = own.iter().copied().filter(|k| config.get(k).is_some()).collect();
+        assert_eq!(shown, keys, "{mode}");
+        for key in ["sync_mode", "wire", "split_file_list", "use_fleet", "checkpoint.resume"] {
+            assert!(config.get(&format!("runner.{key}")).is_some(), "{mode}: {key}");
+        }
+        assert!(config.get("table_parameters.entry").is_some(), "{mode}");
+        assert_same(&config, &load(&config.to_yaml(), &[]).unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("about.json");
+        assert_same(&config, &Config::from_json(&config.to_json(), &place, &[]).unwrap());
+    }
+}
+
+#[test]
+fn all_settings_of_asynchronous_training_have_a_source() {
+    let config = load("model: dnn\nrunner:\n  send_queue_size: 4\n", &["runner.pull_ahead=2"]);
+    let config = config.unwrap();
+    let of = |key: &str| {
+        let setting = config.settings.iter().find(|s| s.key == format!("runner.{key}")).unwrap();
+        (setting.value.to_string(), setting.source.clone())
+    };
+    assert_eq!(of("dense_ahead"), ("True".to_string(), Source::Default));
+    assert_eq!(of("sync_mode"), ("\"async\"".to_string(), Source::Default));
+    assert_eq!(of("pull_ahead"), ("2".to_string(), Source::Override));
+    assert!(matches!(of("send_queue_size").1, Source::File { line: 3, .. }));
+    let Mode::Async(a) = config.runner.distributed.mode else { panic!("asynchronous") };
+    assert_eq!(a, AsyncConfig { pull_ahead: 2, send_queue_size: 4, ..AsyncConfig::default() });
+}
+
+/// The table of keys, a strategy and the types themselves have the same defaults.
+#[test]
+fn defaults_are_the_same_everywhere() {
+    let checkpoint = CheckpointConfig { dir: "/ckpt".into(), ..CheckpointConfig::default() };
+    let config = load("model: dnn\n", &["runner.checkpoint.dir=/ckpt"]).unwrap();
+    assert_eq!(config.runner.distributed.mode, Mode::default());
+    assert_eq!(config.runner.checkpoint.as_ref().unwrap().config, checkpoint);
+    assert_eq!(config.runner.checkpoint.as_ref().unwrap().resume, Resume::Auto);
+    assert_eq!(DistributedStrategy::new().ps_mode().unwrap(), Mode::default());
+    // Text by text, so that no default hides behind another one of the same meaning.
+    let options = DistributedStrategy::new().options();
+    let of_strategy = |name: &str| {
+        let name = format!("a_sync_configs.{name}");
+        options.iter().find(|(path, _)| *path == name).map(|(_, value)| value.to_lowercase())
+    };
+    for name in MODES[4].1.iter().map(|key| &key["runner.".len()..]).chain(["send_wait_times"]) {
+        let of_table = keys::find(&format!("runner.{name}")).unwrap().default;
+        assert_eq!(of_table.map(str::to_lowercase), of_strategy(name), "{name}");
+    }
+}
+
+#[test]
+fn a_mistake_has_one_wording() {
+    type Change = fn(&mut DistributedStrategy);
+    let mistakes: [(&[&str], Change); 4] = [
+        (&["send_queue_size=0"], |s| s.a_sync_configs.send_queue_size = 0),
+        (&["max_merge_var_num=0"], |s| s.a_sync_configs.max_merge_var_num = 0),
+        (&["thread_pool_size=4"], |s| s.a_sync_configs.thread_pool_size = 4),
+        (&["independent_recv_thread=True", "pull_ahead=0"], |s| {
+            s.a_sync_configs.independent_recv_thread = true;
+            s.a_sync_configs.pull_ahead = 0;
+        }),
+    ];
+    for (given, change) in mistakes {
+        let name = given[0].split('=').next().unwrap();
+        let given: Vec<String> = given.iter().map(|g| format!("runner.{g}")).collect();
+        let given: Vec<&str> = given.iter().map(String::as_str).collect();
+        let yaml = load("model: dnn\n", &given).err().unwrap();
+        let mut strategy = DistributedStrategy::new();
+        change(&mut strategy);
+        let error = strategy.ps_mode().unwrap_err().to_string();
+        let reason = error.strip_prefix(&format!("strategy: a_sync_configs.{name} ")).unwrap();
+        assert_eq!(yaml, format!("-o runner.{name}: {reason}"));
+    }
+}
+
+#[test]
+fn modes_that_lack_their_key_say_so() {
+    let error = |given: &[&str]| load("model: dnn\n", given).err().unwrap();
+    assert_eq!(
+        error(&["runner.sync_mode=bounded"]),
+        "runner.staleness: must be set for sync_mode bounded"
+    );
+    assert_eq!(error(&["runner.sync_mode=geo"]), "runner.geo_step: must be set for sync_mode geo");
+    assert_eq!(
+        error(&["runner.sync_mode=geo", "runner.geo_step=0"]),
+        "-o runner.geo_step: should be at least 1, but is 0"
+    );
+    let none = error(&["runner.sync_mode=geo", "runner.geo_step=x"]);
+    assert_eq!(none.lines().count(), 1, "{none}");
+}
+
+#[test]
+fn nothing_is_offered_that_is_refused() {
+    let error = |given: &str| load("model: dnn\n", &[given]).err().unwrap();
+    assert_eq!(
+        error("runner.sync_mode=asinc"),
+        "-o runner.sync_mode: should be one of sync, async, half_async, bounded, geo, but is asinc"
+    );
+    assert_eq!(
+        error("runner.sync_mode=GPUBox"),
+        "-o runner.sync_mode: gpubox cannot be honoured: it needs GPUs; use -o runner.sync_mode=async"
+    );
+    assert!(!error("runner.reader_type=Loader").contains("CustomizeDataLoader"));
+    assert_eq!(
+        error("runner.reader_type=CustomizeDataLoader"),
+        "-o runner.reader_type: CustomizeDataLoader cannot be honoured: it is Python code; use -o \
+         runner.reader_type=DataLoader"
+    );
+    for key in keys::KEYS {
+        let Kind::Choice(offered) = key.kind else { continue };
+        assert!(key.refused.iter().all(|(word, _)| !offered.contains(word)), "{}", key.name);
+    }
+}
+
+#[test]
+fn options_of_paddle_without_effect_go_no_further() {
+    let given = ["runner.thread_pool_size=1", "runner.independent_recv_thread=True"];
+    let config = load("model: dnn\n", &given).unwrap();
+    assert_eq!(config.runner.distributed.mode, Mode::default());
+    let ignored: Vec<&str> = config.ignored.iter().map(|i| i.key.as_str()).collect();
+    assert_eq!(ignored, ["runner.independent_recv_thread", "runner.thread_pool_size"]);
+    assert!(config.get("runner.thread_pool_size").is_none());
+}
+
+#[test]
+fn checkpoints_by_time_alone() {
+    let config = |given: &[&str]| {
+        let config = load("model: dnn\n", given).unwrap();
+        let interval = config.runner.checkpoint.as_ref().unwrap().config.step_interval;
+        (interval, config.get("runner.checkpoint.step_interval").is_some())
+    };
+    let time = ["runner.checkpoint.dir=/c", "runner.checkpoint.seconds=5"];
+    assert_eq!(config(&time[..1]), (Some(10), true));
+    assert_eq!(config(&time), (None, false));
+    let both = [&time[..], &["runner.checkpoint.step_interval=3"]].concat();
+    assert_eq!(config(&both), (Some(3), true));
+    // A path means the same in the printed configuration, wherever that is read.
+    let given = ["runner.checkpoint.dir=/c", "runner.checkpoint.resume=some/7"];
+    let resumed = load("model: dnn\n", &given).unwrap();
+    assert_same(&resumed, &load(&resumed.to_yaml(), &[]).unwrap());
+    // Without a folder there are none, and no key of theirs is shown.
+    let none = load("model: dnn\n", &[]).unwrap();
+    assert!(none.settings.iter().all(|s| !s.key.starts_with("runner.checkpoint")));
 }
 
 #[test]

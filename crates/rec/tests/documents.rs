@@ -1,6 +1,7 @@
 //! Documents mention everything that they promise to list.
 
 use regatta_data::Synthetic;
+use regatta_fleet::strategy::DistributedStrategy;
 use regatta_rec::config::{RULES, SCHEDULES, keys, optimizer_keys};
 
 fn document(name: &str) -> String {
@@ -33,6 +34,22 @@ fn defaults_are_those_of_config_md() {
         let Some(default) = key.default else { continue };
         let row = text.lines().find(|l| l.starts_with(&format!("| `{}` |", key.name))).unwrap();
         assert_eq!(row.split(" | ").nth(2), Some(format!("`{default}`").as_str()), "{row}");
+    }
+}
+
+#[test]
+fn defaults_of_a_sync_configs_are_those_of_api_md() {
+    let text = document("api.md");
+    let options = DistributedStrategy::new().options();
+    let names = ["max_merge_var_num", "send_queue_size", "min_send_grad_num_before_recv"];
+    let others = ["send_wait_times", "pull_ahead", "dense_ahead", "thread_pool_size"];
+    for name in names.into_iter().chain(others).chain(["independent_recv_thread"]) {
+        let path = format!("a_sync_configs.{name}");
+        let default = options.iter().find(|(p, _)| *p == path).map(|(_, value)| value);
+        let default = default.map_or("none".to_string(), |value| format!("`{value}`"));
+        let row = text.lines().find(|l| l.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("{name} is not in api.md"));
+        assert_eq!(row.split(" | ").nth(1), Some(default.as_str()), "{row}");
     }
 }
 

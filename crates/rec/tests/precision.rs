@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use regatta_passes::Precision;
-use regatta_rec::observe::Event;
 use regatta_rec::{Config, infer, train};
+use regatta_train::observe::Event;
 
 const TEXT: &str = "
 model: dnn

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use regatta_fleet::ps::Job;
 use regatta_ps::{JobToken, Mode};
-use regatta_rec::observe::Event;
-use regatta_rec::{Config, ps, zoo};
+use regatta_rec::run::{Place, serve, train_as};
+use regatta_rec::{Config, zoo};
+use regatta_train::Job;
+use regatta_train::observe::Event;
 
 fn config(model: &zoo::Model, dir: &Path, mode: &str) -> Config {
     let file: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -35,7 +36,7 @@ fn config(model: &zoo::Model, dir: &Path, mode: &str) -> Config {
 fn train(model: &zoo::Model, mode: &str) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let at = |mode: &str| config(model, dir.path(), mode);
-    let parsed: Mode = ps::mode(&at(mode)).unwrap();
+    let parsed: Mode = at(mode).runner.distributed.mode;
     let job = Job::new(vec!["127.0.0.1:0".into(); 2], 2, parsed, JobToken::new("zoo"));
     let (tell, told) = std::sync::mpsc::sync_channel(2);
     thread::scope(|s| {
@@ -43,7 +44,7 @@ fn train(model: &zoo::Model, mode: &str) -> f64 {
             .map(|i| {
                 let (job, tell, at) = (&job, tell.clone(), &at);
                 s.spawn(move || {
-                    ps::serve(&at(mode), job, i, |endpoint| {
+                    serve(&at(mode), job, i, |endpoint| {
                         tell.send((i, endpoint.to_string())).unwrap();
                     })
                 })
@@ -56,7 +57,9 @@ fn train(model: &zoo::Model, mode: &str) -> f64 {
         let workers: Vec<_> = (0..2)
             .map(|w| {
                 let (job, at) = (job.clone(), &at);
-                s.spawn(move || ps::train_worker(&at(mode), &job, w, &mut |_: &Event<'_>| {}))
+                s.spawn(move || {
+                    train_as(&at(mode), Place::Worker(&job, w), &mut |_: &Event<'_>| {})
+                })
             })
             .collect();
         let reports: Vec<_> = workers

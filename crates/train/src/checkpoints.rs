@@ -444,4 +444,3 @@ fn report(
         bytes: manifest.parts.iter().map(|part| part.bytes).sum(),
     }
 }
-

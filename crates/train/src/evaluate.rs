@@ -223,11 +223,7 @@ impl Backend for Evaluator {
         Ok(())
     }
 
-    fn restore(
-        &mut self,
-        _: &mut Scope,
-        _: Restored,
-    ) -> Result<Option<&'static str>, Error> {
+    fn restore(&mut self, _: &mut Scope, _: Restored) -> Result<Option<&'static str>, Error> {
         Err(nothing_to_keep())
     }
 

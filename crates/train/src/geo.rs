@@ -259,7 +259,8 @@ impl Geo {
         let mut names = self.exchange.params.clone();
         names.extend(self.table_names());
         let n_dense = self.exchange.params.len();
-        let missing = || Error::Config("a parameter is not initialised: run the startup program".into());
+        let missing =
+            || Error::Config("a parameter is not initialised: run the startup program".into());
         let mut all: Vec<&mut [f32]> = scope
             .get_many_mut(&names)
             .ok_or_else(missing)?

@@ -8,9 +8,7 @@ use regatta_ps::message::ReduceOp;
 use regatta_tensor::Tensor;
 
 use crate::Error;
-use crate::backend::{
-    Backend, Restored, Snapshot, SnapshotValues, StepTimes, Turn, feeds,
-};
+use crate::backend::{Backend, Restored, Snapshot, SnapshotValues, StepTimes, Turn, feeds};
 use crate::input::{Input, Next};
 
 /// One process that trains alone.

@@ -257,7 +257,17 @@ pub fn epoch_report(
     let metrics = measures.into_iter().filter(|(name, _)| name != "auc").collect();
     let examples_per_sec = examples as f64 / seconds.max(1e-9);
     let missing_ids = 0;
-    EpochReport { epoch, loss, auc, examples, examples_per_sec, seconds, stages, missing_ids, metrics }
+    EpochReport {
+        epoch,
+        loss,
+        auc,
+        examples,
+        examples_per_sec,
+        seconds,
+        stages,
+        missing_ids,
+        metrics,
+    }
 }
 
 /// Seconds by stage of one pass.

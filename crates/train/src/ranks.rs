@@ -513,7 +513,9 @@ impl Backend for Ranks {
         if config.seconds.is_some() {
             Some("ranks make checkpoints by steps: use step_interval instead of seconds")
         } else if self.plan.keeps_unsent {
-            Some("with dgc every rank keeps what it has not sent yet, which checkpoints do not hold")
+            Some(
+                "with dgc every rank keeps what it has not sent yet, which checkpoints do not hold",
+            )
         } else if matches!(self.plan.when, When::Adaptive { .. }) {
             Some(
                 "adaptive_localsgd chooses its next steps from losses that checkpoints do not hold; \

@@ -108,7 +108,12 @@ impl Servers {
     ///
     /// # Errors
     /// If the program or the options do not fit.
-    pub fn new(split: &Split, mode: Mode, client: Client, options: Options) -> Result<Servers, Error> {
+    pub fn new(
+        split: &Split,
+        mode: Mode,
+        client: Client,
+        options: Options,
+    ) -> Result<Servers, Error> {
         mode.check()?;
         let names: Vec<String> = split.tables.iter().map(|t| t.name.clone()).collect();
         let exchange = Exchange::of(&split.trainer, &names)?;
@@ -117,7 +122,7 @@ impl Servers {
         let fetch = exchange.grads.iter().cloned().chain(tables).collect();
         let slots = GradientSlots { first: 0, n_dense: exchange.grads.len() };
         let (batches_per_push, longest_wait) = match mode {
-            Mode::Async(config) => (config.max_merge_var_num, config.longest_wait()),
+            Mode::Async(config) => (config.max_merge_var_num, config.merge_wait),
             _ => (1, None),
         };
         Ok(Servers {
@@ -343,8 +348,9 @@ impl Servers {
         lookups: &mut [Lookup],
         scope: &mut Scope,
     ) -> Result<Pulled, Error> {
-        let missing =
-            || Error::Config("a dense parameter is not initialised: run the startup program".into());
+        let missing = || {
+            Error::Config("a dense parameter is not initialised: run the startup program".into())
+        };
         let params = scope.get_many_mut(&self.exchange.params).ok_or_else(missing)?;
         let mut dense: Vec<&mut [f32]> = params.into_iter().map(Tensor::f32_mut).collect();
         let mut rows: Vec<&mut [f32]> = lookups.iter_mut().map(Lookup::rows_mut).collect();

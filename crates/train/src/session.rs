@@ -17,8 +17,7 @@ use crate::metrics::Meter;
 use crate::observe::{Event, Observer};
 use crate::own_part::{OwnPart, worker_part};
 use crate::pass::{
-    Counted, Fetch, IntervalClock, Pass, epoch_report, idle_note, measures, run_pass,
-    stage_seconds,
+    Counted, Fetch, IntervalClock, Pass, epoch_report, idle_note, measures, run_pass, stage_seconds,
 };
 use crate::report::{EpochReport, Report, peak_rss_mb};
 use crate::resume::{Family, Resumed};
@@ -300,8 +299,7 @@ impl Session {
             }
             if backend.worker() == 0 {
                 let keep = (self.spec.seed, self.spec.settings.clone());
-                let made =
-                    Checkpoints::new(wanted, &self.spec.program, backend.topology(), keep)?;
+                let made = Checkpoints::new(wanted, &self.spec.program, backend.topology(), keep)?;
                 self.log.checkpoints = Some(made);
             }
         }
@@ -330,9 +328,7 @@ impl Session {
         match chosen {
             Some(resumed) => Ok(Some(resumed)),
             None if first.is_empty() => Ok(None),
-            None => {
-                Resumed::open_at(Path::new(&*first), &self.spec.program, self.family).map(Some)
-            }
+            None => Resumed::open_at(Path::new(&*first), &self.spec.program, self.family).map(Some),
         }
     }
 
@@ -536,9 +532,8 @@ fn gather_scores(
         };
         let bytes: Vec<u8> = part.iter().flat_map(pack).collect();
         for (scores, bytes) in all.iter_mut().zip(backend.gather("scores", &bytes)?) {
-            let read = |&[a, b, c, d, label]: &[u8; 5]| {
-                (f32::from_le_bytes([a, b, c, d]), label != 0)
-            };
+            let read =
+                |&[a, b, c, d, label]: &[u8; 5]| (f32::from_le_bytes([a, b, c, d]), label != 0);
             scores.extend(bytes.as_chunks::<5>().0.iter().map(read));
         }
     }

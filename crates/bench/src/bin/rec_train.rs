@@ -1,16 +1,19 @@
 //! Training of `dnn` from MultiSlot files against its compute step alone, on batches that are already
 //! in memory: how much reading costs beside training.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
 use regatta_data::{Batch, Batches, Synthetic, TextFormat, write_synthetic};
+use regatta_exec::{Scope, run_startup};
 use regatta_rec::Config;
-use regatta_rec::Trainer;
 use regatta_rec::data::Data;
 use regatta_rec::network::Network;
+use regatta_tensor::Tensor;
+use regatta_train::{Feed, Local, run_feed};
 use serde::Serialize;
 
 /// Examples per second of dnn (26 slots, dim 9, fully connected 400-400-400, Adam): one JSON line per
@@ -68,18 +71,21 @@ fn main() -> Result<()> {
     let config = Config::load(&file, &[])?;
     let network = Network::build(&config)?;
     let mut data = Data::open(&config, &config.runner.train, &network.schema)?;
-    let mut trainer = Trainer::new(&config, &network, &mut |_| {})?;
+    let mut scope = Scope::new();
+    run_startup(&network.train.startup, &mut scope)?;
+    let backend = Local::new(network.train.main.clone(), regatta_rec::run::options(&config))?;
+    let mut trainer = Trainer { backend, scope };
     let kept = keep(&mut data.pass(0)?.0)?;
-    for batch in &kept {
-        trainer.step(batch)?;
-    }
+    let rows = kept.iter().map(Batch::examples).sum::<usize>() as u64;
+    let mut kept = Cycle { batches: kept.into(), examples: 0, most: rows };
+    trainer.run(&mut kept)?;
     let megabytes = bytes(&dir)? as f64 / 1e6;
 
     let mut rounds = Vec::new();
     for round in 0..args.rounds {
         // Both within the same second or two, so that a busy machine slows both.
         let (examples, train_seconds, stages) = pass(&mut trainer, &mut data, round as u64)?;
-        let compute = compute(&mut trainer, &kept, examples)?;
+        let compute = compute(&mut trainer, &mut kept, examples)?;
         let train = examples as f64 / train_seconds;
         let result = Round {
             round,
@@ -159,26 +165,48 @@ fn pass(
 ) -> Result<(u64, f64, regatta_data::Stages)> {
     let start = Instant::now();
     let (mut batches, _) = data.pass(epoch)?;
-    let mut examples = 0;
-    while let Some(batch) = batches.next()? {
-        trainer.step(&batch)?;
-        examples += batch.examples() as u64;
-        batches.recycle(batch);
-    }
+    trainer.run(&mut batches)?;
+    let examples = batches.position().examples;
     Ok((examples, start.elapsed().as_secs_f64(), batches.stages()))
 }
 
 /// Examples per second of steps on batches in memory.
-fn compute(trainer: &mut Trainer, kept: &[Batch], examples: u64) -> Result<f64> {
-    let (start, mut done) = (Instant::now(), 0);
-    for batch in kept.iter().cycle() {
-        if done >= examples {
-            break;
-        }
-        trainer.step(batch)?;
-        done += batch.examples() as u64;
+fn compute(trainer: &mut Trainer, kept: &mut Cycle, examples: u64) -> Result<f64> {
+    let start = Instant::now();
+    (kept.examples, kept.most) = (0, examples);
+    trainer.run(kept)?;
+    Ok(kept.examples as f64 / start.elapsed().as_secs_f64())
+}
+
+/// A model in training, in this process.
+struct Trainer {
+    backend: Local,
+    scope: Scope,
+}
+
+impl Trainer {
+    fn run(&mut self, feed: &mut dyn Feed) -> Result<()> {
+        Ok(run_feed(&mut self.backend, &mut self.scope, feed)?)
     }
-    Ok(done as f64 / start.elapsed().as_secs_f64())
+}
+
+/// Batches in memory, again and again, up to a number of examples.
+struct Cycle {
+    batches: VecDeque<Batch>,
+    examples: u64,
+    most: u64,
+}
+
+impl Feed for Cycle {
+    fn next(&mut self) -> Result<Option<Batch>, regatta_train::Error> {
+        Ok(if self.examples < self.most { self.batches.pop_front() } else { None })
+    }
+
+    fn done(&mut self, batch: Batch, _: &[Tensor]) -> Result<(), regatta_train::Error> {
+        self.examples += batch.examples() as u64;
+        self.batches.push_back(batch);
+        Ok(())
+    }
 }
 
 fn bytes(dir: &std::path::Path) -> Result<u64> {

@@ -57,7 +57,7 @@ pub fn plan_ranks(
         return Ok(RankPlan { each, then, when, sharded, keeps_unsent });
     }
     Ok(RankPlan { each: programs, then: None, when: When::Never, sharded, keeps_unsent })
-    }
+}
 
 /// An optimizer with what a strategy says about computing gradients: mixed precision and activations
 /// that are computed again. `minimize` applies it; [`plan_ranks`] then rewrites the result.

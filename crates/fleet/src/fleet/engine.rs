@@ -68,8 +68,7 @@ fn ranks(
     let group = job.connect()?;
     let settings = plan.strategy.to_yaml();
     let plan_of_rank = job.plan.clone();
-    let ranks =
-        Ranks::new(&plan.programs, plan_of_rank, group, options, &job.loss, &settings)?;
+    let ranks = Ranks::new(&plan.programs, plan_of_rank, group, options, &job.loss, &settings)?;
     Ok(Box::new(ranks))
 }
 

@@ -118,7 +118,9 @@ impl Fleet {
     /// # Errors
     /// If a server is gone.
     pub fn pull_parameters(&self, scope: &mut Scope) -> Result<(), Error> {
-        self.with_engine("pull_parameters", scope, |engine, scope| Ok(engine.pull_parameters(scope)?))
+        self.with_engine("pull_parameters", scope, |engine, scope| {
+            Ok(engine.pull_parameters(scope)?)
+        })
     }
 
     /// Ages all rows of tables by a day and drops those that have not been seen for so many days.

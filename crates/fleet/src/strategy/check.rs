@@ -1,7 +1,6 @@
 //! What can be honoured, and what excludes what.
 
 use regatta_optim::Rule;
-use regatta_ps::{AsyncConfig, Mode};
 
 use super::DistributedStrategy;
 use crate::Error;
@@ -175,68 +174,6 @@ impl DistributedStrategy {
                 "strategy: {name} needs the optimizer {wanted}, but it is {}",
                 rule.name()
             ))),
-        }
-    }
-
-    /// How workers and parameter servers keep in step: `a_sync` off is synchronous training; on, it
-    /// is asynchronous, or geo training if `k_steps` is above 0.
-    ///
-    /// # Errors
-    /// If options contradict each other or a number makes no sense.
-    pub fn ps_mode(&self) -> Result<Mode, Error> {
-        let c = &self.a_sync_configs;
-        let refuse = |reason: &str| Err(Error::Config(format!("strategy: {reason}")));
-        if !self.a_sync && c.k_steps > 0 {
-            return refuse(
-                "a_sync is false, but a_sync_configs.k_steps asks for geo training, which is \
-                 asynchronous",
-            );
-        }
-        let kinds = [
-            ("a_sync_configs.half_async", c.half_async),
-            ("a_sync_configs.staleness", c.staleness.is_some()),
-            ("a_sync_configs.k_steps", c.k_steps > 0),
-        ];
-        let asked: Vec<&str> = kinds.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
-        if let [first, second, ..] = asked[..] {
-            return refuse(&format!("{first} and {second} ask for different modes"));
-        }
-        if let [first] = asked[..]
-            && !self.a_sync
-        {
-            return refuse(&format!("a_sync is false, but {first} asks for another mode"));
-        }
-        let mode = match (self.a_sync, c.staleness) {
-            (false, _) => Mode::Sync,
-            (true, Some(staleness)) => Mode::Bounded { staleness },
-            (true, None) if c.half_async => Mode::HalfAsync,
-            (true, None) if c.k_steps > 0 => Mode::Geo { every: c.k_steps.unsigned_abs() },
-            (true, None) => Mode::Async(self.asynchronous()),
-        };
-        if !matches!(mode, Mode::Async(_)) && self.asynchronous() != Self::default().asynchronous()
-        {
-            return refuse(&format!(
-                "a_sync_configs tunes asynchronous training, but the mode is {}",
-                mode.name()
-            ));
-        }
-        let problem = |e| Error::Config(format!("strategy: a_sync_configs: {e}"));
-        mode.check().map_err(problem)?;
-        Ok(mode)
-    }
-
-    fn asynchronous(&self) -> AsyncConfig {
-        let c = &self.a_sync_configs;
-        AsyncConfig {
-            max_merge_var_num: c.max_merge_var_num,
-            send_queue_size: c.send_queue_size,
-            // Receiving while computing means to ask for the next batch before.
-            pull_ahead: c.pull_ahead.max(u64::from(c.independent_recv_thread)),
-            dense_ahead: c.dense_ahead,
-            min_send_grad_num_before_recv: c.min_send_grad_num_before_recv,
-            send_wait_times: Some(c.send_wait_times),
-            independent_recv_thread: c.independent_recv_thread,
-            thread_pool_size: c.thread_pool_size,
         }
     }
 

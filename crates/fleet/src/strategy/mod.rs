@@ -1,20 +1,24 @@
 //! What a user asks of distributed training, by Paddle's names.
 //!
-//! Reading order: [`DistributedStrategy`], `configs` (its groups), `check` (what can be honoured, and
-//! what excludes what), `setting` (how options become text and back), `text` and `yaml_form` (the two
+//! Reading order: [`DistributedStrategy`], `configs` and `tables` (its groups), `a_sync` (parameter servers), `check`
+//! (what can be honoured, and what excludes what), `setting` (how options become text and back), `text` and `yaml_form` (the two
 //! text forms), `renamed` (names of earlier versions).
 
+mod a_sync;
 mod check;
 mod configs;
 mod renamed;
 mod setting;
+mod tables;
 mod text;
 mod yaml_form;
 
 use std::path::Path;
 
+pub use a_sync::ASyncConfigs;
 pub use check::Use;
 pub use configs::*;
+pub use tables::*;
 
 use self::setting::{Group, Problem, choice, options};
 use crate::Error;
@@ -90,9 +94,9 @@ options! {
         sync_batch_norm: bool = false,
         /// Reduce several gradients together.
         fuse_all_reduce_ops: bool = true,
-        /// So many megabytes of them.
+        /// Megabytes of gradients that are reduced together.
         fuse_grad_size_in_mb as "fuse_grad_size_in_MB": u64 = 32,
-        /// GPUs: gradients of so much work.
+        /// GPUs: gradients of this much work.
         fuse_grad_size_in_tflops as "fuse_grad_size_in_TFLOPS": f32 = 50.0,
         /// GPUs: try convolution algorithms.
         cudnn_exhaustive_search: bool = false,

@@ -1,10 +1,11 @@
 //! Text forms both ways, and every kind of refusal.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use regatta_optim::{Adam, Momentum, Rule, Sgd};
-use regatta_ps::Mode;
+use regatta_ps::{AsyncConfig, Mode};
 
 use super::*;
 
@@ -18,7 +19,7 @@ fn defaults_can_be_honoured_everywhere() {
     strategy.check(Use::Collective).unwrap();
     strategy.check(Use::ParameterServer).unwrap();
     assert_eq!(strategy.changed(), []);
-    assert!(matches!(strategy.ps_mode().unwrap(), Mode::Async(_)));
+    assert_eq!(strategy.ps_mode().unwrap(), Mode::default());
 }
 
 #[test]
@@ -269,7 +270,11 @@ fn modes_of_parameter_servers() {
     }) else {
         panic!("asynchronous")
     };
-    assert_eq!((c.pull_ahead, c.max_merge_var_num, c.send_wait_times), (1, 4, Some(1)));
+    let expected = AsyncConfig { max_merge_var_num: 4, ..AsyncConfig::default() };
+    assert_eq!(c, expected);
+    let waits = mode(|s| s.a_sync_configs.send_wait_times = Some(3));
+    let merge_wait = Some(Duration::from_millis(30));
+    assert_eq!(waits, Ok(Mode::Async(AsyncConfig { merge_wait, ..AsyncConfig::default() })));
     for (result, want) in [
         (
             mode(|s| {
@@ -283,10 +288,23 @@ fn modes_of_parameter_servers() {
                 s.a_sync = false;
                 s.a_sync_configs.max_merge_var_num = 2;
             }),
-            "a_sync_configs tunes asynchronous training, but the mode is sync",
+            "a_sync_configs.max_merge_var_num tunes asynchronous training, but the mode is sync",
         ),
-        (mode(|s| s.a_sync_configs.thread_pool_size = 4), "thread_pool_size is 4"),
-        (mode(|s| s.a_sync_configs.send_queue_size = 0), "send_queue_size is 0"),
+        (
+            mode(|s| s.a_sync_configs.thread_pool_size = 4),
+            "strategy: a_sync_configs.thread_pool_size should be 1, but is 4: requests",
+        ),
+        (
+            mode(|s| s.a_sync_configs.send_queue_size = 0),
+            "strategy: a_sync_configs.send_queue_size should be at least 1, but is 0",
+        ),
+        (
+            mode(|s| {
+                s.a_sync_configs.independent_recv_thread = true;
+                s.a_sync_configs.pull_ahead = 0;
+            }),
+            "strategy: a_sync_configs.independent_recv_thread should not be set with pull_ahead 0",
+        ),
     ] {
         let error = result.unwrap_err();
         assert!(error.contains(want), "{error}");

@@ -7,12 +7,12 @@ use std::thread;
 
 use regatta_data::{Batch, Records, Schema, Slot};
 use regatta_exec::{Executor, Options, Scope, run_startup};
-use regatta_train::job::{client_config, server_config};
-use regatta_train::{Backend, Feed, Job, Servers, run_feed};
 use regatta_ir::{Act, Embedding, Programs};
 use regatta_passes::{Backward, Optimizer, Split, minimize, split_trainer};
 use regatta_ps::{Client, JobToken, Mode, Server};
 use regatta_tensor::{DType, Rng, Value};
+use regatta_train::job::{client_config, server_config};
+use regatta_train::{Backend, Feed, Job, Servers, run_feed};
 
 pub(crate) const DIM: i64 = 3;
 pub(crate) const ROWS: i64 = 40;
@@ -183,7 +183,11 @@ impl Feed for List {
         Ok(self.batches.pop_front())
     }
 
-    fn done(&mut self, _: Batch, fetched: &[regatta_tensor::Tensor]) -> Result<(), regatta_train::Error> {
+    fn done(
+        &mut self,
+        _: Batch,
+        fetched: &[regatta_tensor::Tensor],
+    ) -> Result<(), regatta_train::Error> {
         self.losses.push(fetched[0].f32()[0]);
         Ok(())
     }

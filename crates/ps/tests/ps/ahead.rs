@@ -36,7 +36,7 @@ fn dense_values_are_given_ahead_only_where_an_update_comes_in_between() {
     let momentum = Rule::Momentum(Momentum { mu: 0.5, ..Momentum::default() });
     // Steps of 1 and 1.5.
     let (ahead, now) = (vec![-4.0; DENSE], vec![-2.5; DENSE]);
-    let on = AsyncConfig { dense_ahead: true, ..AsyncConfig::default() };
+    let on = AsyncConfig { dense_ahead: true, pull_ahead: 0, ..AsyncConfig::default() };
     let early = AsyncConfig { pull_ahead: 1, ..on };
     let off = AsyncConfig { dense_ahead: false, ..early };
     // Another worker trains.

@@ -1,5 +1,7 @@
 //! All keys that a configuration file may hold, apart from the hyper-parameters of the models.
 
+use regatta_ps::Mode;
+
 use super::precision::PRECISIONS;
 use super::value::Kind;
 
@@ -14,6 +16,8 @@ pub struct Key {
     pub default: Option<&'static str>,
     /// What happens to it.
     pub used: Used,
+    /// Words of Paddle's that cannot be honoured, each with the reason.
+    pub refused: &'static [(&'static str, &'static str)],
     /// What it means, in a line.
     pub doc: &'static str,
 }
@@ -23,8 +27,6 @@ pub struct Key {
 pub enum Used {
     /// It does what it says.
     Honoured,
-    /// It is checked and kept, and matters when several processes train together.
-    Distributed,
     /// It has no meaning here; the reason is in its documentation.
     Ignored,
     /// Only these values can be honoured, and they change nothing; others are errors.
@@ -32,40 +34,47 @@ pub enum Used {
 }
 
 const fn key(name: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Key {
-    Key { name, kind, default: Some(default), used: Used::Honoured, doc }
+    Key { name, kind, default: Some(default), used: Used::Honoured, refused: &[], doc }
 }
 
 const fn unset(name: &'static str, kind: Kind, doc: &'static str) -> Key {
-    Key { name, kind, default: None, used: Used::Honoured, doc }
+    Key { name, kind, default: None, used: Used::Honoured, refused: &[], doc }
 }
 
-const fn later(name: &'static str, kind: Kind, doc: &'static str) -> Key {
-    Key { name, kind, default: None, used: Used::Distributed, doc }
+const fn refusing(key: Key, refused: &'static [(&'static str, &'static str)]) -> Key {
+    Key { refused, ..key }
 }
 
 const fn ignored(name: &'static str, doc: &'static str) -> Key {
-    Key { name, kind: Kind::Any, default: None, used: Used::Ignored, doc }
+    Key { used: Used::Ignored, ..unset(name, Kind::Any, doc) }
+}
+
+/// As [`ignored`], with values that are checked all the same.
+const fn without_effect(name: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { used: Used::Ignored, ..unset(name, kind, doc) }
 }
 
 const fn off(name: &'static str, doc: &'static str) -> Key {
-    Key { name, kind: Kind::Bool, default: None, used: Used::Only(&["False"]), doc }
+    Key { used: Used::Only(&["False"]), ..unset(name, Kind::Bool, doc) }
 }
 
 const fn empty(name: &'static str, doc: &'static str) -> Key {
-    Key { name, kind: Kind::Text, default: None, used: Used::Only(&["", "None"]), doc }
+    Key { used: Used::Only(&["", "None"]), ..unset(name, Kind::Text, doc) }
 }
 
 /// Kinds of readers by PaddleRec's names.
-pub const READER_TYPES: &[&str] =
-    &["DataLoader", "QueueDataset", "RecDataset", "InmemoryDataset", "CustomizeDataLoader"];
+pub const READER_TYPES: &[&str] = &["DataLoader", "QueueDataset", "RecDataset", "InmemoryDataset"];
 /// Formats of data files.
 pub const DATA_FORMATS: &[&str] =
     &["criteo", "multislot", "criteo_raw", "csv", "tsv", "parquet", "word2vec"];
 
+const CUSTOM_READER: &[(&str, &str)] = &[("CustomizeDataLoader", "it is Python code")];
+const GPU_MODES: &[(&str, &str)] = &[("heter", "it needs GPUs"), ("gpubox", "it needs GPUs")];
+
 const STREAMING: &str = "streaming training by days and passes is not part of `regatta train`";
 const DUMP: &str = "tensors are not dumped here";
 const EMBEDDING_FILES: &str = "embeddings are saved with the model, not as text";
-const REMOTE: &str = "data files are local";
+const REMOTE: &str = "a remote store is named in the path: train_data_dir: hdfs://host:port/path";
 
 /// Keys of every model.
 #[rustfmt::skip] // One line each.
@@ -86,8 +95,8 @@ pub const KEYS: &[Key] = &[
     key("runner.tokens", Kind::Choice(&["ids", "words"]), "ids", "word2vec: whether the corpus holds ids or words"),
     unset("runner.word_count_dict_path", Kind::Path, "word2vec: words with their frequencies"),
     unset("runner.word_id_dict_path", Kind::Path, "word2vec: words with their ids"),
-    key("runner.reader_type", Kind::Choice(READER_TYPES), "DataLoader", "how training data are read"),
-    key("runner.infer_reader_type", Kind::Choice(READER_TYPES), "DataLoader", "how test data are read"),
+    refusing(key("runner.reader_type", Kind::Choice(READER_TYPES), "DataLoader", "how training data are read"), CUSTOM_READER),
+    refusing(key("runner.infer_reader_type", Kind::Choice(READER_TYPES), "DataLoader", "how test data are read"), CUSTOM_READER),
     unset("runner.pipe_command", Kind::Text, "QueueDataset, InmemoryDataset: shell command that every file goes through"),
     unset("runner.drop_last", Kind::Bool, "leave out an incomplete last batch in training; else True for DataLoader and RecDataset"),
     key("runner.shuffle_buffer", Kind::Int(0), "0", "DataLoader: records in the shuffle buffer"),
@@ -95,7 +104,7 @@ pub const KEYS: &[Key] = &[
     key("runner.max_bad_lines", Kind::Int(0), "0", "malformed lines per epoch that are skipped"),
     // Training.
     unset("runner.train_batch_size", Kind::Int(1), "examples per training step"),
-    key("runner.epochs", Kind::Int(1), "1", "passes over the training data"),
+    key("runner.epochs", Kind::Int(1), "1", "data passes over the training data"),
     key("runner.seed", Kind::Int(0), "12345", "everything random follows from it"),
     key("runner.thread_num", Kind::Int(1), "1", "threads that share each batch"),
     unset("runner.reader_threads", Kind::Int(1), "QueueDataset, InmemoryDataset: threads that read files; else `thread_num`"),
@@ -110,7 +119,7 @@ pub const KEYS: &[Key] = &[
     unset("runner.amp_configs.custom_black_list", Kind::Texts, "more kinds of ops that compute in f32"),
     unset("runner.amp_configs.custom_black_varnames", Kind::Texts, "ops that read or write these variables compute in f32"),
     unset("runner.amp_configs.use_loss_scaling", Kind::Bool, "scale the loss and check gradients; else True for fp16, False for bf16"),
-    key("runner.amp_configs.init_loss_scaling", Kind::Float, "32768", "first factor on the loss"),
+    key("runner.amp_configs.init_loss_scaling", Kind::Float, "32768", "initial factor on the loss"),
     key("runner.amp_configs.use_dynamic_loss_scaling", Kind::Bool, "True", "let the factor follow what gradients do"),
     key("runner.amp_configs.incr_every_n_steps", Kind::Int(1), "1000", "good steps in a row after which the factor grows"),
     key("runner.amp_configs.decr_every_n_nan_or_inf", Kind::Int(1), "2", "steps with overflows in a row after which it shrinks"),
@@ -124,51 +133,51 @@ pub const KEYS: &[Key] = &[
     // Saving.
     key("runner.model_save_path", Kind::Path, "model_output", "saved models, one folder per epoch"),
     unset("runner.model_init_path", Kind::Path, "saved epoch to begin with"),
-    unset("runner.init_var_names", Kind::Texts, "variables to take from model_init_path or warmup_model_path; others begin anew (all)"),
+    unset("runner.init_var_names", Kind::Texts, "variables to take from model_init_path or warmup_model_path; others keep their initial values; else all"),
     key("runner.use_inference", Kind::Bool, "False", "also export an inference model every epoch"),
     unset("runner.save_inference_feed_varnames", Kind::Texts, "inputs of the inference model; else those that its outputs need"),
     unset("runner.save_inference_fetch_varnames", Kind::Texts, "outputs of the inference model; else the predictions"),
-    // Checkpoints.
-    unset("runner.checkpoint.dir", Kind::Folder, "checkpoints to go on from after a crash; none without it"),
-    unset("runner.checkpoint.local_dir", Kind::Path, "where checkpoints are written before they go to a remote `dir`"),
-    unset("runner.checkpoint.keep", Kind::Int(1), "newest checkpoints that are kept (3)"),
-    unset("runner.checkpoint.epoch_interval", Kind::Int(1), "epochs that are multiples of it have checkpoints (1)"),
-    unset("runner.checkpoint.step_interval", Kind::Int(1), "in such an epoch, after batches that are multiples of it (10, unless `seconds` is set)"),
+    // Checkpoints. Without `dir` there are none, and the other keys are not in the settings.
+    unset("runner.checkpoint.dir", Kind::Folder, "checkpoints to resume from after a crash; none without it"),
+    unset("runner.checkpoint.local_dir", Kind::Path, "where checkpoints are written before they go to a remote `dir`; else a temporary folder"),
+    key("runner.checkpoint.keep", Kind::Int(1), "3", "newest checkpoints that are kept"),
+    key("runner.checkpoint.epoch_interval", Kind::Int(1), "1", "epochs that are multiples of it have checkpoints"),
+    key("runner.checkpoint.step_interval", Kind::Int(1), "10", "in such an epoch, after batches that are multiples of it; with `seconds`, only if it is written"),
     unset("runner.checkpoint.seconds", Kind::Float, "also when the last checkpoint is that old"),
-    unset("runner.checkpoint.full_every", Kind::Int(1), "with parameter servers, every how many checkpoints one is whole; those between hold changes (1)"),
-    unset("runner.checkpoint.keep_when_done", Kind::Bool, "leave the checkpoints when the job has reached its end (True)"),
-    unset("runner.checkpoint.resume", Kind::Text, "what to go on from: auto, latest, none or a checkpoint (auto)"),
+    key("runner.checkpoint.full_every", Kind::Int(1), "1", "with parameter servers, every N-th checkpoint is whole; those between hold changes"),
+    key("runner.checkpoint.keep_when_done", Kind::Bool, "True", "leave the checkpoints when the job has reached its end"),
+    key("runner.checkpoint.resume", Kind::Text, "auto", "what to resume from: auto, latest, none or a checkpoint"),
     // Evaluation.
     unset("runner.infer_batch_size", Kind::Int(1), "examples per evaluation step; else `train_batch_size`"),
     unset("runner.infer_load_path", Kind::Path, "saved models to evaluate; else `model_save_path`"),
     key("runner.infer_start_epoch", Kind::Int(0), "0", "first epoch to evaluate"),
     unset("runner.infer_end_epoch", Kind::Int(1), "one after the last epoch to evaluate; else `epochs`"),
-    // Several processes.
-    later("runner.sync_mode", Kind::Choice(&["sync", "async", "half_async", "bounded", "geo", "heter", "gpubox"]), "how workers and servers keep in step: sync, async, half_async, bounded or geo"),
-    later("runner.staleness", Kind::Int(0), "bounded: steps that a worker may be ahead of the slowest"),
-    later("runner.max_merge_var_num", Kind::Int(1), "async: batches whose gradients are added up before they are pushed (1)"),
-    later("runner.send_queue_size", Kind::Int(1), "async: pushes that may be under way (16)"),
-    later("runner.pull_ahead", Kind::Int(0), "async: batches pulled for while others are computed, at the price of older values (1)"),
-    later("runner.min_send_grad_num_before_recv", Kind::Int(1), "async: dense parameters are pulled every so many batches (1)"),
-    later("runner.send_wait_times", Kind::Int(0), "async: with max_merge_var_num, push what there is after so many times 10 ms"),
-    later("runner.dense_ahead", Kind::Bool, "async: servers give dense values as they will be after one more update like the last ones, where others come in between (True)"),
-    later("runner.independent_recv_thread", Kind::Bool, "async: receive values while computing; needs pull_ahead of at least 1"),
-    later("runner.thread_pool_size", Kind::Int(1), "async: threads that send gradients; only 1 can be honoured"),
-    later("runner.geo_step", Kind::Int(1), "geo: local steps between two exchanges"),
-    later("runner.wire", Kind::Choice(&["f32", "f16", "bf16"]), "floats between workers and servers: whole, or rounded to 16 bits to halve the traffic (f32)"),
-    later("runner.split_file_list", Kind::Bool, "divide the files between the workers (False), or the data between ranks (True)"),
-    later("runner.use_fleet", Kind::Bool, "collective training by ranks without servers"),
-    later("runner.strategy", Kind::Path, "collective: file with a DistributedStrategy, as YAML or prototxt"),
-    later("runner.warmup_model_path", Kind::Path, "saved model that the servers begin with"),
-    later("table_parameters.entry", Kind::Text, "which ids become rows of tables: none, count_filter_entry:N or probability_entry:P (none)"),
+    // Several processes. Keys of other modes than the chosen one are not in the settings.
+    refusing(key("runner.sync_mode", Kind::Choice(Mode::NAMES), "async", "how workers and servers keep in step"), GPU_MODES),
+    unset("runner.staleness", Kind::Int(0), "bounded: steps that a worker may be ahead of the slowest; must be set"),
+    key("runner.max_merge_var_num", Kind::Int(0), "1", "async: batches whose gradients are added up before they are pushed"),
+    key("runner.send_queue_size", Kind::Int(0), "16", "async: pushes that may be in flight"),
+    key("runner.pull_ahead", Kind::Int(0), "1", "async: batches that are prefetched at most, at the price of older rows"),
+    key("runner.dense_ahead", Kind::Bool, "True", "async: weight prediction: dense parameters extrapolated by one update where another push comes first"),
+    key("runner.min_send_grad_num_before_recv", Kind::Int(0), "1", "async: dense parameters are pulled once per N pushes"),
+    unset("runner.send_wait_times", Kind::Int(0), "async: with max_merge_var_num, push what there is after N x 10 ms; else only when it is complete"),
+    unset("runner.geo_step", Kind::Int(0), "geo: local steps between two exchanges; must be set"),
+    key("runner.wire", Kind::Choice(&["f32", "f16", "bf16"]), "f32", "floats between workers and servers: whole, or rounded to 16 bits to halve the traffic"),
+    key("runner.split_file_list", Kind::BoolOrAuto, "auto", "divide the data; auto: ranks divide it, workers of servers each read all files"),
+    key("runner.use_fleet", Kind::Bool, "False", "collective training by ranks without servers"),
+    unset("runner.strategy", Kind::Path, "collective: file with a DistributedStrategy, as YAML or prototxt"),
+    unset("runner.warmup_model_path", Kind::Path, "saved model that the servers begin with"),
+    key("table_parameters.entry", Kind::Text, "none", "which ids become rows of tables: none, count_filter_entry:N or probability_entry:P"),
     // No meaning here.
+    without_effect("runner.independent_recv_thread", Kind::Bool, "every connection has a receiving thread; pull_ahead prefetches"),
+    without_effect("runner.thread_pool_size", Kind::Int(0), "requests to all servers are in flight at the same time"),
     off("runner.use_gpu", "training runs on the CPU"),
     off("runner.use_xpu", "training runs on the CPU"),
     off("runner.use_npu", "training runs on the CPU"),
     off("runner.with_coordinator", "there is no federated training"),
     ignored("runner.local_sparse", "belongs to federated training"),
     ignored("runner.remote_sparse", "belongs to federated training"),
-    ignored("runner.auc_num", "all AUC counters of a model are begun anew together"),
+    ignored("runner.auc_num", "all AUC counters of a model are reset together"),
     ignored("runner.use_visual", "curves are written for TensorBoard with --logdir"),
     ignored("runner.num_workers", "readers are threads: see reader_threads"),
     ignored("runner.batch_generator", "readers make whole batches"),
@@ -216,7 +225,7 @@ pub const KEYS: &[Key] = &[
     unset("hyper_parameters.optimizer.clip_by_norm", Kind::Float, "largest norm of each gradient"),
     unset("hyper_parameters.optimizer.clip_by_global_norm", Kind::Float, "largest norm of all gradients together"),
     unset("hyper_parameters.optimizer.clip_by_value", Kind::Float, "largest absolute value in a gradient"),
-    unset("hyper_parameters.reg", Kind::Float, "factor of an L2 penalty on all parameters"),
+    unset("hyper_parameters.reg", Kind::Float, "factor of the L2 regularization of all parameters"),
     ignored("hyper_parameters.optimizer.strategy", "runner.sync_mode says how workers and servers keep in step"),
     ignored("hyper_parameters.distributed_embedding", "follows from runner.sync_mode"),
     ignored("hyper_parameters.adam_d2sum", "dense parameters follow optimizer.class"),

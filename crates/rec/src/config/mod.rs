@@ -1,13 +1,19 @@
 //! Configuration in two stages: what was written (`written`: the file and the overrides, each value
-//! with its place), then one resolved and checked [`Config`] (`resolve`).
+//! with its place), then one resolved and checked [`Config`] (`resolve`, section by section with a
+//! `resolver`). [`Config`] holds types, no words of the file.
 //!
-//! [`keys`] lists what a file may hold; the hyper-parameters of a model are listed by the model.
+//! [`keys`] lists what a file may hold, with every default; the hyper-parameters of a model are listed
+//! by the model.
 
+mod checkpoints;
+mod distributed;
+mod formats;
 pub mod keys;
 mod optimizer;
 mod precision;
 mod reading;
 mod resolve;
+mod resolver;
 mod show;
 mod value;
 mod written;
@@ -15,8 +21,9 @@ mod written;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+pub use formats::FormatSpec;
 pub use optimizer::{RULES, SCHEDULES, optimizer_keys};
-pub use reading::{FormatSpec, Reader, Reading};
+pub use reading::{Reader, Reading};
 pub use value::Kind;
 pub use written::Source;
 
@@ -24,7 +31,7 @@ use crate::zoo::Model;
 use crate::{Error, Hyper, HyperValue};
 use regatta_fleet::yaml;
 use regatta_passes::Optimizer;
-use regatta_ps::{AsyncConfig, Wire};
+use regatta_ps::{Mode, Wire};
 use regatta_table::Admission;
 use regatta_train::Checkpointing;
 
@@ -77,7 +84,7 @@ pub struct Runner {
     pub train: Reading,
     /// Test data.
     pub test: Reading,
-    /// Passes over the training data.
+    /// Data passes over the training data.
     pub epochs: u64,
     /// Everything random follows from it.
     pub seed: u64,
@@ -120,17 +127,11 @@ pub struct InferenceExport {
     pub fetches: Option<Vec<String>>,
 }
 
-/// Settings of runs with several processes; kept here and used by those.
+/// Settings of runs with several processes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Distributed {
-    /// `sync`, `async`, `half_async`, `bounded` or `geo`.
-    pub sync_mode: Option<String>,
-    /// Steps that a worker may be ahead of the slowest in `bounded` mode.
-    pub staleness: Option<u64>,
-    /// Tuning of `async` mode.
-    pub asynchronous: AsyncConfig,
-    /// Local steps between two exchanges in `geo` mode.
-    pub geo_step: Option<u64>,
+    /// How workers and servers keep in step.
+    pub mode: Mode,
     /// How gradients and values travel between workers and servers.
     pub wire: Wire,
     /// Whether workers divide the files between them.

@@ -6,7 +6,7 @@ use regatta_optim::{Rule, Schedule};
 use regatta_passes::{Clip, Optimizer};
 use serde_json::{Map, Value};
 
-use super::resolve::Resolver;
+use super::resolver::Resolver;
 use super::value::Kind;
 use crate::HyperValue;
 use crate::zoo::OptimizerDefault;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use regatta_optim::LossScaling;
 use regatta_passes::{AmpConfig, RecomputeConfig};
 
-use super::resolve::Resolver;
+use super::resolver::Resolver;
 
 /// Words that `runner.amp` takes.
 pub(super) const PRECISIONS: &[&str] = &["off", "bf16", "fp16"];

@@ -1,8 +1,11 @@
 //! How data are read: which files, which format, which kind of dataset.
 
-use std::path::PathBuf;
+use regatta_data::Synthetic;
 
-use regatta_data::{Column, ColumnFrom, ColumnRead, CriteoRaw, Table, Tokens};
+use super::formats::{FormatSpec, Formats};
+use super::resolver::Resolver;
+use crate::HyperValue;
+use crate::zoo::{Evaluation, Model};
 
 /// How training or test data are read.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +26,7 @@ pub struct Reading {
     pub batch_size: Option<usize>,
     /// Leave out an incomplete last batch.
     pub drop_last: bool,
-    /// Malformed lines that may be skipped per pass.
+    /// Malformed lines that may be skipped per data pass.
     pub max_bad_lines: u64,
     /// What shuffles and samples follow from.
     pub seed: u64,
@@ -58,109 +61,129 @@ pub enum Reader {
     },
 }
 
-/// A format with what its keys say.
-#[derive(Debug, Clone, PartialEq)]
-pub enum FormatSpec {
-    /// PaddleRec's `click:0 dense_feature:0.1 1:737395 ...`.
-    Criteo,
-    /// A count and that many values for each slot.
-    MultiSlot,
-    /// The 40 columns of the original logs.
-    CriteoRaw(CriteoRaw),
-    /// CSV or TSV.
-    Table(Table),
-    /// Parquet.
-    Parquet(Vec<Column>),
-    /// Lines of words.
-    Word2vec {
-        /// Words with their frequencies.
-        counts: PathBuf,
-        /// Words with their ids.
-        ids: PathBuf,
-        /// What the corpus holds.
-        tokens: Tokens,
-        /// Largest distance of two words of a sample.
-        window_size: usize,
-        /// Random words of a sample.
-        negatives: usize,
-    },
-    /// Four words per line, to judge word vectors by.
-    Analogy {
-        /// Words with their frequencies.
-        counts: PathBuf,
-        /// Words with their ids.
-        ids: PathBuf,
-    },
-}
-
-/// The format behind a reader module of PaddleRec.
-pub(super) fn format_of_reader(module: &str) -> Option<&'static str> {
-    // `models.rank.dnn.criteo_reader` and `models/rank/dnn/criteo_reader` are the same module.
-    let name = module.rsplit(['.', '/']).next().unwrap_or(module);
-    match name {
-        "criteo_reader" => Some("criteo"),
-        "queuedataset_reader" => Some("multislot"),
-        "word2vec_reader" | "word2vec_infer_reader" => Some("word2vec"),
-        _ => None,
+/// How training data are read.
+pub(super) fn train_reading(
+    r: &mut Resolver,
+    formats: &Formats,
+    thread_num: usize,
+    seed: u64,
+) -> Reading {
+    let data = r.text("runner.train_data_dir");
+    let kind = r.text("runner.reader_type").unwrap_or_default();
+    let threads = r.int("runner.reader_threads").map_or(thread_num, |n| n as usize);
+    let shuffle_buffer = r.int("runner.shuffle_buffer").unwrap_or(0) as usize;
+    let local_shuffle = r.bool("runner.local_shuffle").unwrap_or(false);
+    let reader = reader(&kind, threads, shuffle_buffer, local_shuffle);
+    if shuffle_buffer > 0 && (!matches!(reader, Reader::Loader { .. }) || kind == "RecDataset") {
+        r.problem("runner.shuffle_buffer", format!("{kind} has no shuffle buffer"));
+    }
+    if local_shuffle && !matches!(reader, Reader::Memory { .. }) {
+        r.problem("runner.local_shuffle", format!("{kind} does not hold the data in memory"));
+    }
+    let (format, pipe_command) =
+        format_and_pipe(r, formats, "runner.train_reader_path", data.as_deref(), reader, false);
+    let loader = matches!(reader, Reader::Loader { .. });
+    let drop_last = r.bool("runner.drop_last").unwrap_or_else(|| {
+        r.derive_value("runner.drop_last", HyperValue::Bool(loader));
+        loader
+    });
+    Reading {
+        data_key: "runner.train_data_dir",
+        data,
+        format,
+        reader,
+        pipe_command,
+        batch_key: "runner.train_batch_size",
+        batch_size: r.int("runner.train_batch_size").map(|n| n as usize),
+        drop_last,
+        max_bad_lines: r.int("runner.max_bad_lines").unwrap_or(0),
+        seed,
     }
 }
 
-/// Reads `column -> slot: kind`, where kind is `label`, `dense`, `id`, `hash` or `hash(N)`, and
-/// `split X` may follow. A column is a number (from 0) or, with a header line, a name.
-pub(super) fn parse_column(text: &str, header: bool) -> Result<Column, String> {
-    let form = || format!("expected 'column -> slot: kind', found '{text}'");
-    let (column, rest) = text.split_once("->").ok_or_else(form)?;
-    let (slot, kind) = rest.rsplit_once(':').ok_or_else(form)?;
-    let column = column.trim();
-    let from = match column.parse::<usize>() {
-        Ok(index) if !header => ColumnFrom::Index(index),
-        _ => ColumnFrom::Name(column.to_string()),
+/// How test data are read.
+pub(super) fn test_reading(
+    r: &mut Resolver,
+    formats: &Formats,
+    model: &Model,
+    train: &Reading,
+) -> Reading {
+    let data = r.text("runner.test_data_dir");
+    let kind = r.text("runner.infer_reader_type").unwrap_or_default();
+    let threads = match train.reader {
+        Reader::Queue { threads } | Reader::Memory { threads, .. } => threads,
+        Reader::Loader { .. } => 1,
     };
-    let mut words = kind.split_whitespace();
-    let read = match words.next() {
-        Some("label") => ColumnRead::Label,
-        Some("dense") => ColumnRead::Dense,
-        Some("id") => ColumnRead::Id,
-        Some("hash") => ColumnRead::Hash { dim: None },
-        Some(word) => {
-            let dim = word.strip_prefix("hash(").and_then(|w| w.strip_suffix(')'));
-            let dim = dim.and_then(|d| d.parse().ok()).filter(|d: &u64| *d > 0);
-            let kinds = || format!("'{word}' in '{text}' is not label, dense, id, hash or hash(N)");
-            ColumnRead::Hash { dim: Some(dim.ok_or_else(kinds)?) }
-        }
-        None => return Err(form()),
-    };
-    let entry = Column::new(from, slot.trim(), read);
-    match (words.next(), words.next(), words.next()) {
-        (None, ..) => Ok(entry),
-        (Some("split"), Some(separator), None) if separator.len() == 1 => {
-            Ok(entry.split_at(separator.as_bytes()[0]))
-        }
-        _ => Err(format!("after the kind only 'split X' may follow, found '{text}'")),
+    let reader = reader(&kind, threads, 0, false);
+    let analogy = model.evaluation == Evaluation::Analogy;
+    let (format, pipe_command) =
+        format_and_pipe(r, formats, "runner.infer_reader_path", data.as_deref(), reader, analogy);
+    let batch_size = r.int("runner.infer_batch_size").map(|n| n as usize);
+    Reading {
+        data_key: "runner.test_data_dir",
+        data,
+        format,
+        reader,
+        pipe_command,
+        batch_key: "runner.infer_batch_size",
+        batch_size: batch_size.or(train.batch_size),
+        drop_last: false,
+        max_bad_lines: train.max_bad_lines,
+        seed: train.seed,
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn column_maps() {
-        let column = parse_column("C1 -> 1: hash(1000) split |", true).unwrap();
-        let read = ColumnRead::Hash { dim: Some(1000) };
-        let expected = Column::new(ColumnFrom::Name("C1".into()), "1", read).split_at(b'|');
-        assert_eq!(column, expected);
-        let column = parse_column("0->label: label", false).unwrap();
-        assert_eq!(column, Column::new(ColumnFrom::Index(0), "label", ColumnRead::Label));
-        for bad in ["C1", "C1 -> 1", "C1 -> 1: float", "C1 -> 1: hash(0)", "C1 -> 1: id splat x"] {
-            assert!(parse_column(bad, true).is_err(), "{bad}");
-        }
+fn reader(kind: &str, threads: usize, shuffle_buffer: usize, shuffle: bool) -> Reader {
+    match kind {
+        "QueueDataset" => Reader::Queue { threads },
+        "InmemoryDataset" => Reader::Memory { threads, shuffle },
+        _ => Reader::Loader { shuffle_buffer },
     }
+}
 
-    #[test]
-    fn reader_modules() {
-        assert_eq!(format_of_reader("criteo_reader"), Some("criteo"));
-        assert_eq!(format_of_reader("models.rank.dnn.criteo_reader"), Some("criteo"));
-        assert_eq!(format_of_reader("dinReader"), None);
+/// The format of the files and the command that they go through. Commands belong to the queue and
+/// in-memory readers, and print MultiSlot text unless `data_format` says otherwise.
+fn format_and_pipe(
+    r: &mut Resolver,
+    formats: &Formats,
+    reader_key: &str,
+    data: Option<&str>,
+    reader: Reader,
+    analogy: bool,
+) -> (Option<FormatSpec>, Option<String>) {
+    const PIPE: &str = "runner.pipe_command";
+    let training = reader_key == "runner.train_reader_path";
+    // The key may have been taken for the training data already.
+    let taken = r.settings.iter().find(|s| s.key == PIPE).map(|s| s.value.clone());
+    let command = match taken {
+        Some(HyperValue::Str(command)) => Some(command),
+        _ => r.text(PIPE),
+    };
+    let piped = !matches!(reader, Reader::Loader { .. });
+    if data.is_some_and(Synthetic::is_url) {
+        // Synthetic examples are records already.
+        if r.text(reader_key).is_some() {
+            r.unused(reader_key, "the data are synthetic");
+        }
+        if training {
+            r.unused(PIPE, "the data are synthetic");
+        }
+        return (None, None);
+    }
+    match command {
+        Some(command) if piped => {
+            if r.text(reader_key).is_some() {
+                r.unused(reader_key, "runner.pipe_command reads the files");
+            }
+            let name = formats.chosen.clone().unwrap_or_else(|| "multislot".into());
+            (formats.spec(r, &name, analogy), Some(command))
+        }
+        command => {
+            if command.is_some() && training {
+                let reason = "only QueueDataset and InmemoryDataset read through a command";
+                r.unused(PIPE, reason);
+            }
+            (formats.of(r, reader_key, analogy), None)
+        }
     }
 }

@@ -11,6 +11,8 @@ use crate::HyperValue;
 pub enum Kind {
     /// `True` or `False`; also `yes`, `no`, `on`, `off`, 1 and 0.
     Bool,
+    /// As `Bool`, or `auto`.
+    BoolOrAuto,
     /// An integer, at least this large.
     Int(i64),
     /// A number.
@@ -39,6 +41,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Kind::Bool => f.write_str("True or False"),
+            Kind::BoolOrAuto => f.write_str("True, False or auto"),
             Kind::Int(i64::MIN) => f.write_str("an integer"),
             Kind::Int(min) => write!(f, "an integer of at least {min}"),
             Kind::Float => f.write_str("a number"),
@@ -89,6 +92,8 @@ impl Kind {
     fn read_text(self, text: &str, dir: &Path) -> Option<HyperValue> {
         Some(match self {
             Kind::Bool => HyperValue::Bool(truth(text)?),
+            Kind::BoolOrAuto if text.eq_ignore_ascii_case("auto") => HyperValue::Str("auto".into()),
+            Kind::BoolOrAuto => HyperValue::Bool(truth(text)?),
             Kind::Int(min) => HyperValue::Int(integer(text).filter(|x| *x >= min)?),
             Kind::Float => HyperValue::Float(float(text)?),
             Kind::Text | Kind::Any => HyperValue::Str(text.to_string()),
@@ -222,6 +227,8 @@ mod tests {
     #[test]
     fn text_becomes_a_value_of_the_kind() {
         assert_eq!(read(Kind::Bool, "yes").unwrap(), "True");
+        assert_eq!(read(Kind::BoolOrAuto, "no").unwrap(), "False");
+        assert_eq!(read(Kind::BoolOrAuto, "Auto").unwrap(), "\"auto\"");
         assert_eq!(read(Kind::Int(1), "1_000").unwrap(), "1000");
         assert_eq!(read(Kind::Float, "1e-3").unwrap(), "0.001");
         assert_eq!(read(Kind::Float, "1").unwrap(), "1.0");

@@ -129,7 +129,7 @@ impl Console {
         let values: Vec<(&str, f64)> = values.iter().map(|(n, v)| (n.as_str(), *v)).collect();
         let written = events.scalars(step, &values).and_then(|()| events.flush());
         if let Err(error) = written {
-            self.failed.get_or_insert(error);
+            self.failed.get_or_insert(error.into());
             self.events = None;
         }
     }

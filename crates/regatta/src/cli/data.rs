@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use regatta_data::{Batch, Records, Synthetic, TextFormat, write_synthetic};
 use regatta_rec::data::criteo_keys;
-use regatta_train::metrics::exact_auc;
 use regatta_tensor::Value;
+use regatta_train::metrics::exact_auc;
 
 use super::Outcome;
 

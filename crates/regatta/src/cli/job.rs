@@ -11,10 +11,9 @@ use regatta_cluster::{CollectivePlace, Env, JobIdentity, Place, PsPlace, PsRole}
 use regatta_collective::Group;
 use regatta_launch::status::{Reporter, Status};
 use regatta_launch::{
-    LISTENING, Options, Outcome as Ended, Plan, Program, Report as Ran, Spec, Supervisor, cores,
-    plan,
+    LISTENING, Options, Outcome as Ended, Program, Report as Ran, Spec, Supervisor, cores, plan,
 };
-use regatta_ps::{AsyncConfig, JobToken, Mode};
+use regatta_ps::{JobToken, Mode};
 use regatta_rec::run::{Outcome as Done, Place as In, serve, strategy, train_as};
 use regatta_rec::{Config, Error, infer, infer_worker};
 use regatta_train::Job;
@@ -63,7 +62,7 @@ impl Work<'_> {
     fn mode(self, config: &Config) -> Mode {
         match self {
             Work::Train => config.runner.distributed.mode,
-            Work::Infer(_) => Mode::Async(AsyncConfig::default()),
+            Work::Infer(_) => Mode::default(),
         }
     }
 }
@@ -77,7 +76,7 @@ impl JobKind {
         }
     }
 
-    fn plan(self, job: &JobIdentity) -> Result<Plan> {
+    fn plan(self, job: &JobIdentity) -> Result<plan::Plan> {
         Ok(match self {
             JobKind::Servers { servers, workers } => {
                 plan::local_parameter_server(servers, workers, job, None)?
@@ -288,9 +287,9 @@ pub(super) fn run_place(
         Place::Collective(place) => {
             let reporter = Reporter::new(env, &format!("rank {}", place.rank));
             let group = regatta_fleet::collective::join(place, carrier.transport());
-            group.map_err(Error::from).and_then(|group| {
-                run_process(work, &config, run, part, In::Rank(group), &reporter)
-            })
+            group
+                .map_err(Error::from)
+                .and_then(|group| run_process(work, &config, run, part, In::Rank(group), &reporter))
         }
     })
 }

@@ -129,4 +129,3 @@ fn ranks(text: &str) -> Result<usize, String> {
         _ => Err("it must be a whole number from 1 to 64; use several machines beyond that".into()),
     }
 }
-

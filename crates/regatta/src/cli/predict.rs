@@ -11,10 +11,10 @@ use regatta_checkpoint::{Encoding, PROGRAM_FILE, verify_model};
 use regatta_data::Batch;
 use regatta_predict::{Error as PredictError, MissingIds, Model, Options, Session};
 use regatta_rec::data::Data;
-use regatta_train::metrics::Meter;
 use regatta_rec::network::Network;
 use regatta_rec::{Config, Trained};
 use regatta_tensor::{Tensor, Value};
+use regatta_train::metrics::Meter;
 
 use super::Outcome;
 use super::export::{Scratch, config_of, export};

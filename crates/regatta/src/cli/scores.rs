@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use regatta_train::observe::{Event, Observer};
 use regatta_rec::zoo::Evaluation;
 use regatta_rec::{Config, Error};
 use regatta_tensor::Tensor;
+use regatta_train::Error as TrainError;
+use regatta_train::observe::{Event, Observer};
 
 /// Makes an evaluation one whose scores can be written: all of them, in the order of the data.
 pub(super) fn prepare(config: &mut Config) -> Result<(), Error> {
@@ -70,7 +71,7 @@ impl ScoreFile {
             Ok(file) => {
                 Ok(ScoreFile { path: path.into(), file: BufWriter::new(file), examples: 0 })
             }
-            Err(source) => Err(Error::Write { path: path.into(), source }),
+            Err(source) => Err(TrainError::Write { path: path.into(), source }.into()),
         }
     }
 
@@ -81,7 +82,7 @@ impl ScoreFile {
         outputs: &[(&str, &Tensor)],
     ) -> Result<(), Error> {
         self.write_lines(examples, outputs)
-            .map_err(|source| Error::Write { path: self.path.clone(), source })?;
+            .map_err(|source| TrainError::Write { path: self.path.clone(), source })?;
         self.examples += examples as u64;
         Ok(())
     }
@@ -109,7 +110,7 @@ impl ScoreFile {
         let path = self.path;
         match self.file.into_inner() {
             Ok(_) => Ok(format!("{} scores written to {}", self.examples, path.display())),
-            Err(e) => Err(Error::Write { path, source: e.into_error() }),
+            Err(e) => Err(TrainError::Write { path, source: e.into_error() }.into()),
         }
     }
 }

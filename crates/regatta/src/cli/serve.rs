@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::Context;
 use regatta_checkpoint::{MANIFEST_FILE, PROGRAM_FILE};
 use regatta_predict::{InputKind, Model, Session};
-use regatta_train::remote::Cached;
 use regatta_serve::{About, Config, Feature, Kind, ScoreError, Scorer, Server, Source};
 use regatta_tensor::{Tensor, Value};
+use regatta_train::remote::Cached;
 
 use super::remote::cached;
 use super::{Outcome, positive, threads};

@@ -1,0 +1,89 @@
+//! The keys `runner.checkpoint.*`: where checkpoints are kept, when they are made, what a run resumes.
+
+use std::path::PathBuf;
+
+use regatta_checkpoint::{CheckpointConfig, Resume};
+use regatta_train::Checkpointing;
+
+use super::resolver::Resolver;
+use crate::HyperValue;
+
+fn key(name: &str) -> String {
+    format!("runner.checkpoint.{name}")
+}
+
+/// Checkpoints, if there is a folder for them.
+pub(super) fn resolve_checkpoint(r: &mut Resolver) -> Option<Checkpointing> {
+    let (dir, store) = resolve_dir(r);
+    let config = resolve_intervals(r, dir.clone().unwrap_or_default());
+    let resume = r.text(&key("resume")).unwrap_or_default();
+    if dir.is_none() {
+        leave_out(r, &resume);
+        return None;
+    }
+    if let Some(problem) = config.problem() {
+        r.problem(&key("dir"), problem);
+    }
+    let resume = match Resume::from(resume) {
+        Resume::Path(path) => {
+            let path = r.dir.join(path);
+            r.restate(&key("resume"), HyperValue::Str(path.to_string_lossy().into_owned()));
+            Resume::Path(path)
+        }
+        other => other,
+    };
+    Some(Checkpointing { config, store, resume })
+}
+
+/// The folder on this machine, and the address of the remote store if there is one.
+fn resolve_dir(r: &mut Resolver) -> (Option<PathBuf>, Option<String>) {
+    let dir = r.path(&key("dir"));
+    let local = r.path(&key("local_dir"));
+    let store = dir.as_deref().filter(|dir| regatta_data::is_remote(dir));
+    let store = store.map(|dir| dir.to_string_lossy().into_owned());
+    if local.is_some() && store.is_none() {
+        r.unused(&key("local_dir"), "runner.checkpoint.dir is no remote store");
+    }
+    let dir = match &store {
+        Some(address) => local.or_else(|| Some(regatta_train::remote::cache_of(address))),
+        None => dir,
+    };
+    (dir, store)
+}
+
+fn resolve_intervals(r: &mut Resolver, dir: PathBuf) -> CheckpointConfig {
+    let default = CheckpointConfig::default();
+    let seconds = r.float(&key("seconds"));
+    let mut step_interval = r.int(&key("step_interval"));
+    // Checkpoints by time alone, unless steps are asked for as well.
+    if seconds.is_some() && !r.is_set(&key("step_interval")) {
+        r.unused(&key("step_interval"), "runner.checkpoint.seconds is set");
+        step_interval = None;
+    }
+    CheckpointConfig {
+        dir,
+        keep: r.int(&key("keep")).map_or(default.keep, |n| n as usize),
+        epoch_interval: r.int(&key("epoch_interval")).unwrap_or(default.epoch_interval),
+        step_interval,
+        seconds,
+        full_every: r.int(&key("full_every")).unwrap_or(default.full_every),
+        keep_when_done: r.bool(&key("keep_when_done")).unwrap_or(default.keep_when_done),
+    }
+}
+
+/// There is no folder, so the other keys mean nothing, and nothing can be resumed.
+fn leave_out(r: &mut Resolver, resume: &str) {
+    if !matches!(resume, "" | "none" | "auto") {
+        r.problem(&key("resume"), "there are no checkpoints: set runner.checkpoint.dir".into());
+    }
+    let names = [
+        "keep",
+        "epoch_interval",
+        "step_interval",
+        "seconds",
+        "full_every",
+        "keep_when_done",
+        "resume",
+    ];
+    names.iter().for_each(|name| r.unused(&key(name), "runner.checkpoint.dir is not set"));
+}

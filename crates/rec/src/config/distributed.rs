@@ -1,0 +1,151 @@
+//! What several processes need: the consistency mode with its keys, the wire, who reads which data.
+
+use regatta_fleet::strategy::ASyncConfigs;
+use regatta_ps::{AsyncConfig, Mode, Wire};
+use regatta_table::Admission;
+
+use super::resolver::Resolver;
+use super::{Distributed, keys};
+use crate::HyperValue;
+
+const GEO_STEP: &str = "runner.geo_step";
+const STALENESS: &str = "runner.staleness";
+
+/// Keys that mode `async` uses.
+const ASYNC: &[&str] = &[
+    "runner.max_merge_var_num",
+    "runner.send_queue_size",
+    "runner.pull_ahead",
+    "runner.dense_ahead",
+    "runner.min_send_grad_num_before_recv",
+    "runner.send_wait_times",
+];
+/// Keys of Paddle's asynchronous training that are checked and have no effect.
+const WITHOUT_EFFECT: &[&str] = &["runner.independent_recv_thread", "runner.thread_pool_size"];
+
+pub(super) fn resolve_distributed(r: &mut Resolver) -> Distributed {
+    let mode = resolve_mode(r);
+    let wire = resolve_wire(r, &mode);
+    let split = match r.value("runner.split_file_list") {
+        Some(HyperValue::Bool(split)) => Some(split),
+        _ => None,
+    };
+    Distributed {
+        mode,
+        wire,
+        split_file_list: split.unwrap_or(false),
+        split_ranks: split.unwrap_or(true),
+        use_fleet: r.bool("runner.use_fleet").unwrap_or(false),
+        strategy: r.path("runner.strategy"),
+        warmup_model_path: r.path("runner.warmup_model_path"),
+        entry: resolve_entry(r),
+    }
+}
+
+/// The mode with its keys. Those of other modes are left out of the settings.
+fn resolve_mode(r: &mut Resolver) -> Mode {
+    let name = r.text("runner.sync_mode").unwrap_or_default();
+    let mode = match name.as_str() {
+        "sync" => Mode::Sync,
+        "half_async" => Mode::HalfAsync,
+        "bounded" => Mode::Bounded { staleness: must_be_set(r, STALENESS, &name) },
+        "geo" => Mode::Geo { every: must_be_set(r, GEO_STEP, &name) },
+        _ => Mode::Async(resolve_async(r)),
+    };
+    if !matches!(mode, Mode::Geo { .. }) {
+        leave_out(r, &[GEO_STEP], "only sync_mode geo uses it");
+    }
+    if !matches!(mode, Mode::Bounded { .. }) {
+        leave_out(r, &[STALENESS], "only sync_mode bounded uses it");
+    }
+    // Keys of asynchronous training have been checked where Paddle's options become settings.
+    if !matches!(mode, Mode::Async(_)) {
+        for problem in mode.problems() {
+            r.problem(&format!("runner.{}", problem.name), problem.reason);
+        }
+        leave_out(r, ASYNC, "only sync_mode async uses it");
+        leave_out(r, WITHOUT_EFFECT, "only sync_mode async uses it");
+    }
+    mode
+}
+
+fn must_be_set(r: &mut Resolver, key: &str, mode: &str) -> u64 {
+    let problems = r.problems.len();
+    let value = r.int(key);
+    // A value that is no number has been told of.
+    if value.is_none() && r.problems.len() == problems {
+        r.problem(key, format!("must be set for sync_mode {mode}"));
+    }
+    // Not 0, which would be a second mistake.
+    value.unwrap_or(1)
+}
+
+/// Checks what was written for keys, and leaves them out.
+fn leave_out(r: &mut Resolver, keys: &[&str], reason: &str) {
+    for key in keys {
+        r.value(key);
+        r.unused(key, reason);
+    }
+}
+
+/// The keys of asynchronous training are Paddle's options, and mean the same as in a strategy.
+fn resolve_async(r: &mut Resolver) -> AsyncConfig {
+    let default = ASyncConfigs::default();
+    let merge = r.int("runner.max_merge_var_num");
+    let queue = r.int("runner.send_queue_size");
+    let ahead = r.int("runner.pull_ahead");
+    let dense_ahead = r.bool("runner.dense_ahead");
+    let pushes = r.int("runner.min_send_grad_num_before_recv");
+    let send_wait_times = r.int("runner.send_wait_times");
+    let recv_thread = r.bool("runner.independent_recv_thread");
+    let threads = r.int("runner.thread_pool_size");
+    let options = ASyncConfigs {
+        max_merge_var_num: merge.unwrap_or(default.max_merge_var_num),
+        send_queue_size: queue.unwrap_or(default.send_queue_size),
+        pull_ahead: ahead.unwrap_or(default.pull_ahead),
+        dense_ahead: dense_ahead.unwrap_or(default.dense_ahead),
+        min_send_grad_num_before_recv: pushes.unwrap_or(default.min_send_grad_num_before_recv),
+        send_wait_times,
+        independent_recv_thread: recv_thread.unwrap_or(default.independent_recv_thread),
+        thread_pool_size: threads.unwrap_or(default.thread_pool_size),
+        ..default
+    };
+    let config = options.asynchronous().unwrap_or_else(|problems| {
+        for problem in problems {
+            r.problem(&format!("runner.{}", problem.name), problem.reason);
+        }
+        AsyncConfig::default()
+    });
+    for key in WITHOUT_EFFECT {
+        r.unused(key, keys::find(key).map_or("", |key| key.doc));
+    }
+    config
+}
+
+fn resolve_wire(r: &mut Resolver, mode: &Mode) -> Wire {
+    let wire = r.text("runner.wire").and_then(|text| text.parse().ok()).unwrap_or_default();
+    if matches!(mode, Mode::Geo { .. }) && wire != Wire::F32 {
+        let reason =
+            format!("{wire} cannot be honoured: the differences of sync_mode geo travel as f32");
+        r.problem("runner.wire", reason);
+    }
+    wire
+}
+
+fn resolve_entry(r: &mut Resolver) -> Admission {
+    let key = "table_parameters.entry";
+    let Some(text) = r.text(key) else { return Admission::None };
+    let reason = match text.parse::<Admission>() {
+        Ok(Admission::ShowClick { .. }) => {
+            "show_click_entry cannot be honoured: rows of these models have no shows and clicks"
+                .to_string()
+        }
+        Ok(Admission::Probability(p)) if !(p > 0.0 && p <= 1.0) => {
+            format!("the probability is {p}, expected more than 0 and at most 1")
+        }
+        Ok(entry) => return entry,
+        Err(reason) => reason,
+    };
+    r.problem(key, reason);
+    Admission::None
+}
