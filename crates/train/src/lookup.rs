@@ -202,10 +202,10 @@ mod tests {
     fn ids_become_keys_and_rows() {
         let a: Value = Tensor::from_u64(&[2, 2], vec![7, 0, 9, 7]).unwrap().into();
         let b: Value = Ragged::new(Data::U64(vec![9, 0, 17]), vec![0, 1, 3]).unwrap().into();
-        let value = |name: &str| if name == "a" { &a } else { &b };
+        let value = |name: &str| Some(if name == "a" { &a } else { &b });
         let mut lookup = Lookup::default();
         let mut index = RowIndex::default();
-        lookup.prepare(&table(Some(0), Some(10)), true, &mut index, value);
+        lookup.prepare(&table(Some(0), Some(10)), true, &mut index, value).unwrap();
         assert_eq!((lookup.keys(), lookup.counts()), (&[7, 9][..], &[3, 2][..]));
         lookup.rows_mut().copy_from_slice(&[1., 2., 3., 4.]);
         let t = table(Some(0), Some(10));
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!((r.u64(), r.offsets()), (&[2, 0, 1][..], &[0, 1, 3][..]));
         assert_eq!(lookup.key_of_row(2), 9);
 
-        lookup.prepare(&table(None, None), false, &mut index, value);
+        lookup.prepare(&table(None, None), false, &mut index, value).unwrap();
         assert_eq!(lookup.keys(), [7, 0, 9, 17]);
         assert!(lookup.counts().is_empty());
         assert_eq!(lookup.key_of_row(0), 7);

@@ -174,6 +174,14 @@ impl Servers {
         }
     }
 
+    fn begin(&mut self, mode: Mode) -> Result<InFlight, Error> {
+        if self.rests {
+            self.step = self.client.resume(self.step)?;
+            self.rests = false;
+        }
+        Ok(InFlight::new(&mode, self.step))
+    }
+
     /// As [`Servers::flush`]; other workers continue without this one, until it trains again.
     fn rest(&mut self) -> Result<(), Error> {
         self.flush()?;
@@ -447,19 +455,16 @@ impl Backend for Servers {
 
     fn begin_pass(&mut self) -> Result<(), Error> {
         self.flush()?;
-        if self.rests {
-            self.step = self.client.resume(self.step)?;
-            self.rests = false;
-        }
-        self.in_flight = Some(InFlight::new(&self.mode, self.step));
+        self.in_flight = Some(self.begin(self.mode)?);
         Ok(())
     }
 
     fn advance(&mut self, scope: &mut Scope) -> Result<Turn, Error> {
-        if self.in_flight.is_none() {
-            self.begin_pass()?;
-        }
-        let mut pass = self.in_flight.take().ok_or_else(lost_batch)?;
+        let mut pass = match self.in_flight.take() {
+            Some(pass) => pass,
+            // A program that trains step by step does not know its next batch.
+            None => self.begin(self.mode.without_prefetch())?,
+        };
         self.after_compute(&mut pass);
         let turn = loop {
             if let Some(turn) = self.perform(&mut pass, scope)? {

@@ -44,7 +44,7 @@ fn servers(
 ) -> Result<Engine, Error> {
     // Before anybody waits for this worker.
     for param in &ps.split.dense {
-        check_initialised(scope, &param.name)?;
+        check_initialised(scope, "parameter ", &param.name)?;
     }
     let client = super::connect(ps, worker)?;
     Ok(match ps.job.mode {
@@ -63,7 +63,7 @@ fn ranks(
 ) -> Result<Engine, Error> {
     // Before anybody waits for this rank.
     for var in job.plan.each.startup.persistables() {
-        check_initialised(scope, &var.name)?;
+        check_initialised(scope, "", &var.name)?;
     }
     let group = job.connect()?;
     let settings = plan.strategy.to_yaml();
@@ -72,11 +72,11 @@ fn ranks(
     Ok(Box::new(ranks))
 }
 
-fn check_initialised(scope: &Scope, name: &str) -> Result<(), Error> {
+fn check_initialised(scope: &Scope, what: &str, name: &str) -> Result<(), Error> {
     if scope.get(name).is_some() {
         return Ok(());
     }
-    let reason = format!("'{name}' is not initialised: run the startup program first");
+    let reason = format!("{what}'{name}' is not initialised: run the startup program first");
     Err(Error::Order { call: "init_worker", reason })
 }
 
