@@ -140,6 +140,14 @@ impl Mode {
         matches!(self, Mode::Sync)
     }
 
+    /// The mode for a caller that gives one batch at a time, so that later ones are not known.
+    pub fn without_prefetch(self) -> Mode {
+        match self {
+            Mode::Async(config) => Mode::Async(AsyncConfig { pull_ahead: 0, ..config }),
+            other => other,
+        }
+    }
+
     /// The largest difference in steps between workers, if there is a bound.
     pub fn staleness(&self) -> Option<u64> {
         match self {
