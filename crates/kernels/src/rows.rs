@@ -148,9 +148,9 @@ mod tests {
             let x = matrix(9, cols);
             let mut sums = vec![100.0; cols];
             column_sums(&x, true, &mut sums);
-            for j in 0..cols {
-                let column = || x.iter().skip(j).step_by(cols);
-                assert_eq!(sums[j], column().fold(100.0, |sum, x| sum + x), "rows in order");
+            for (j, sum) in sums.iter().enumerate() {
+                let column = x.iter().skip(j).step_by(cols);
+                assert_eq!(*sum, column.fold(100.0, |sum, x| sum + x), "rows in order");
             }
             column_sums(&x, false, &mut sums);
             assert!((sums[0] - x.iter().step_by(cols).sum::<f32>()).abs() < 1e-4);

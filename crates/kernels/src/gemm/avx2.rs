@@ -28,14 +28,7 @@ unsafe fn tile<const ROWS: usize, const VECS: usize>(t: &Tile) {
     // SAFETY: the caller vouches for every element the strides reach; pointers past the last depth
     // are formed with wrapping arithmetic and never read.
     unsafe {
-        for i in 0..ROWS {
-            // Writes are coming: have the lines of C here by then.
-            let c = t.c.wrapping_add(i * t.c_row);
-            _mm_prefetch::<_MM_HINT_T0>(c.cast());
-            if VECS > 1 {
-                _mm_prefetch::<_MM_HINT_T0>(c.wrapping_add(VECS * LANES - 1).cast());
-            }
-        }
+        prefetch_c::<ROWS, VECS>(&t);
         let (mut a, mut b) = (t.a, t.b);
         let mut step = || {
             let mut row = [_mm256_setzero_ps(); VECS];
@@ -90,6 +83,21 @@ unsafe fn tile<const ROWS: usize, const VECS: usize>(t: &Tile) {
         for (i, sum) in sums.iter().enumerate() {
             for (v, s) in sum.iter().enumerate() {
                 _mm256_storeu_ps(t.c.add(i * t.c_row + v * LANES), *s);
+            }
+        }
+    }
+}
+
+/// Asks for the lines of C that a tile writes at its end.
+#[inline(always)]
+fn prefetch_c<const ROWS: usize, const VECS: usize>(t: &Tile) {
+    for i in 0..ROWS {
+        let c = t.c.wrapping_add(i * t.c_row);
+        // SAFETY: prefetching reads nothing and faults for no address.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(c.cast());
+            if VECS > 1 {
+                _mm_prefetch::<_MM_HINT_T0>(c.wrapping_add(VECS * LANES - 1).cast());
             }
         }
     }
