@@ -4,13 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use regatta_ir::{Origin, Program, verify};
+use regatta_ir::{Origin, Program, VarType, verify};
 use regatta_ops::OPS;
 use regatta_ops::comm::{Comm, Peers};
-use regatta_passes::Parts;
+#[cfg(doc)]
+use regatta_passes::pipeline::EXECUTION;
+use regatta_passes::pipeline::Watch;
+use regatta_passes::{Lowering, Parts};
 use regatta_tensor::{DType, RowIndex, RowSparse, Tensor, Value};
 
-use crate::plan::{Import, Part, Plan, loc_dtype, type_of};
+use crate::plan::{self, Import, Part, Plan, loc_dtype, type_of};
 use crate::segment::{Range, RoleTimes, ScopePtr, Segment, narrow, widen};
 use crate::{Error, Scope};
 
@@ -173,6 +176,20 @@ impl Executor {
             }
         }
         Ok(&plan.fetched[..copied.min(plan.fetched.len())])
+    }
+
+    /// What a run on inputs of these types would run: the program after the passes of
+    /// [`EXECUTION`], which plans are made of. `watch` sees what every pass makes.
+    ///
+    /// # Errors
+    /// If inputs or fetches do not fit the program.
+    pub fn lowered(
+        &self,
+        feeds: &[(String, VarType)],
+        fetch: &[String],
+        watch: &mut Watch<'_>,
+    ) -> Result<Lowering, Error> {
+        plan::lower(&self.program, feeds, fetch, &self.options, watch)
     }
 
     /// What the last run fetched; of use as far as it was copied out.

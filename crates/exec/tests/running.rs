@@ -4,7 +4,8 @@ mod common;
 
 use common::{adam, batch, initialised, mlp, sgd};
 use regatta_exec::{Error, Executor, Options, Scope, run_startup};
-use regatta_ir::{Act, Embedding, Pool};
+use regatta_ir::{Act, Embedding, Origin, Pool, VarType};
+use regatta_passes::pipeline::Rewrite;
 use regatta_passes::{Backward, Clip, minimize};
 use regatta_tensor::{DType, Data, Ragged, Rng, Tensor, Value};
 
@@ -285,4 +286,37 @@ fn less_memory_with_reuse_and_it_is_reported() {
     executor.run(&mut scope, &[("x", &x), ("label", &label)], &[]).unwrap();
     let memory = executor.memory().unwrap();
     assert!(memory.bytes < memory.bytes_without_reuse, "{memory:?}");
+}
+
+/// What is shown is what plans are made of.
+#[test]
+fn the_lowered_program_takes_as_much_memory_as_a_run() {
+    let model = mlp(&[16, 32, 32, 2], Act::Relu, &adam(0.01));
+    let mut scope = initialised(&model.programs);
+    let mut executor = Executor::new(model.programs.main.clone(), Options::default()).unwrap();
+    let typed = |name: &str, ty| (name.to_string(), ty);
+    let feeds = [
+        typed("x", VarType::f32([20, 16])),
+        typed("label", VarType::dense(DType::I64, vec![20, 1])),
+    ];
+    let mut passes = Vec::new();
+    let watch = &mut |name: &str, _: &str, _: &dyn Rewrite| passes.push(name.to_string());
+    let lowered = executor.lowered(&feeds, std::slice::from_ref(&model.loss), watch).unwrap();
+    assert_eq!(passes, ["fuse", "split_batch", "memory_reuse", "concrete_types"]);
+    let text = lowered.programs()[0].to_string();
+    assert!(text.contains("fc_grad_through_relu("), "{text}");
+    let (x, label) = batch(20, 16, 1);
+    executor.run(&mut scope, &[("x", &x), ("label", &label)], &[&model.loss]).unwrap();
+    // Buffers of the text, each as large as its largest variable, and what has memory of its own.
+    let mut buffers: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
+    for var in lowered.programs()[0].block().vars.values().filter(|v| v.origin == Origin::Temp) {
+        let bytes = (var.ty.numel().unwrap() * var.ty.dtype.size()).div_ceil(64) * 64;
+        let buffer = var.buffer.clone().unwrap_or_else(|| var.name.clone());
+        let size = buffers.entry(buffer).or_default();
+        *size = bytes.max(*size);
+    }
+    assert_eq!(buffers.values().sum::<usize>(), executor.memory().unwrap().bytes);
+    let wrong = [typed("x", VarType::f32([20, 15]))];
+    let error = executor.lowered(&wrong, &[], &mut |_, _, _| {}).unwrap_err().to_string();
+    assert_eq!(error, "feed 'x' should be f32[-1, 16], but is f32[20, 15]");
 }

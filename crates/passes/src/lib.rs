@@ -1,17 +1,11 @@
 //! Rewrites of programs, one per file. A pass takes a program and returns one; none does IO, starts
 //! threads or reads a clock.
 //!
-//! Reading order, which is also the order in which a training program is made:
-//! [`amp()`] (mixed precision, if wanted), [`backward()`], [`recompute()`] (if wanted), [`scale_loss()`] and
-//! [`unscale()`] (of mixed precision), [`clip()`], [`regularize()`], [`insert_updates()`],
-//! [`skip_overflowed()`] (all in [`minimize()`]), then
-//! [`prune()`] and [`clone_for_test()`] for inference; at the first run of a program, [`fuse()`] (ops
-//! that need not write what lies between them), [`split_batch()`] (what each thread may run) and
-//! [`memory_reuse()`]. For parameter servers: [`split_trainer()`], [`compute_stage()`] and
-//! [`split_server()`]. For ranks without servers, in the order in which they are applied:
-//! [`lars()`] and [`lamb()`], [`data_parallel()`], [`sync_batch_norm()`], [`dgc()`], [`sharding()`],
-//! [`fp16_all_reduce()`] and [`hierarchical_all_reduce()`], [`fuse_all_reduce()`], [`gradient_merge()`];
-//! in the place of all from `data_parallel` on, [`local_sgd()`].
+//! Start with [`pipeline`]: the order in which passes are applied, as lists. [`minimize()`] makes a training
+//! program ([`pipeline::TRAINING`]); [`RankPrograms`] are those of a rank without servers
+//! ([`pipeline::RANKS`]); [`Lowering`] is what the executor makes of any program for one batch size
+//! ([`pipeline::EXECUTION`]). [`split_trainer()`] and [`split_server()`] divide a training program for
+//! parameter servers, [`prune()`] and [`clone_for_test()`] make programs that predict.
 
 mod all_reduce_way;
 mod amp;
@@ -25,9 +19,12 @@ mod gradient_merge;
 mod infer_types;
 mod large_batch;
 mod local_sgd;
+mod lowering;
 mod memory_reuse;
 mod minimize;
+pub mod pipeline;
 mod prune;
+mod rank_programs;
 mod recompute;
 mod regularize;
 mod sharding;
@@ -50,9 +47,11 @@ pub use fuse_all_reduce::{FuseAllReduce, fuse_all_reduce};
 pub use gradient_merge::{Periodic, gradient_merge, is_merge_state};
 pub use large_batch::{Lamb, Lars, lamb, lars};
 pub use local_sgd::{is_snapshot, local_sgd, snapshot_name};
+pub use lowering::{Lowering, LoweringOptions, SegmentProgram};
 pub use memory_reuse::{MemoryReport, MemoryReuse, memory_reuse};
-pub use minimize::{Minimized, Optimizer, minimize};
+pub use minimize::{Minimized, Optimizer, Training, minimize, minimize_watched};
 pub use prune::{clone_for_test, prune};
+pub use rank_programs::{RankPrograms, RankSettings};
 pub use recompute::{RecomputeConfig, recompute};
 pub use regularize::regularize;
 pub use sharding::{Sharding, sharding};

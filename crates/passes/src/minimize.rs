@@ -1,8 +1,9 @@
 //! The whole way from a loss to a training program.
 
-use regatta_ir::{Error, Op, Programs, Regularizer};
-use regatta_optim::{Rule, Schedule};
+use regatta_ir::{Error, Op, Program, Programs, Regularizer};
+use regatta_optim::{LossScaling, Rule, Schedule};
 
+use crate::pipeline::{Rewrite, TRAINING, Watch, apply_passes};
 use crate::{
     AmpConfig, Backward, Clip, ParamGrad, RecomputeConfig, amp, backward, clip, insert_updates,
     recompute, regularize, scale_loss, skip_overflowed, unscale,
@@ -55,9 +56,8 @@ pub struct Minimized {
     pub params_grads: Vec<ParamGrad>,
 }
 
-/// Appends backward, clipping, penalties and updates, in this order. With mixed precision, casts come
-/// before backward, and gradients are unscaled before clipping; with recompute, parts of the forward
-/// ops are repeated within backward.
+/// Appends backward, clipping, penalties and updates: the passes of
+/// [`TRAINING`](crate::pipeline::TRAINING), in its order.
 ///
 /// # Errors
 /// As the passes it is made of.
@@ -67,43 +67,118 @@ pub fn minimize(
     optimizer: &Optimizer,
     what: &Backward,
 ) -> Result<Minimized, Error> {
-    let Optimizer { rule, learning_rate, schedule, .. } = optimizer;
-    let scaling = optimizer.amp.as_ref().and_then(|config| config.loss_scaling.as_ref());
-    let (mut programs, mut grads) = gradients(programs, loss, optimizer, what)?;
-    if scaling.is_some() {
-        (programs.main, grads) = unscale(&programs.main, &grads)?;
-    }
-    if let Some(how) = optimizer.clip {
-        (programs.main, grads) = clip(&programs.main, &grads, how)?;
-    }
-    (programs.main, grads) = regularize(&programs.main, &grads, optimizer.regularizer)?;
-    let first = programs.main.block().ops.len();
-    (programs, _) = insert_updates(&programs, &grads, rule, *learning_rate, schedule)?;
-    if let Some(how) = scaling {
-        programs.main = skip_overflowed(&programs.main, how)?;
-    }
-    let optimize_ops = programs.main.block().ops[first..].to_vec();
-    Ok(Minimized { programs, optimize_ops, params_grads: grads })
+    minimize_watched(programs, loss, optimizer, what, &mut |_, _, _| {})
 }
 
-/// Forward and backward.
-fn gradients(
+/// As [`minimize`]; `watch` sees what every pass makes.
+///
+/// # Errors
+/// As [`minimize`].
+pub fn minimize_watched(
     programs: &Programs,
     loss: &str,
     optimizer: &Optimizer,
     what: &Backward,
-) -> Result<(Programs, Vec<ParamGrad>), Error> {
-    let mut programs = programs.clone();
-    if let Some(config) = &optimizer.amp {
-        programs.main = amp(&programs.main, config)?;
+    watch: &mut Watch<'_>,
+) -> Result<Minimized, Error> {
+    let mut training = Training {
+        programs: programs.clone(),
+        grads: Vec::new(),
+        loss: loss.to_string(),
+        optimizer: optimizer.clone(),
+        what: what.clone(),
+        first_update: 0,
+    };
+    watch("build", "the model as it was written", &training);
+    apply_passes(TRAINING, &mut training, watch)?;
+    let Training { programs, grads, first_update, .. } = training;
+    let optimize_ops = programs.main.block().ops[first_update..].to_vec();
+    Ok(Minimized { programs, optimize_ops, params_grads: grads })
+}
+
+/// The state of the passes in [`TRAINING`](crate::pipeline::TRAINING).
+#[derive(Debug, Clone)]
+pub struct Training {
+    /// The program and its startup program.
+    pub programs: Programs,
+    /// Parameters with their gradients, once there are any.
+    pub grads: Vec<ParamGrad>,
+    /// How gradients are computed and parameters updated.
+    pub optimizer: Optimizer,
+    loss: String,
+    what: Backward,
+    /// Number of ops before the updates.
+    first_update: usize,
+}
+
+impl Rewrite for Training {
+    fn programs(&self) -> Vec<Program> {
+        vec![self.programs.main.clone(), self.programs.startup.clone()]
     }
-    let grads;
-    (programs.main, grads) = backward(&programs.main, loss, what)?;
-    if let Some(config) = &optimizer.recompute {
-        programs.main = recompute(&programs.main, config)?;
+}
+
+/// The passes. One whose setting is absent changes nothing; the list leaves it out.
+impl Training {
+    pub(crate) fn loss_scaling(&self) -> Option<&LossScaling> {
+        self.optimizer.amp.as_ref()?.loss_scaling.as_ref()
     }
-    if let Some(how) = optimizer.amp.as_ref().and_then(|config| config.loss_scaling.as_ref()) {
-        programs = scale_loss(&programs, loss, how)?;
+
+    pub(crate) fn amp(&mut self) -> Result<(), Error> {
+        if let Some(config) = &self.optimizer.amp {
+            self.programs.main = amp(&self.programs.main, config)?;
+        }
+        Ok(())
     }
-    Ok((programs, grads))
+
+    pub(crate) fn backward(&mut self) -> Result<(), Error> {
+        (self.programs.main, self.grads) = backward(&self.programs.main, &self.loss, &self.what)?;
+        Ok(())
+    }
+
+    pub(crate) fn recompute(&mut self) -> Result<(), Error> {
+        if let Some(config) = &self.optimizer.recompute {
+            self.programs.main = recompute(&self.programs.main, config)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn scale_loss(&mut self) -> Result<(), Error> {
+        if let Some(how) = self.loss_scaling() {
+            self.programs = scale_loss(&self.programs, &self.loss, how)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unscale(&mut self) -> Result<(), Error> {
+        (self.programs.main, self.grads) = unscale(&self.programs.main, &self.grads)?;
+        Ok(())
+    }
+
+    pub(crate) fn clip(&mut self) -> Result<(), Error> {
+        if let Some(how) = self.optimizer.clip {
+            (self.programs.main, self.grads) = clip(&self.programs.main, &self.grads, how)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn regularize(&mut self) -> Result<(), Error> {
+        let how = self.optimizer.regularizer;
+        (self.programs.main, self.grads) = regularize(&self.programs.main, &self.grads, how)?;
+        Ok(())
+    }
+
+    pub(crate) fn insert_updates(&mut self) -> Result<(), Error> {
+        self.first_update = self.programs.main.block().ops.len();
+        let Optimizer { rule, learning_rate, schedule, .. } = &self.optimizer;
+        (self.programs, _) =
+            insert_updates(&self.programs, &self.grads, rule, *learning_rate, schedule)?;
+        Ok(())
+    }
+
+    pub(crate) fn skip_overflowed(&mut self) -> Result<(), Error> {
+        if let Some(how) = self.loss_scaling() {
+            self.programs.main = skip_overflowed(&self.programs.main, how)?;
+        }
+        Ok(())
+    }
 }

@@ -3,7 +3,8 @@
 
 use regatta_data::Schema;
 use regatta_ir::{Origin, Program, Programs};
-use regatta_passes::{Backward, Clip, Optimizer, minimize};
+use regatta_passes::pipeline::Watch;
+use regatta_passes::{Backward, Clip, Optimizer, minimize_watched};
 
 use regatta_train::metrics::{Meter, Metric};
 
@@ -52,6 +53,18 @@ impl Network {
     /// # Errors
     /// As [`Network::build`].
     pub fn build_with(config: &Config, optimizer: &Optimizer) -> Result<Network, Error> {
+        Network::build_watched(config, optimizer, &mut |_, _, _| {})
+    }
+
+    /// As [`Network::build_with`]; `watch` sees what every compiler pass makes.
+    ///
+    /// # Errors
+    /// As [`Network::build`].
+    pub fn build_watched(
+        config: &Config,
+        optimizer: &Optimizer,
+        watch: &mut Watch<'_>,
+    ) -> Result<Network, Error> {
         let schema = (config.model.schema)(&config.hyper)?;
         let mut builder = regatta_ops::builder(config.runner.seed);
         let net = (config.model.build)(&config.hyper, &mut builder)?;
@@ -64,7 +77,8 @@ impl Network {
                 .extend(net.heads.iter().map(|h| h.predict.name().to_string()));
         }
         let loss = net.loss.name().to_string();
-        let train = minimize(&forward, &loss, &optimizer, &Backward::default())?.programs;
+        let train =
+            minimize_watched(&forward, &loss, &optimizer, &Backward::default(), watch)?.programs;
         let predictions = net.heads.iter().map(|head| &head.predict);
         let outputs = predictions.chain(&net.vectors).map(|var| var.name().to_string()).collect();
         let heads = net

@@ -5,4 +5,4 @@ mod join;
 mod plan;
 
 pub use join::join;
-pub use plan::{optimizer_for, plan_ranks};
+pub use plan::{optimizer_for, plan_ranks, plan_ranks_watched};

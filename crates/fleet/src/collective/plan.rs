@@ -1,11 +1,11 @@
 //! A training program and a strategy become what a rank runs.
 
-use regatta_ir::{Program, Programs};
+use regatta_ir::Programs;
 use regatta_optim::LossScaling;
+use regatta_passes::pipeline::Watch;
 use regatta_passes::{
-    AmpConfig, Dgc, FuseAllReduce, Lamb, Lars, Optimizer, Periodic, Precision, RecomputeConfig,
-    Sharding, data_parallel, dgc, fp16_all_reduce, fuse_all_reduce, gradient_merge,
-    hierarchical_all_reduce, lamb, lars, local_sgd, sharding, sync_batch_norm,
+    AmpConfig, Dgc, FuseAllReduce, Lamb, Lars, Optimizer, Precision, RankPrograms, RankSettings,
+    RecomputeConfig, Sharding,
 };
 
 use regatta_train::{RankPlan, When};
@@ -23,40 +23,32 @@ pub fn plan_ranks(
     rank: usize,
     ranks: usize,
 ) -> Result<RankPlan, Error> {
+    plan_ranks_watched(programs, strategy, rank, ranks, &mut |_, _, _| {})
+}
+
+/// As [`plan_ranks`]; `watch` sees what every pass makes.
+///
+/// # Errors
+/// As [`plan_ranks`].
+pub fn plan_ranks_watched(
+    programs: &Programs,
+    strategy: &DistributedStrategy,
+    rank: usize,
+    ranks: usize,
+    watch: &mut Watch<'_>,
+) -> Result<RankPlan, Error> {
     strategy.check(Use::Collective)?;
     check_together(strategy, ranks)?;
-    let mut programs = programs.clone();
-    if strategy.lars {
-        programs.main = lars(&programs.main, &lars_config(strategy))?;
-    }
-    if strategy.lamb {
-        programs.main = lamb(&programs.main, &lamb_config(strategy))?;
-    }
-    if let Some(when) = local_steps(strategy) {
-        let Periodic { each, mut then } = local_sgd(&programs, ranks)?;
-        then = ways(&then, strategy, ranks)?;
-        return Ok(RankPlan { each, then: Some(then), when, sharded: false, keeps_unsent: false });
-    }
-    programs.main = data_parallel(&programs.main)?;
-    if strategy.sync_batch_norm {
-        programs.main = sync_batch_norm(&programs.main)?;
-    }
-    if strategy.dgc {
-        programs = dgc(&programs, &dgc_config(strategy))?;
-    }
-    if strategy.sharding {
-        let stage = strategy.sharding_configs.stage as u32;
-        programs = sharding(&programs, Sharding { ranks, rank, stage })?;
-    }
-    programs.main = ways(&programs.main, strategy, ranks)?;
-    let (sharded, keeps_unsent) = (strategy.sharding, strategy.dgc);
-    let k_steps = strategy.gradient_merge_configs.k_steps;
-    if strategy.gradient_merge && k_steps > 1 {
-        let merged = gradient_merge(&programs, strategy.gradient_merge_configs.avg)?;
-        let (each, then, when) = (merged.each, Some(merged.then), When::Every(k_steps));
-        return Ok(RankPlan { each, then, when, sharded, keeps_unsent });
-    }
-    Ok(RankPlan { each: programs, then: None, when: When::Never, sharded, keeps_unsent })
+    let settings = rank_settings(strategy, rank, ranks);
+    let (sharded, merges) = (settings.sharding.is_some(), settings.gradient_merge.is_some());
+    let RankPrograms { each, then, .. } = RankPrograms::new(programs, settings, watch)?;
+    let when = match local_steps(strategy) {
+        Some(when) => when,
+        None if merges => When::Every(strategy.gradient_merge_configs.k_steps),
+        None => When::Never,
+    };
+    let sharded = sharded && !when.is_local();
+    Ok(RankPlan { each, then, when, sharded, keeps_unsent: strategy.dgc })
 }
 
 /// An optimizer with what a strategy says about computing gradients: mixed precision and activations
@@ -107,26 +99,29 @@ fn amp_config(strategy: &DistributedStrategy) -> AmpConfig {
     }
 }
 
-/// How all-reduced values travel, and how many at once.
-fn ways(program: &Program, strategy: &DistributedStrategy, ranks: usize) -> Result<Program, Error> {
-    let mut program = program.clone();
-    let reduces = program.block().ops.iter().any(|op| op.kind == "all_reduce_start");
-    if strategy.fp16_allreduce && reduces {
-        program = fp16_all_reduce(&program)?;
-    }
-    if strategy.use_hierarchical_allreduce && reduces {
-        let node_ranks = strategy.hierarchical_allreduce_inter_nranks as usize;
-        program = hierarchical_all_reduce(&program, ranks, node_ranks)?;
-    }
-    if strategy.fuse_all_reduce_ops {
-        let how = FuseAllReduce {
+/// What a strategy says about the passes of a rank.
+fn rank_settings(strategy: &DistributedStrategy, rank: usize, ranks: usize) -> RankSettings {
+    let stage = strategy.sharding_configs.stage as u32;
+    let merge = &strategy.gradient_merge_configs;
+    RankSettings {
+        ranks,
+        lars: strategy.lars.then(|| lars_config(strategy)),
+        lamb: strategy.lamb.then(|| lamb_config(strategy)),
+        local: local_steps(strategy).is_some(),
+        sync_batch_norm: strategy.sync_batch_norm,
+        dgc: strategy.dgc.then(|| dgc_config(strategy)),
+        sharding: strategy.sharding.then_some(Sharding { ranks, rank, stage }),
+        fp16_all_reduce: strategy.fp16_allreduce,
+        node_ranks: strategy
+            .use_hierarchical_allreduce
+            .then_some(strategy.hierarchical_allreduce_inter_nranks as usize),
+        fuse_all_reduce: strategy.fuse_all_reduce_ops.then(|| FuseAllReduce {
             bucket_mb: strategy.fuse_grad_size_in_mb as f64,
             last_bucket_mb: f64::from(strategy.last_comm_group_size_mb),
             max_count: fuse_count(strategy),
-        };
-        program = fuse_all_reduce(&program, &how)?;
+        }),
+        gradient_merge: (strategy.gradient_merge && merge.k_steps > 1).then_some(merge.avg),
     }
-    Ok(program)
 }
 
 /// The size decides how many gradients travel together, unless their number was set.
