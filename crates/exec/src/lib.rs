@@ -22,11 +22,12 @@
 //! It does not know whether other processes exist.
 //!
 //! Reading order: [`Scope`], `startup` (first values), [`Executor`], `plan` (shapes and memory),
-//! `segment` (the running loop).
+//! `segment` (the running loop), [`Lookup`] (the ids of a batch become keys and a small local table).
 
 mod arena;
 mod error;
 mod executor;
+mod lookup;
 mod mapped;
 mod plan;
 mod scope;
@@ -35,6 +36,7 @@ mod startup;
 
 pub use error::Error;
 pub use executor::{Executor, MemoryUse, Options};
+pub use lookup::Lookup;
 pub use scope::Scope;
 pub use segment::RoleTimes;
 pub use startup::run_startup;

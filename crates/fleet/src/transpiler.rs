@@ -61,9 +61,10 @@ impl DistributeTranspiler {
         Ok(DistributeTranspiler { split, startup: programs.startup.clone(), endpoints })
     }
 
-    /// Forward and backward, with pulls and pushes in the place of updates.
-    pub fn get_trainer_program(&self) -> &Program {
-        &self.split.trainer
+    /// Forward and backward, and what a trainer pulls and receives before them and pushes and sends
+    /// afterwards, in the place of updates.
+    pub fn get_trainer_program(&self) -> &Split {
+        &self.split
     }
 
     /// What the server at an endpoint holds and how it updates it.

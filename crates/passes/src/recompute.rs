@@ -143,9 +143,7 @@ impl<'a> Forward<'a> {
 
     /// Whether running the op a second time gives the same and changes nothing else.
     fn can_run_again(&self, op: &Op) -> bool {
-        let exchanges = matches!(op.kind.as_str(), "pull_sparse" | "push_sparse" | "send" | "recv")
-            || op.kind.ends_with("_start")
-            || op.kind.ends_with("_wait");
+        let exchanges = op.kind.ends_with("_start") || op.kind.ends_with("_wait");
         op.role == Role::Forward
             && !exchanges
             && op.output_vars().all(|v| self.writer.contains_key(v))

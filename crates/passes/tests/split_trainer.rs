@@ -3,9 +3,7 @@
 use expect_test::expect;
 use regatta_ir::{Act, Embedding, Program, Programs};
 use regatta_optim::{Adagrad, Rule, Schedule};
-use regatta_passes::{
-    Backward, Optimizer, ServerPiece, compute_stage, minimize, split_server, split_trainer,
-};
+use regatta_passes::{Backward, Optimizer, ServerPiece, minimize, split_server, split_trainer};
 use regatta_tensor::DType;
 
 fn click_model(optimizer: &Optimizer, padding: Option<i64>) -> Programs {
@@ -28,51 +26,13 @@ fn adagrad() -> Optimizer {
 }
 
 #[test]
-fn updates_leave_and_exchanges_come() {
+fn updates_leave_and_what_is_exchanged_is_data() {
     let split = split_trainer(&click_model(&adagrad(), Some(0))).unwrap();
     expect![[r#"
+        before the program
+          table@PULLED, [user@LOCAL@table, tags@LOCAL@table] = pull_sparse(table, [user, tags]) {dim: 2, padding_idx: 0}
+          [fc_0.w_0, fc_0.b_0] = recv()
         program trainer
-        block 0
-          data user: u64[-1, 1]
-          data tags: ragged u64[-1]
-          data label: i64[-1, 1]
-          var embedding_0.tmp_0: f32[-1, 2, 2]
-          var reshape_0.tmp_0: f32[-1, 4]
-          param fc_0.w_0: f32[4, 2]
-          param fc_0.b_0: f32[2]
-          var fc_0.tmp_0: f32[-1, 2]
-          var softmax_with_cross_entropy_0.tmp_0: f32[-1, 1]
-          var softmax_with_cross_entropy_0.tmp_1: f32[-1, 2]
-          var mean_0.tmp_0: f32[1]
-          var mean_0.tmp_0@GRAD: f32[1]
-          var softmax_with_cross_entropy_0.tmp_0@GRAD: f32[-1, 1]
-          var fc_0.tmp_0@GRAD: f32[-1, 2]
-          var reshape_0.tmp_0@GRAD: f32[-1, 4]
-          var fc_0.w_0@GRAD: f32[4, 2]
-          var fc_0.b_0@GRAD: f32[2]
-          var embedding_0.tmp_0@GRAD: f32[-1, 2, 2]
-          var table@GRAD: rows f32[-2, 2]
-          var table@PULLED: f32[-2, 2]
-          var user@LOCAL@table: u64[-1, 1]
-          var tags@LOCAL@table: ragged u64[-1]
-          Out: table@PULLED, Local: [user@LOCAL@table, tags@LOCAL@table] = pull_sparse(Ids: [user, tags]) {dim: 2, modulo: 0, padding_idx: 0, table: "table"}
-          Out: embedding_0.tmp_0 = embedding(W: table@PULLED, Ids: [user@LOCAL@table, tags@LOCAL@table]) {hash: false, is_sparse: true, padding_idx: 0, pool: "sum"}
-          Out: reshape_0.tmp_0 = reshape(X: embedding_0.tmp_0) {shape: [-1, 4]}
-          Out: fc_0.tmp_0 = fc(X: reshape_0.tmp_0, W: fc_0.w_0, Bias: fc_0.b_0) {act: ""}
-          Loss: softmax_with_cross_entropy_0.tmp_0, Softmax: softmax_with_cross_entropy_0.tmp_1 = softmax_with_cross_entropy(Logits: fc_0.tmp_0, Label: label)
-          Out: mean_0.tmp_0 = mean(X: softmax_with_cross_entropy_0.tmp_0)
-          Out: mean_0.tmp_0@GRAD = fill_constant() {dtype: "f32", shape: [1], value: 1.0} @backward
-          dX: softmax_with_cross_entropy_0.tmp_0@GRAD = mean_grad(X: softmax_with_cross_entropy_0.tmp_0, dOut: mean_0.tmp_0@GRAD) @backward
-          dLogits: fc_0.tmp_0@GRAD = softmax_with_cross_entropy_grad(Softmax: softmax_with_cross_entropy_0.tmp_1, Label: label, dLoss: softmax_with_cross_entropy_0.tmp_0@GRAD) @backward
-          dX: reshape_0.tmp_0@GRAD, dW: fc_0.w_0@GRAD, dBias: fc_0.b_0@GRAD = fc_grad(X: reshape_0.tmp_0, W: fc_0.w_0, Out: fc_0.tmp_0, dOut: fc_0.tmp_0@GRAD) {act: ""} @backward
-          Out: embedding_0.tmp_0@GRAD = reshape(X: reshape_0.tmp_0@GRAD) {shape: [-1, 2, 2]} @backward
-          dW: table@GRAD = embedding_grad(W: table@PULLED, dOut: embedding_0.tmp_0@GRAD, Ids: [user@LOCAL@table, tags@LOCAL@table]) {hash: false, is_sparse: true, padding_idx: 0, pool: "sum"} @backward
-          push_sparse(Grad: table@GRAD) {table: "table"} @optimize
-          send(X: [fc_0.w_0@GRAD, fc_0.b_0@GRAD]) @optimize
-          ParamOut: [fc_0.w_0, fc_0.b_0] = recv(Param: [fc_0.w_0, fc_0.b_0]) @optimize
-    "#]].assert_eq(&split.trainer.to_string());
-    expect![[r#"
-        program compute
         block 0
           data label: i64[-1, 1]
           var embedding_0.tmp_0: f32[-1, 2, 2]
@@ -105,7 +65,20 @@ fn updates_leave_and_exchanges_come() {
           dX: reshape_0.tmp_0@GRAD, dW: fc_0.w_0@GRAD, dBias: fc_0.b_0@GRAD = fc_grad(X: reshape_0.tmp_0, W: fc_0.w_0, Out: fc_0.tmp_0, dOut: fc_0.tmp_0@GRAD) {act: ""} @backward
           Out: embedding_0.tmp_0@GRAD = reshape(X: reshape_0.tmp_0@GRAD) {shape: [-1, 2, 2]} @backward
           dW: table@GRAD = embedding_grad(W: table@PULLED, dOut: embedding_0.tmp_0@GRAD, Ids: [user@LOCAL@table, tags@LOCAL@table]) {hash: false, is_sparse: true, padding_idx: 0, pool: "sum"} @backward
-    "#]].assert_eq(&compute_stage(&split.trainer).unwrap().to_string());
+        after the program
+          push_sparse(table, table@GRAD)
+          send([fc_0.w_0@GRAD, fc_0.b_0@GRAD])
+    "#]].assert_eq(&split.to_string());
+    let exchange = &split.exchange;
+    assert_eq!(exchange.params, ["fc_0.w_0", "fc_0.b_0"]);
+    assert_eq!(exchange.grads, ["fc_0.w_0@GRAD", "fc_0.b_0@GRAD"]);
+    let [pull] = exchange.tables.as_slice() else { panic!("one table") };
+    assert_eq!(
+        (pull.name.as_str(), pull.dim, pull.padding, pull.modulo),
+        ("table", 2, Some(0), None)
+    );
+    let fetches: Vec<&str> = exchange.fetches().collect();
+    assert_eq!(fetches, ["fc_0.w_0@GRAD", "fc_0.b_0@GRAD", "table@GRAD"]);
     let [table] = split.tables.as_slice() else { panic!("one table") };
     assert_eq!((table.name.as_str(), table.dim, table.rows), ("table", 2, 100));
     assert_eq!(table.rule, adagrad().rule);
@@ -207,9 +180,9 @@ fn padded_sequences_are_pulled_by_their_inputs() {
     let (cost, _) = b.softmax_with_cross_entropy(&logits, &label).unwrap();
     let loss = b.mean(&cost).unwrap().name().to_string();
     let programs = minimize(&b.finish(), &loss, &adagrad(), &Backward::default()).unwrap().programs;
-    let text = split_trainer(&programs).unwrap().trainer.to_string();
+    let text = split_trainer(&programs).unwrap().to_string();
     for line in [
-        "Out: table@PULLED, Local: history@LOCAL@table = pull_sparse(Ids: history)",
+        "table@PULLED, [history@LOCAL@table] = pull_sparse(table, [history])",
         "Out: sequence_pad_0.tmp_0@LOCAL@table = sequence_pad(X: history@LOCAL@table)",
         "embedding(W: table@PULLED, Ids: [sequence_pad_0.tmp_0@LOCAL@table, history@LOCAL@table])",
     ] {

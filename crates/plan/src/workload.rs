@@ -293,9 +293,8 @@ impl Seen {
 
 /// The inputs whose ids are looked up in a table.
 fn inputs_of(split: &Split, table: &str) -> Vec<String> {
-    let pulls = split.trainer.block().ops.iter().filter(|op| op.kind == "pull_sparse");
-    let own = pulls.filter(|op| op.str("table").is_ok_and(|t| t == table));
-    own.flat_map(|op| op.ins("Ids").to_vec()).collect()
+    let own = split.exchange.tables.iter().filter(|pull| pull.name == table);
+    own.flat_map(|pull| pull.inputs.iter().map(|(ids, _)| ids.clone())).collect()
 }
 
 fn ids(value: &Value) -> &[u64] {

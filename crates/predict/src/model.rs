@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use regatta_checkpoint::{Encoding, ModelManifest, open_model};
 use regatta_ir::Program;
-use regatta_passes::{compute_stage, pull_tables};
+use regatta_passes::{TableExchange, pull_tables};
 use regatta_tensor::Tensor;
-use regatta_train::{Exchange, TableExchange};
 
 use crate::mapped::MappedTable;
 use crate::{Error, Input, Session};
@@ -96,9 +95,7 @@ impl Model {
         let path = path.as_ref();
         let opened = open_model(path)?;
         let names: Vec<String> = opened.manifest.tables.iter().map(|t| t.name.clone()).collect();
-        let pulled = pull_tables(&opened.program, &names)?;
-        let exchange = Exchange::of(&pulled, &names)?;
-        let program = compute_stage(&pulled)?;
+        let (program, pulls) = pull_tables(&opened.program, &names)?;
         let mapped = opened.manifest.tables.iter().map(|table| MappedTable::open(path, table));
         let mapped = mapped.collect::<Result<Vec<_>, _>>()?;
         let inputs = opened.feeds.iter().map(|name| Input::of(&opened.program, name));
@@ -109,7 +106,7 @@ impl Model {
             direct: opened.feeds.iter().filter(is_read).cloned().collect(),
             program,
             params: opened.params,
-            tables: exchange.tables.into_iter().zip(mapped).collect(),
+            tables: pulls.into_iter().zip(mapped).collect(),
             inputs,
             outputs: opened.fetches,
             options,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use regatta_exec::Lookup;
 use regatta_exec::{Executor, Options as ExecOptions, Scope};
 use regatta_tensor::{RowIndex, Tensor, Value};
-use regatta_train::Lookup;
 
 use crate::model::Shared;
 use crate::{Error, MissingIds};

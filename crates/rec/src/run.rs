@@ -177,7 +177,7 @@ fn backend(
                 run_startup(&programs.startup, scope)?;
                 return Ok(Box::new(Geo::new(programs, &split, every, client, options)?));
             }
-            run_startup(&worker_startup(&programs.startup, &split)?, scope)?;
+            run_startup(&worker_startup(&programs.startup, &split), scope)?;
             Ok(Box::new(Servers::new(&split, job.mode, client, options)?))
         }
         Place::Rank(group) => {

@@ -5,18 +5,16 @@
 use std::collections::HashMap;
 
 use regatta_checkpoint::Topology;
-use regatta_exec::{Executor, Options, RoleTimes, Scope, run_startup};
+use regatta_exec::{Executor, Lookup, Options, RoleTimes, Scope, run_startup};
 use regatta_ir::{Origin, Program, Programs};
-use regatta_passes::{clone_for_test, compute_stage, pull_tables};
+use regatta_passes::{TableExchange, clone_for_test, pull_tables};
 use regatta_ps::message::ReduceOp;
 use regatta_ps::{Client, CutOrder, Wanted};
 use regatta_tensor::{RowIndex, Tensor, Value};
 
 use crate::Error;
 use crate::backend::{Backend, Restored, Snapshot, StepTimes, Turn};
-use crate::exchange::{Exchange, TableExchange};
 use crate::input::{Input, Next};
-use crate::lookup::Lookup;
 
 /// A program that predicts, with its parameters.
 pub struct Evaluator {
@@ -95,11 +93,7 @@ impl Evaluator {
         let program = clone_for_test(&forward.main)?;
         let (program, tables) = match rows {
             Rows::InScope => (program, Vec::new()),
-            Rows::Saved(_) | Rows::Servers(_) => {
-                let program = pull_tables(&program, tables)?;
-                let exchange = Exchange::of(&program, tables)?;
-                (compute_stage(&program)?, exchange.tables)
-            }
+            Rows::Saved(_) | Rows::Servers(_) => pull_tables(&program, tables)?,
         };
         let made: Vec<&String> = tables
             .iter()

@@ -8,7 +8,7 @@ use regatta_exec::{Executor, Options, RoleTimes, Scope};
 use regatta_ir::{Program, Programs};
 use regatta_ops::update_rule;
 use regatta_optim::RowRule;
-use regatta_passes::Split;
+use regatta_passes::{Exchange, Split, TableExchange};
 use regatta_ps::communicator::{GeoCommand, GeoPlan};
 use regatta_ps::message::ReduceOp;
 use regatta_ps::{Client, CutOrder, GeoTicket};
@@ -16,7 +16,6 @@ use regatta_tensor::{Tensor, Value};
 
 use crate::Error;
 use crate::backend::{Backend, Restored, Snapshot, StepTimes, Turn, feeds};
-use crate::exchange::{Exchange, TableExchange};
 use crate::input::{Input, Next};
 use crate::servers::{take_snapshot, topology};
 use crate::tables::floats;
@@ -71,7 +70,7 @@ impl Geo {
         options: Options,
     ) -> Result<Geo, Error> {
         let names: Vec<String> = split.tables.iter().map(|t| t.name.clone()).collect();
-        let exchange = Exchange::of(&split.trainer, &names)?;
+        let exchange = split.exchange.clone();
         let executor = Executor::new(programs.main.clone(), options)?;
         let touched = exchange.tables.iter().map(|_| Touched::default()).collect();
         let others = client.workers().saturating_sub(1) as u64;

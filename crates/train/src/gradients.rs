@@ -6,11 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use regatta_exec::Executor;
+use regatta_exec::{Executor, Lookup};
 use regatta_ps::Gradients;
 use regatta_tensor::{RowIndex, RowSparse};
-
-use crate::lookup::Lookup;
 
 /// Where an executor has the gradients of a batch: among its fetches, dense ones from `first` on,
 /// those of tables behind them.

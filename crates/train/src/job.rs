@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use regatta_ir::{Op, Program};
 use regatta_optim::{Rule, Sum};
-use regatta_passes::{ServerPiece, Split, TableSpec, compute_stage};
+use regatta_passes::{ServerPiece, Split, TableSpec};
 use regatta_ps::partition::{Piece, dense_pieces};
 use regatta_ps::{
     ClientConfig, ClientTable, DenseSetup, JobToken, Mode, Observer, ServerConfig, TableSetup, Wire,
@@ -61,16 +61,13 @@ impl Job {
 
 /// The part of a startup program that a worker of a split program needs: tables and the states of
 /// optimizers live on the servers, and are not made here.
-///
-/// # Errors
-/// If the trainer program is incomplete.
-pub fn worker_startup(startup: &Program, split: &Split) -> Result<Program, Error> {
-    let used = compute_stage(&split.trainer)?;
+pub fn worker_startup(startup: &Program, split: &Split) -> Program {
+    let used = &split.trainer.block().vars;
     let mut own = startup.clone();
     let block = own.block_mut();
-    block.ops.retain(|op| op.output_vars().any(|var| used.block().vars.contains_key(var)));
+    block.ops.retain(|op| op.output_vars().any(|var| used.contains_key(var)));
     block.drop_unused_vars(&[]);
-    Ok(own)
+    own
 }
 
 /// Rules that look at a whole parameter cannot work on a piece of it.
@@ -104,8 +101,8 @@ pub fn fingerprint(split: &Split, job: &Job) -> String {
     let (mode, admission) = (&job.mode, &job.admission);
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let text = format!(
-        "{}{:?}{:?}{}{:?}{mode:?}{admission}",
-        split.trainer, split.tables, split.dense, split.learning_rate, split.schedule
+        "{split}{:?}{:?}{}{:?}{mode:?}{admission}",
+        split.tables, split.dense, split.learning_rate, split.schedule
     );
     for byte in text.bytes() {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);

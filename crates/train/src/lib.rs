@@ -6,7 +6,7 @@
 //! how values travel (`ps`, `collective`).
 //!
 //! Reading order: [`run_pass`] (`pass`), [`Backend`] and what it is fed ([`Input`]), the backends
-//! [`Local`], [`Servers`] (with `lookup`, `gradients`), [`Geo`] and [`Ranks`] (with `group_comm`,
+//! [`Local`], [`Servers`] (with `gradients`), [`Geo`] and [`Ranks`] (with `group_comm`,
 //! [`RankPlan`]), [`Evaluator`]; [`Session`] (a whole run), `state` (what a worker writes down),
 //! `checkpoints`, `resume`, `own_part`, [`remote`] (checkpoints in stores), [`observe`], [`report`],
 //! [`metrics`], [`tensorboard`]; [`job`] (what servers and workers must know).
@@ -15,14 +15,12 @@ mod backend;
 mod checkpoints;
 mod error;
 mod evaluate;
-mod exchange;
 mod geo;
 mod gradients;
 mod group_comm;
 mod input;
 pub mod job;
 mod local;
-mod lookup;
 pub mod metrics;
 pub mod observe;
 mod own_part;
@@ -44,13 +42,11 @@ pub use backend::{
 pub use checkpoints::Checkpointing;
 pub use error::Error;
 pub use evaluate::{Evaluator, Rows, SavedTable};
-pub use exchange::{Exchange, TableExchange};
 pub use geo::Geo;
 pub use group_comm::GroupComm;
 pub use input::{Input, Next};
 pub use job::Job;
 pub use local::Local;
-pub use lookup::Lookup;
 pub use own_part::worker_part;
 pub use pass::{Counted, Fetch, Pass, epoch_report, measures, run_pass, run_step};
 pub use rank_plan::{RankPlan, When};

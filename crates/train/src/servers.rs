@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use regatta_checkpoint::{Part, Topology};
-use regatta_exec::{Executor, Options, RoleTimes, Scope};
-use regatta_passes::{Split, compute_stage};
+use regatta_exec::{Executor, Lookup, Options, RoleTimes, Scope};
+use regatta_passes::{Exchange, Split};
 use regatta_ps::communicator::{Command, Event, Pipeline};
 use regatta_ps::message::ReduceOp;
 use regatta_ps::{Client, CutOrder, Mode, PullTicket, Pulled, PushTicket, Wanted};
@@ -15,10 +15,8 @@ use regatta_tensor::{RowIndex, Tensor};
 
 use crate::Error;
 use crate::backend::{Backend, Restored, Snapshot, SnapshotValues, StepTimes, Turn, feeds};
-use crate::exchange::Exchange;
 use crate::gradients::{GradientSlots, MergedGradients};
 use crate::input::{Input, Next};
-use crate::lookup::Lookup;
 use crate::tables::{floats, pull_tables};
 
 /// A worker that trains a split program.
@@ -115,11 +113,9 @@ impl Servers {
         options: Options,
     ) -> Result<Servers, Error> {
         mode.check()?;
-        let names: Vec<String> = split.tables.iter().map(|t| t.name.clone()).collect();
-        let exchange = Exchange::of(&split.trainer, &names)?;
-        let executor = Executor::new(compute_stage(&split.trainer)?, options)?;
-        let tables = exchange.tables.iter().filter_map(|t| t.grad.clone());
-        let fetch = exchange.grads.iter().cloned().chain(tables).collect();
+        let exchange = split.exchange.clone();
+        let executor = Executor::new(split.trainer.clone(), options)?;
+        let fetch = exchange.fetches().map(str::to_string).collect();
         let slots = GradientSlots { first: 0, n_dense: exchange.grads.len() };
         let (batches_per_push, longest_wait) = match mode {
             Mode::Async(config) => (config.max_merge_var_num, config.merge_wait),

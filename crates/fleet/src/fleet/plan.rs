@@ -98,7 +98,7 @@ impl DistributedOptimizer {
         if let Some(ps) = &ps
             && !matches!(ps.job.mode, Mode::Geo { .. })
         {
-            minimized.programs.startup = worker_startup(&programs.startup, &ps.split)?;
+            minimized.programs.startup = worker_startup(&programs.startup, &ps.split);
         }
         let collective = collective
             .then(|| CollectiveJob::new(&programs, &strategy, self.fleet.place(), loss))

@@ -5,7 +5,6 @@ mod batch_norm;
 mod broadcast;
 mod cast;
 mod collective;
-mod comm;
 mod concat;
 mod cos_sim;
 mod cross_entropy;
@@ -57,7 +56,6 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         batch_norm::DEFS,
         cast::DEFS,
         collective::DEFS,
-        comm::DEFS,
         concat::DEFS,
         cos_sim::DEFS,
         cross_entropy::DEFS,

@@ -1,9 +1,9 @@
 //! The ids of a batch become distinct keys to pull and row numbers of a small local table.
 
+use regatta_passes::TableExchange;
 use regatta_tensor::{DType, Data, Ragged, RowIndex, Tensor, Value};
 
 use crate::Error;
-use crate::exchange::TableExchange;
 
 /// One table's view of one batch. Its buffers are reused from batch to batch.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Lookup {
         value: impl Fn(&str) -> Option<&'a Value>,
     ) -> Result<(), Error> {
         let input = |(name, _): &(String, String)| {
-            value(name).ok_or_else(|| Error::Config(format!("the batch has no slot '{name}'")))
+            value(name).ok_or_else(|| Error::MissingFeed { name: name.clone(), ty: "ids".into() })
         };
         let inputs = table.inputs.iter().map(input).collect::<Result<Vec<&Value>, Error>>()?;
         let total: usize = inputs.iter().map(|v| ids_of(v).len()).sum();
