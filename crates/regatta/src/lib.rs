@@ -34,6 +34,7 @@
 #![warn(missing_docs)]
 
 pub mod io;
+pub mod listing;
 pub mod quickstart;
 
 pub use regatta_checkpoint as checkpoint;

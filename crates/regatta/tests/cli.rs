@@ -150,6 +150,64 @@ fn programs_shows_every_pass() {
     assert!(code == 0 && out.contains("square_error_cost_grad"));
 }
 
+/// Stages of `regatta programs` for the click model of the repository: pass and text of each.
+fn stages_of(args: &[&str]) -> Vec<(String, String)> {
+    let dir = tempfile::tempdir().unwrap();
+    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/rank/dnn/config.yaml");
+    let all = [&["programs", "-m", config, "--batch", "64"], args].concat();
+    let (code, out, err) = regatta(dir.path(), &all);
+    assert_eq!((code, err.as_str()), (0, ""), "{args:?}");
+    let stage = |text: &str| {
+        let (title, text) = text.split_once('\n').unwrap();
+        let pass = title.split_once(". ").unwrap().1.split_once(':').unwrap().0;
+        (pass.to_string(), text.to_string())
+    };
+    out.split("== ").skip(1).map(stage).collect()
+}
+
+#[test]
+fn programs_of_a_configuration_end_with_what_every_role_runs() {
+    let passes = |stages: &[(String, String)]| -> Vec<String> {
+        let mut passes: Vec<String> = stages.iter().map(|(pass, _)| pass.clone()).collect();
+        passes.dedup();
+        passes
+    };
+    let training = ["build", "backward", "insert_updates"];
+    let execution = ["fuse", "memory_reuse", "concrete_types"];
+    let alone = stages_of(&[]);
+    assert_eq!(passes(&alone), [&training[..], &execution].concat());
+    let text = &alone.last().unwrap().1;
+    assert!(text.contains("fc_grad_through_relu(") && text.contains("adam("), "{text}");
+
+    let worker = stages_of(&["--role", "trainer", "-o", "runner.thread_num=2"]);
+    let divided = ["split_trainer", "fuse", "split_batch", "memory_reuse", "concrete_types"];
+    assert_eq!(passes(&worker), [&training[..], &divided].concat());
+    let split = &worker.iter().find(|(pass, _)| pass == "split_trainer").unwrap().1;
+    let parts = [
+        "pull_sparse(SparseFeatFactors, ",
+        "= recv()",
+        "program trainer",
+        "push_sparse(",
+        "send([",
+    ];
+    let at: Vec<usize> = parts.iter().map(|part| split.find(part).unwrap()).collect();
+    assert!(at.is_sorted(), "{at:?}");
+    assert!(!split.contains("adam("));
+    let last: Vec<&str> = worker.iter().rev().take(3).map(|(_, text)| text.as_str()).collect();
+    assert!(last[0].starts_with("program trainer.rest"), "{}", last[0]);
+    assert!(last[1].starts_with("program trainer.part1") && last[1].contains("f32[32, 2]"));
+
+    let servers = stages_of(&["--role", "server", "--servers", "2"]);
+    assert_eq!(servers.len(), 4);
+    assert!(servers[0].1.contains("param fc_0.w_0.block0") && servers[0].1.contains("= adam("));
+    assert!(servers[2].1.contains("param fc_0.w_0.block1"), "{}", servers[2].1);
+
+    let rank = stages_of(&["--role", "rank", "--ranks", "4"]);
+    let together = [&["data_parallel", "fuse_all_reduce"][..], &execution].concat();
+    assert_eq!(passes(&rank), [&training[..], &together].concat());
+    assert!(rank.last().unwrap().1.contains("all_reduce_start("));
+}
+
 #[test]
 fn wrong_flags_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -162,6 +220,7 @@ fn wrong_flags_are_refused() {
         (&["mlp", "--optimizer", "adamm"], "similar value exists: 'adam'"),
         (&["mlpp"], "similar subcommand exists: 'mlp'"),
         (&["programs"], "required arguments were not provided"),
+        (&["programs", "mlp", "--role", "rank"], "cannot be used with"),
         (&[], "Usage: regatta"),
     ] {
         let (code, out, err) = regatta(dir.path(), args);

@@ -1,9 +1,10 @@
 //! The built-in models learn what there is to learn.
 
+use regatta::listing::Listing;
 use regatta::optim::{Adam, Rule};
 use regatta::passes::{Clip, Optimizer};
 use regatta::quickstart::fit_a_line::{self, BIAS, Housing, WEIGHTS};
-use regatta::quickstart::{FitALine, Mlp, mlp, stages};
+use regatta::quickstart::{FitALine, Mlp, mlp};
 
 #[test]
 fn a_long_training_finds_the_known_weights() {
@@ -52,11 +53,19 @@ fn the_classifier_learns() {
 fn stages_follow_one_program() {
     let mut optimizer = Optimizer::new(Rule::Adam(Adam::default()), 0.001);
     let titles = |optimizer: &Optimizer| -> Vec<String> {
-        let stages = stages(&mlp::model(1).unwrap(), optimizer, 128).unwrap();
-        stages.iter().map(|s| s.title.split(':').next().unwrap().to_string()).collect()
+        let listing = Listing::of_model(&mlp::model(1).unwrap(), optimizer, 128).unwrap();
+        let title = |text: &str| text.split(':').next().unwrap().to_string();
+        listing.stages().iter().map(|stage| title(&stage.title)).collect()
     };
-    let usual =
-        ["build", "build", "backward", "insert_updates", "insert_updates", "prune", "memory_reuse"];
+    let usual = [
+        "build",
+        "build",
+        "backward",
+        "insert_updates",
+        "insert_updates",
+        "memory_reuse",
+        "concrete_types",
+    ];
     assert_eq!(titles(&optimizer), usual);
     optimizer.clip = Some(Clip::GlobalNorm(1.0));
     optimizer.regularizer = Some(regatta::ir::Regularizer::L2(0.1));
@@ -64,7 +73,8 @@ fn stages_follow_one_program() {
     all.splice(3..3, ["clip", "regularize"]);
     assert_eq!(titles(&optimizer), all);
     // What is printed can be read back.
-    for stage in stages(&fit_a_line::model(1).unwrap(), &optimizer, 20).unwrap() {
+    for stage in Listing::of_model(&fit_a_line::model(1).unwrap(), &optimizer, 20).unwrap().stages()
+    {
         assert_eq!(regatta::ir::text::parse(&stage.text).unwrap().to_string(), stage.text);
     }
 }

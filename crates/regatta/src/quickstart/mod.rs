@@ -2,11 +2,9 @@
 
 pub mod fit_a_line;
 pub mod mlp;
-mod stages;
 
 pub use fit_a_line::FitALine;
 pub use mlp::Mlp;
-pub use stages::{Stage, stages};
 
 use regatta_ir::Programs;
 
