@@ -9,13 +9,15 @@ use regatta::listing::{Inputs, Listing};
 use regatta::passes::Clip;
 use regatta::quickstart::{fit_a_line, mlp};
 use regatta_exec::Options;
-use regatta_fleet::collective::{CollectivePlan, When, optimizer_for};
-use regatta_fleet::ps::server_pieces;
+use regatta_fleet::collective::{optimizer_for, plan_ranks_watched};
 use regatta_passes::pipeline::Rewrite;
 use regatta_passes::{split_server, split_trainer};
 use regatta_ps::Mode;
+use regatta_rec::Config;
 use regatta_rec::network::Network;
-use regatta_rec::{Config, collective, ps};
+use regatta_rec::run::strategy;
+use regatta_train::When;
+use regatta_train::job::server_pieces;
 
 use super::mlp::OptimizerName;
 use super::{Outcome, count, positive};
@@ -193,12 +195,12 @@ fn of_servers(config: &Config, servers: usize) -> anyhow::Result<Listing> {
 }
 
 fn of_rank(config: &Config, batch: usize, ranks: usize) -> anyhow::Result<Listing> {
-    let strategy = collective::strategy(config)?;
+    let strategy = strategy(config)?;
     let optimizer = optimizer_for(&config.optimizer, &strategy)?;
     let mut listing = Listing::default();
     let watch = &mut |name: &str, about: &str, made: &dyn Rewrite| listing.add(name, about, made);
     let network = Network::build_watched(config, &optimizer, watch)?;
-    let plan = CollectivePlan::watched(&network.train, &strategy, 0, ranks, watch)?;
+    let plan = plan_ranks_watched(&network.train, &strategy, 0, ranks, watch)?;
     let mut fetch = network.fetches();
     if matches!(plan.when, When::Adaptive { .. }) {
         fetch.push(&network.loss);
