@@ -5,7 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::time::{Duration, Instant};
 
 use crate::config::Event;
-use crate::error::{Absent, Error, Result, internal};
+use crate::error::{Absent, Error, Result, system};
 use crate::fate::Fate;
 use crate::header::{HEADER_LEN, Header};
 use crate::links::{Got, Links};
@@ -159,7 +159,7 @@ impl<'a> Call<'a> {
     pub(crate) fn wait(&mut self, reads: &[usize], writes: &[usize]) -> Result<()> {
         let limit = self.limits.check(&self.header, reads)?;
         let alarm = self.limits.fate.alarm();
-        self.links.wait(reads, writes, alarm, limit).map_err(|e| internal("cannot wait", e))
+        self.links.wait(reads, writes, alarm, limit).map_err(|e| system("cannot wait", e))
     }
 
     /// Whether `theirs`, received from `peer`, belongs to this operation; its length.

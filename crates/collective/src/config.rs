@@ -156,6 +156,9 @@ impl fmt::Display for Event {
             Event::Waiting { rank, waited, missing } => {
                 write!(f, "rank {rank} waits for {} ({} s)", Listed(missing), waited.as_secs())
             }
+            Event::Connected { rank, size: 1, .. } => {
+                write!(f, "rank {rank} of 1: there are no others to connect to")
+            }
             Event::Connected { rank, size, transport } => {
                 write!(f, "rank {rank} of {size} connected over {transport}")
             }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use regatta_net::Family;
+
 /// Why a group could not be formed, or why one of its operations failed.
 ///
 /// Cloneable: a group that has failed answers every later call with the same error.
@@ -106,9 +108,32 @@ pub enum Error {
         /// Its error.
         why: String,
     },
-    /// The operating system refused something that should always work.
+    /// The operating system, or MPI, refused something that should always work.
     #[error("{0}")]
+    System(String),
+    /// This crate contradicts itself.
+    #[error("internal error: {0}")]
     Internal(String),
+}
+
+impl Error {
+    /// Who can do something about it.
+    pub fn family(&self) -> Family {
+        match self {
+            Error::Config(_)
+            | Error::Bind { .. }
+            | Error::OtherJob { .. }
+            | Error::Refused { .. }
+            | Error::Mismatch { .. } => Family::You,
+            Error::Missing { .. }
+            | Error::RankLost { .. }
+            | Error::RankLeft { .. }
+            | Error::Timeout { .. }
+            | Error::Aborted { .. }
+            | Error::System(_) => Family::Them,
+            Error::Internal(_) => Family::Us,
+        }
+    }
 }
 
 /// A rank that is waited for.
@@ -143,6 +168,6 @@ impl fmt::Display for Listed<'_> {
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-pub(crate) fn internal(what: &str, problem: impl fmt::Display) -> Error {
-    Error::Internal(format!("{what}: {problem}"))
+pub(crate) fn system(what: &str, problem: impl fmt::Display) -> Error {
+    Error::System(format!("{what}: {problem}"))
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::error::{Error, Result, internal};
+use crate::error::{Error, Result, system};
 use crate::header::Header;
 
 /// Shared by all groups of a rank and its watch thread.
@@ -34,7 +34,7 @@ pub(crate) struct Doing {
 impl Fate {
     pub(crate) fn new(size: usize) -> Result<Fate> {
         let alarm = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|e| internal("cannot create an event descriptor", e))?;
+            .map_err(|e| system("cannot create an event descriptor", e))?;
         Ok(Fate {
             failed: AtomicBool::new(false),
             reason: Mutex::new(None),

@@ -12,7 +12,7 @@ use crate::algorithm::exchange::{Announce, Incoming, Into, Outgoing, exchange};
 use crate::algorithm::{chain, direct, doubling, ring};
 use crate::call::{Call, Limits};
 use crate::config::{Event, GroupConfig, Transport};
-use crate::error::{Error, Result, internal};
+use crate::error::{Error, Result, system};
 use crate::header::{Dtype, Header, Kind};
 use crate::links::{Links, Sockets};
 use crate::memory::{self, Memory};
@@ -119,7 +119,7 @@ impl Group {
             let config = change(GroupConfig::new(rank, endpoints.clone(), token.clone()));
             thread::Builder::new()
                 .spawn(move || Group::connect(config))
-                .map_err(|e| internal("cannot start a thread", e))
+                .map_err(|e| system("cannot start a thread", e))
         });
         let threads = threads.collect::<Result<Vec<_>>>()?;
         let joined = threads.into_iter().map(|thread| match thread.join() {

@@ -15,7 +15,7 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 use regatta_net::JobToken;
 
 use crate::config::{GroupConfig, Transport};
-use crate::error::{Error, Result, internal};
+use crate::error::{Error, Result, system};
 use crate::fate::lock;
 use crate::links::{Links, Messages};
 
@@ -75,7 +75,7 @@ impl Mpi {
         }
         let world = universe.world();
         let (rank, size) = (world.rank() as usize, world.size() as usize);
-        crate::links::return_errors().map_err(|e| internal("MPI", e))?;
+        crate::links::return_errors().map_err(|e| system("MPI", e))?;
         let started = Arc::new(Running {
             universe: Some(universe),
             rank,
@@ -129,7 +129,7 @@ impl Mpi {
     /// A secret that rank 0 makes up.
     fn token(&self) -> Result<JobToken> {
         let mut secret: [u8; 32] =
-            regatta_net::random().map_err(|e| internal("no random token", e))?;
+            regatta_net::random().map_err(|e| system("no random token", e))?;
         let _calls = self.running.calls();
         let world = self.running.world()?;
         world.process_at_rank(0).broadcast_into(&mut secret[..]);
@@ -139,7 +139,7 @@ impl Mpi {
 
     fn host_name(&self) -> Result<String> {
         let _calls = self.running.calls();
-        mpi::environment::processor_name().map_err(|e| internal("no name of this machine", e))
+        mpi::environment::processor_name().map_err(|e| system("no name of this machine", e))
     }
 
     fn all_gather<const N: usize>(&self, mine: &[u8; N]) -> Result<Vec<[u8; N]>> {
@@ -216,6 +216,6 @@ pub(crate) fn links(id: u64, members: &[usize]) -> Result<Box<dyn Links>> {
         let problem = "MPI cannot be used for another group: an earlier one has failed";
         return Err(Error::Config(problem.to_owned()));
     }
-    let links = Messages::open(running, id, members).map_err(|e| internal("MPI", e))?;
+    let links = Messages::open(running, id, members).map_err(|e| system("MPI", e))?;
     Ok(Box::new(links))
 }

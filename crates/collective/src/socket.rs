@@ -5,8 +5,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use regatta_net::{Stream, over_tcp, over_unix};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -123,6 +125,14 @@ impl Socket {
             return Err(io::ErrorKind::TimedOut.into());
         }
         poll_for(&mut [PollFd::new(self, what)], left).map(|_| ())
+    }
+
+    /// The same connection, for its handshake.
+    pub(crate) fn stream(&self) -> io::Result<Arc<dyn Stream>> {
+        match self {
+            Socket::Tcp(stream) => over_tcp(stream.try_clone()?),
+            Socket::Unix(stream) => Ok(over_unix(stream.try_clone()?)),
+        }
     }
 
     pub(crate) fn shutdown(&self) {

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use regatta_net::Family;
+
 /// What is wrong before any process has failed by itself.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -46,10 +48,28 @@ pub enum Error {
         /// Who has it, if that is known.
         hint: String,
     },
-    /// Machines of the job that did not come or cannot work together.
+    /// Machines of the job that did not come, went away or cannot reach each other.
     #[error("{0}")]
     Machines(String),
     /// The operating system refused something that should always work.
     #[error("{0}")]
     System(String),
+    /// This crate contradicts itself.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl Error {
+    /// Who can do something about it.
+    pub fn family(&self) -> Family {
+        match self {
+            Error::Usage(_) | Error::Contract(_) | Error::Program(_) | Error::Port { .. } => {
+                Family::You
+            }
+            Error::Start { .. } | Error::Log { .. } | Error::Machines(_) | Error::System(_) => {
+                Family::Them
+            }
+            Error::Internal(_) => Family::Us,
+        }
+    }
 }

@@ -9,8 +9,8 @@
 //! 1. [`run`]: the whole of it, in order; [`flags`]: what the user asks for
 //! 2. [`plan`]: who takes part becomes the places of the processes on this machine; [`ports`]: which
 //!    addresses are here, which ports are free
-//! 3. [`program`]: what the user typed becomes something that can be started; `process`: [`Spec`], one process to start;
-//!    [`cores`]: where it may run
+//! 3. [`program`]: what the user typed becomes something that can be started; `process`: [`Spec`],
+//!    one process to start; [`cores`]: where it may run
 //! 4. `supervisor`: [`Supervisor`] starts them, shows their lines, ends them; `guard` sees to it that
 //!    nothing is left, `output` handles lines, [`status`] what processes say beside them
 //! 5. [`meeting`]: launchers on several machines find each other and hear of each other's failures
@@ -45,10 +45,6 @@ pub use supervisor::{Failure, LISTENING, Options, Outcome, Remote, Report, Super
 /// # Errors
 /// If the system has no random numbers.
 pub fn random_hex() -> Result<String, Error> {
-    use std::io::Read;
-    let mut bytes = [0u8; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(|e| Error::System(format!("cannot read random bytes: {e}")))?;
+    let bytes: [u8; 16] = regatta_net::random().map_err(|e| Error::System(e.to_string()))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

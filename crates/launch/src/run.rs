@@ -12,7 +12,7 @@ use crate::plan::{self, Here, Node, Plan};
 use crate::{Error, Options, Outcome, Part, Program, Report, Spec, Supervisor, ports, random_hex};
 
 /// Where machines meet if nobody says otherwise: this port of the first one.
-pub const MEETING_PORT: u16 = 6767;
+const MEETING_PORT: u16 = 6767;
 
 /// Starts `command` as the flags say and stays until the job has ended. `this` is the running
 /// program, for `regatta train`; `started` is when it was started.
@@ -38,7 +38,7 @@ pub fn launch(
     let meeting = match meeting {
         Some(At::Met(meeting)) => Some(*meeting),
         Some(At::ToMeet(point, card)) => {
-            Some(Meeting::join(&point, Expected::Hosts(plan.hosts.clone()), card)?)
+            Some(Meeting::join(&point, Expected::Hosts(plan.hosts.clone()), &card)?)
         }
         None => None,
     };
@@ -222,14 +222,16 @@ fn beside(list: &[String], n: usize, listed: &str, missing: &str) -> Result<Vec<
 /// Machines that know where to meet but not each other: whoever comes takes part.
 fn meet_first(wanted: &Wanted, job: &JobIdentity) -> Result<(Plan, Meeting), Error> {
     let Shape::Collective { nodes, per_node, devices, rank, .. } = &wanted.shape else {
-        return Err(Error::System("only ranks meet before they are known".into()));
+        return Err(Error::Internal("only ranks meet before they are known".into()));
     };
     let address = wanted.master.clone().unwrap_or_default();
     let is_here = ports::is_local(endpoints::host(&address))?;
     let host = match &wanted.host {
         Some(host) => host.clone(),
         None if is_here => endpoints::host(&address).to_string(),
-        None => own_address(&address)?,
+        None => regatta_net::own_address(&address)
+            .map_err(|e| Error::Usage(format!("cannot find a way to {address}: {e}; say --host")))?
+            .to_string(),
     };
     let mine = plan::host_endpoints(&host, *per_node, wanted.start_port)?;
     let mut card = Card::new(vec![host], fingerprint(wanted));
@@ -241,20 +243,11 @@ fn meet_first(wanted: &Wanted, job: &JobIdentity) -> Result<(Plan, Meeting), Err
     };
     let token = job.token.clone().unwrap_or_default();
     let point = Point { address: address.clone(), listens, token, timeout: wanted.timeout };
-    let meeting = Meeting::join(&point, Expected::Count(*nodes), card)?;
+    let meeting = Meeting::join(&point, Expected::Count(*nodes), &card)?;
     let node = |card: &Card| Node { endpoints: card.endpoints.clone(), devices: devices.clone() };
     let all: Vec<Node> = meeting.roster.iter().map(node).collect();
     let plan = plan::collective(&all, Some(&address), job, Here::Endpoints(&mine))?;
     Ok((plan, meeting))
-}
-
-/// The address from which this machine reaches another.
-fn own_address(to: &str) -> Result<String, Error> {
-    let problem = |e| Error::Usage(format!("cannot find a way to {to}: {e}; say --host"));
-    // Connecting a datagram socket sends nothing; it only picks the way.
-    let socket = std::net::UdpSocket::bind("0.0.0.0:0").map_err(problem)?;
-    socket.connect(to).map_err(problem)?;
-    Ok(socket.local_addr().map_err(problem)?.ip().to_string())
 }
 
 fn specs(

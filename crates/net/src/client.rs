@@ -21,12 +21,12 @@ use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
 use crate::fault::Wrap;
 use crate::frame::{FIRST_RESERVED_KIND, HEADER_LEN, Header};
-use crate::handshake::{JobToken, random};
 use crate::identity::Identity;
 use crate::observe::{Event, Observer, Traffic, TrafficCounters};
 use crate::pool::{Buf, Pool};
 use crate::stream::{Stream, write_all};
 use crate::sync::{after, lock, wait_until};
+use crate::token::{JobToken, random};
 
 use pending::{Outgoing, Slot};
 pub use pending::{Pending, Reply};

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::memory::{MemoryListener, Network};
 use crate::stream::{Stream, Tcp, Unix};
@@ -67,7 +69,10 @@ impl Endpoint {
     /// One attempt to connect, bounded by `limit` (name lookup is not).
     pub(crate) fn dial(&self, limit: Duration) -> io::Result<Box<dyn Stream>> {
         Ok(match self {
-            Endpoint::Tcp(address) => Box::new(dial_tcp(address, limit)?),
+            Endpoint::Tcp(address) => {
+                let (stream, peer) = connect_tcp(address, limit)?;
+                Box::new(Tcp::new(stream, peer)?)
+            }
             Endpoint::Unix(path) => Box::new(Unix::new(UnixStream::connect(path)?)),
             Endpoint::Abstract(name) => {
                 Box::new(Unix::new(UnixStream::connect_addr(&abstract_address(name)?)?))
@@ -105,27 +110,57 @@ fn abstract_address(_: &str) -> io::Result<UnixAddress> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-fn dial_tcp(address: &str, limit: Duration) -> io::Result<Tcp> {
+/// One attempt to connect to any of the addresses of `host:port`, each bounded by `limit` (name
+/// lookup is not).
+///
+/// # Errors
+/// What the system said of the last address.
+pub fn connect_tcp(address: &str, limit: Duration) -> io::Result<(TcpStream, SocketAddr)> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for candidate in address.to_socket_addrs()? {
         match TcpStream::connect_timeout(&candidate, limit) {
-            Ok(stream) => {
-                // With nobody listening on a port of the ephemeral range, the kernel may hand out
-                // that very port and connect the socket to itself.
-                if stream.local_addr().ok() == Some(candidate) {
-                    return Err(io::ErrorKind::ConnectionRefused.into());
-                }
-                return Tcp::new(stream, candidate);
+            // With nobody listening on a port of the ephemeral range, the kernel may hand out that
+            // very port and connect the socket to itself.
+            Ok(stream) if stream.local_addr().ok() == Some(candidate) => {
+                last = io::ErrorKind::ConnectionRefused.into();
             }
+            Ok(stream) => return Ok((stream, candidate)),
             Err(error) => last = error,
         }
     }
     Err(last)
 }
 
+/// The address from which this machine reaches `host:port`, and by which that one reaches it.
+///
+/// # Errors
+/// What the system says when there is no way.
+pub fn own_address(to: &str) -> io::Result<IpAddr> {
+    let unknown = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let to = to.to_socket_addrs()?.next().ok_or_else(unknown)?;
+    // Connecting a datagram socket sends nothing; it only picks the way.
+    let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
+    socket.connect(to)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// What to do about a socket that cannot be bound; empty when nothing is known.
+pub fn bind_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; another process has it: stop it (an earlier run?) or choose another port"
+        }
+        io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need privileges",
+        _ => "",
+    }
+}
+
 /// A bound socket.
 pub(crate) enum Listener {
     Tcp(TcpListener),
+    /// One that does not block and that others use afterwards: it must not be shut down.
+    Lent(TcpListener),
     /// With the file to remove at the end.
     Unix(UnixListener, Option<PathBuf>),
     Memory(MemoryListener),
@@ -153,6 +188,11 @@ impl Listener {
                 let (stream, peer) = listener.accept()?;
                 Box::new(Tcp::new(stream, peer)?)
             }
+            Listener::Lent(listener) => {
+                wait_for_connection(listener)?;
+                let (stream, peer) = listener.accept()?;
+                Box::new(Tcp::new(stream, peer)?)
+            }
             Listener::Unix(listener, _) => Box::new(Unix::new(listener.accept()?.0)),
             Listener::Memory(listener) => Box::new(listener.accept()?),
         })
@@ -172,6 +212,17 @@ impl Listener {
                 }
             }
             Listener::Memory(listener) => listener.close(),
+            // Its `accept` returns soon.
+            Listener::Lent(_) => {}
         }
+    }
+}
+
+/// Returns soon in any case, so that an accepting thread notices when it should end.
+fn wait_for_connection(listener: &TcpListener) -> io::Result<()> {
+    let soon = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&soon)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(e.into()),
     }
 }

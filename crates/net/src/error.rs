@@ -6,7 +6,7 @@ use crate::identity::Identity;
 
 /// Why a connection, a request or a reply failed.
 ///
-/// Cloneable, because one lost peer fails every request that is under way.
+/// Cloneable, because one lost peer fails every request in flight.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -36,7 +36,8 @@ pub enum Error {
 
     /// The two ends were given different job tokens.
     #[error(
-        "{server} at {endpoint} refused the job token: it belongs to another job, or one of the two was started with a wrong token"
+        "{server} at {endpoint} refused the job token: it belongs to another job, or one of the \
+         two was started with a wrong token"
     )]
     WrongToken {
         /// Who should have been there.
@@ -54,7 +55,8 @@ pub enum Error {
     },
     /// The two ends are different versions of this program.
     #[error(
-        "{endpoint} speaks protocol version {theirs}, this process {ours}: use the same build everywhere"
+        "{endpoint} speaks protocol version {theirs}, this process {ours}: \
+         use the same build everywhere"
     )]
     WrongVersion {
         /// Where.
@@ -66,7 +68,8 @@ pub enum Error {
     },
     /// Somebody of the same job answers, but not the one that was meant.
     #[error(
-        "expected {expected} at {endpoint} but {actual} answers there: check the order of the endpoint list"
+        "expected {expected} at {endpoint} but {actual} answers there: \
+         check the order of the endpoint list"
     )]
     WrongServer {
         /// Whom the caller wanted.
@@ -87,8 +90,22 @@ pub enum Error {
         problem: String,
     },
 
+    /// The process there is of this job, but does not admit this one.
+    #[error("{server} at {endpoint} refused this process: {problem}")]
+    Refused {
+        /// Who is there.
+        server: Identity,
+        /// Where.
+        endpoint: String,
+        /// Why.
+        problem: String,
+    },
+
     /// The server never came up within the limit.
-    #[error("{server} at {endpoint} could not be reached within {} s: {problem}", waited.as_secs_f32())]
+    #[error(
+        "{server} at {endpoint} could not be reached within {} s: {problem}",
+        waited.as_secs_f32()
+    )]
     Unreachable {
         /// Who.
         server: Identity,
@@ -149,13 +166,41 @@ pub enum Error {
     },
     /// The operating system refused something that should always work.
     #[error("{0}")]
-    Internal(String),
+    System(String),
+}
+
+/// Who can do something about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// The user: a setting, an endpoint or a token is wrong. Trying again does not help.
+    You,
+    /// A peer, the network or the operating system. Starting again may help.
+    Them,
+    /// This program: it contradicts itself. Worth a bug report.
+    Us,
 }
 
 impl Error {
-    /// Whether doing the same again may succeed without anybody changing the set-up.
-    pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Unreachable { .. } | Error::PeerLost { .. } | Error::Timeout { .. })
+    /// Who can do something about it.
+    pub fn family(&self) -> Family {
+        match self {
+            Error::Config(_)
+            | Error::Bind { .. }
+            | Error::PayloadTooLarge { .. }
+            | Error::WrongToken { .. }
+            | Error::ImposterServer { .. }
+            | Error::WrongVersion { .. }
+            | Error::WrongServer { .. }
+            | Error::NotOurProtocol { .. }
+            | Error::Refused { .. } => Family::You,
+            Error::Unreachable { .. }
+            | Error::PeerLost { .. }
+            | Error::ServerRestarted { .. }
+            | Error::Timeout { .. }
+            | Error::Remote { .. }
+            | Error::System(_) => Family::Them,
+            Error::Closed { .. } => Family::Us,
+        }
     }
 }
 

@@ -31,7 +31,7 @@ use crate::stream::{Stream, is_timeout};
 /// Bytes in a header.
 pub const HEADER_LEN: usize = 64;
 /// Version of the protocol that this build speaks.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Kinds from here on are not available to the layer above.
 pub const FIRST_RESERVED_KIND: u16 = 0xff00;
 /// Status codes from here on are not available to the layer above.
@@ -245,9 +245,16 @@ pub(crate) struct FrameReader {
 
 impl FrameReader {
     pub(crate) fn new() -> FrameReader {
-        const STAGING: usize = 16 << 10;
-        let staging = vec![0; STAGING].into_boxed_slice();
-        FrameReader { staging, start: 0, end: 0, arena: None }
+        FrameReader::staging(16 << 10)
+    }
+
+    /// One that reads no byte beyond the frame it is asked for: what follows is somebody else's.
+    pub(crate) fn without_staging() -> FrameReader {
+        FrameReader::staging(HEADER_LEN)
+    }
+
+    fn staging(len: usize) -> FrameReader {
+        FrameReader { staging: vec![0; len].into_boxed_slice(), start: 0, end: 0, arena: None }
     }
 
     /// The next header, or `None` when the stream ended between two frames.

@@ -1,23 +1,28 @@
-//! The first four frames of a connection. In: a fresh stream. Out: who is at the far end.
+//! The first four frames of every connection of a job. In: a fresh stream. Out: who is at the far
+//! end.
 //!
 //! ```text
-//! client                                             server
+//! dialler                                            acceptor
 //!   HELLO      nonce, who I am, whom I want    -->
-//!              <--   CHALLENGE  nonce, who I am, incarnation, shortcut
+//!              <--   CHALLENGE  nonce, who I am
 //!   PROOF      keyed hash of both              -->
 //!              <--   WELCOME    another keyed hash of both   (or REFUSED at any point)
 //! ```
 //!
 //! The job token is never sent: each end proves that it knows it by a keyed hash over both nonces,
-//! under a different label for each direction. The client proves first, so that a stranger who
-//! connects to the port gets nothing to guess tokens against. Frames after the handshake are not
+//! under a different label for each direction. The dialler proves first, so that a stranger who
+//! connects to the port gets nothing to guess tokens against. Bytes after the handshake are not
 //! signed: the network between the machines of a job is trusted not to alter connections.
 //!
 //! All four frames together have one deadline, however slowly bytes trickle in.
+//!
+//! Clients and servers of this crate continue with frames. Other protocols of the job use [`dial`]
+//! and [`accept`] on a stream of theirs and continue with bytes of their own: nothing is read beyond
+//! the handshake.
 
-use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
@@ -25,219 +30,98 @@ use crate::frame::{BadFrame, FrameReader, HEADER_LEN, Header, Patience, ReadErro
 use crate::identity::{Identity, Role};
 use crate::stream::{Stream, write_all};
 use crate::sync::after;
+use crate::token::{JobToken, Side, random};
 
 /// Limit for payloads before the peer has proved that it belongs here.
-pub(crate) const MAX_HANDSHAKE_PAYLOAD: u64 = 64 << 10;
+const MAX_PAYLOAD: u64 = 64 << 10;
 /// How long a refused peer gets to read the refusal.
 const LINGER: Duration = Duration::from_millis(500);
+/// Protocol of connections between [`Client`](crate::Client) and [`Server`](crate::Server). Other
+/// protocols of the job have other numbers.
+pub const REQUESTS: u8 = 0;
 
-/// The secret that all processes of a job share.
-///
-/// It should be random: whoever can connect to a server may try tokens at the speed of the network.
-#[derive(Clone)]
-pub struct JobToken {
-    key: [u8; 32],
-}
-
-impl JobToken {
-    /// A token from any bytes; the empty token is the same for everybody.
-    pub fn new(secret: impl AsRef<[u8]>) -> JobToken {
-        JobToken { key: blake3::derive_key("regatta net 2025 job token", secret.as_ref()) }
-    }
-
-    /// A keyed hash over `parts`, by which other protocols of the job prove that they know the
-    /// token. Each use and each direction takes its own `label`, and the parts must contain what the
-    /// other end chose at random.
-    pub fn mac(&self, label: &str, parts: &[&[u8]]) -> [u8; 32] {
-        *self.keyed_hash(label, parts).as_bytes()
-    }
-
-    /// Whether `mac` is what [`mac`](JobToken::mac) returns for the same; in constant time.
-    pub fn verify_mac(&self, label: &str, parts: &[&[u8]], mac: [u8; 32]) -> bool {
-        self.keyed_hash(label, parts) == blake3::Hash::from_bytes(mac)
-    }
-
-    fn keyed_hash(&self, label: &str, parts: &[&[u8]]) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        for part in [label.as_bytes()].iter().chain(parts) {
-            hasher.update(&(part.len() as u64).to_le_bytes());
-            hasher.update(part);
-        }
-        hasher.finalize()
-    }
-
-    fn sign(&self, label: &[u8; 8], hello: &[u8], challenge: &[u8]) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        hasher.update(label);
-        hasher.update(&(hello.len() as u64).to_le_bytes());
-        hasher.update(hello);
-        hasher.update(challenge);
-        hasher.finalize()
-    }
-
-    /// In constant time.
-    fn verify(&self, label: &[u8; 8], hello: &[u8], challenge: &[u8], proof: &[u8]) -> bool {
-        let Ok(proof) = <[u8; 32]>::try_from(proof) else { return false };
-        // Comparing a `blake3::Hash` takes the same time wherever they differ.
-        self.sign(label, hello, challenge) == blake3::Hash::from_bytes(proof)
-    }
-}
-
-impl fmt::Debug for JobToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JobToken(secret)")
-    }
-}
-
-const CLIENT_LABEL: &[u8; 8] = b"client->";
-const SERVER_LABEL: &[u8; 8] = b"server->";
-
-/// What a client says first.
-#[derive(Debug, Clone)]
-pub(crate) struct Hello {
-    pub(crate) session: u64,
-    pub(crate) me: Identity,
-    pub(crate) wanted: Identity,
-    pub(crate) max_payload: u64,
-    pub(crate) peer_timeout: Duration,
+/// What each end says first. Anybody who connects, or listens at the endpoint, can read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// Who says it.
+    pub from: Identity,
+    /// To whom: if somebody else is there, there is no connection.
+    pub to: Identity,
+    /// What the connection is for: [`REQUESTS`], or a number of the layer above.
+    pub protocol: u8,
+    /// Details, in the words of the protocol.
+    pub note: Vec<u8>,
 }
 
 impl Hello {
-    fn encode(&self, nonce: [u8; 32]) -> Vec<u8> {
-        let mut out = nonce.to_vec();
-        out.extend_from_slice(&self.session.to_le_bytes());
-        put_identity(&mut out, self.me);
-        put_identity(&mut out, self.wanted);
-        out.extend_from_slice(&self.max_payload.to_le_bytes());
-        put_duration(&mut out, self.peer_timeout);
-        out
+    fn encode(&self) -> Result<Vec<u8>, Error> {
+        let mut out = random::<32>()?.to_vec();
+        for identity in [self.from, self.to] {
+            out.push(identity.role as u8);
+            out.extend_from_slice(&identity.index.to_le_bytes());
+        }
+        out.push(self.protocol);
+        out.extend_from_slice(&self.note);
+        Ok(out)
     }
 
     fn decode(bytes: &[u8]) -> Result<Hello, BadFrame> {
-        let mut from = Decoder { rest: bytes, what: "hello" };
-        from.take::<32>()?;
-        let hello = Hello {
-            session: from.u64()?,
-            me: from.identity()?,
-            wanted: from.identity()?,
-            max_payload: from.u64()?,
-            peer_timeout: from.duration()?,
-        };
-        from.end()?;
-        Ok(hello)
+        let mut fields = Decoder::new(bytes, "hello");
+        fields.take::<32>()?;
+        let (from, to, [protocol]) = (fields.identity()?, fields.identity()?, fields.take()?);
+        Ok(Hello { from, to, protocol, note: fields.rest.to_vec() })
     }
 }
 
-/// What a server says of itself.
+/// Why an acceptor turns a dialler away, as sent to it.
 #[derive(Debug, Clone)]
-pub(crate) struct Challenge {
-    pub(crate) server: Identity,
-    /// Random per server object: another one means another memory.
-    pub(crate) incarnation: u64,
-    pub(crate) max_payload: u64,
-    /// Silence after which it gives a client up.
-    pub(crate) peer_timeout: Duration,
-    /// The machine; zero when unknown.
-    pub(crate) host: [u8; 16],
-    /// Name of an abstract Unix socket of the same server, for clients on the same machine.
-    pub(crate) shortcut: Option<String>,
-}
-
-impl Challenge {
-    fn encode(&self, nonce: [u8; 32]) -> Vec<u8> {
-        let mut out = nonce.to_vec();
-        put_identity(&mut out, self.server);
-        out.extend_from_slice(&self.incarnation.to_le_bytes());
-        out.extend_from_slice(&self.max_payload.to_le_bytes());
-        put_duration(&mut out, self.peer_timeout);
-        out.extend_from_slice(&self.host);
-        out.extend_from_slice(self.shortcut.as_deref().unwrap_or_default().as_bytes());
-        out
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Challenge, BadFrame> {
-        let mut from = Decoder { rest: bytes, what: "challenge" };
-        from.take::<32>()?;
-        let server = from.identity()?;
-        let incarnation = from.u64()?;
-        let max_payload = from.u64()?;
-        let peer_timeout = from.duration()?;
-        let host = from.take()?;
-        let shortcut = Some(from.text()?).filter(|name| !name.is_empty());
-        Ok(Challenge { server, incarnation, max_payload, peer_timeout, host, shortcut })
-    }
-}
-
-/// Why a server turns a client away, as sent to it.
-#[derive(Debug, Clone)]
-enum Refusal {
+pub enum Refusal {
+    /// It did not prove that it knows the job token.
     Token,
-    WrongServer {
-        actual: Identity,
-    },
-    Malformed(String),
-    /// Worth trying again later.
+    /// Not now: worth trying again.
     Busy(String),
+    /// It cannot be, and why.
+    Denied(String),
 }
 
 impl Refusal {
     fn encode(&self) -> Vec<u8> {
         match self {
             Refusal::Token => vec![1],
-            Refusal::WrongServer { actual } => {
-                let mut out = vec![2];
-                put_identity(&mut out, *actual);
-                out
-            }
-            Refusal::Malformed(text) => [&[3], text.as_bytes()].concat(),
-            Refusal::Busy(text) => [&[4], text.as_bytes()].concat(),
+            Refusal::Busy(text) => [&[2], text.as_bytes()].concat(),
+            Refusal::Denied(text) => [&[3], text.as_bytes()].concat(),
         }
     }
 
     fn decode(bytes: &[u8]) -> Result<Refusal, BadFrame> {
-        let mut from = Decoder { rest: bytes, what: "refusal" };
+        let mut from = Decoder::new(bytes, "refusal");
         Ok(match from.take::<1>()?[0] {
             1 => Refusal::Token,
-            2 => Refusal::WrongServer { actual: from.identity()? },
-            3 => Refusal::Malformed(from.text()?),
-            _ => Refusal::Busy(from.text()?),
+            2 => Refusal::Busy(from.text()?),
+            _ => Refusal::Denied(from.text()?),
         })
     }
 }
 
-fn put_identity(out: &mut Vec<u8>, identity: Identity) {
-    out.push(identity.role as u8);
-    out.extend_from_slice(&identity.index.to_le_bytes());
-}
-
-fn put_duration(out: &mut Vec<u8>, duration: Duration) {
-    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    out.extend_from_slice(&millis.to_le_bytes());
-}
-
-/// How often to be heard by a peer, so that neither end counts the other as gone.
-pub(crate) fn beat_every(ours: Duration, theirs: Duration) -> Duration {
-    (ours.min(theirs) / 4).max(Duration::from_millis(5))
-}
-
-struct Decoder<'a> {
+/// Takes fields off the front of a payload; what is missing is named by `what`.
+pub(crate) struct Decoder<'a> {
     rest: &'a [u8],
     what: &'static str,
 }
 
-impl Decoder<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], BadFrame> {
+impl<'a> Decoder<'a> {
+    pub(crate) fn new(rest: &'a [u8], what: &'static str) -> Decoder<'a> {
+        Decoder { rest, what }
+    }
+
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], BadFrame> {
         let (head, rest) = self.rest.split_first_chunk().ok_or(BadFrame::Malformed(self.what))?;
         self.rest = rest;
         Ok(*head)
     }
 
-    fn u64(&mut self) -> Result<u64, BadFrame> {
+    pub(crate) fn u64(&mut self) -> Result<u64, BadFrame> {
         Ok(u64::from_le_bytes(self.take()?))
-    }
-
-    fn duration(&mut self) -> Result<Duration, BadFrame> {
-        self.u64().map(Duration::from_millis)
     }
 
     fn identity(&mut self) -> Result<Identity, BadFrame> {
@@ -247,168 +131,150 @@ impl Decoder<'_> {
         Ok(Identity { role, index })
     }
 
+    pub(crate) fn end(&self) -> Result<(), BadFrame> {
+        if self.rest.is_empty() { Ok(()) } else { Err(BadFrame::Malformed(self.what)) }
+    }
+
     /// The rest, as text.
-    fn text(&mut self) -> Result<String, BadFrame> {
+    pub(crate) fn text(&mut self) -> Result<String, BadFrame> {
         let text = str::from_utf8(self.rest).map_err(|_| BadFrame::Malformed(self.what))?;
         Ok(text.to_owned())
     }
-
-    fn end(&self) -> Result<(), BadFrame> {
-        if self.rest.is_empty() { Ok(()) } else { Err(BadFrame::Malformed(self.what)) }
-    }
 }
 
-/// One end of a handshake under way.
-struct Talk<'a> {
-    stream: &'a dyn Stream,
-    reader: &'a mut FrameReader,
+/// One end of a handshake in flight.
+pub(crate) struct Talk {
+    pub(crate) stream: Arc<dyn Stream>,
+    pub(crate) reader: FrameReader,
     deadline: Instant,
     limit: Duration,
     sender: u32,
 }
 
-impl<'a> Talk<'a> {
-    fn new(
-        stream: &'a dyn Stream,
-        reader: &'a mut FrameReader,
+impl Talk {
+    pub(crate) fn new(
+        stream: Arc<dyn Stream>,
+        reader: FrameReader,
         limit: Duration,
-        sender: u32,
-    ) -> Talk<'a> {
-        Talk { stream, reader, deadline: after(limit), limit, sender }
+        me: Identity,
+    ) -> Talk {
+        Talk { stream, reader, deadline: after(limit), limit, sender: me.index }
     }
 
     fn send(&self, kind: u16, payload: &[u8]) -> io::Result<()> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         self.stream.set_write_timeout(Some(left.max(Duration::from_millis(1))))?;
-        let header = Header {
-            kind,
-            sender: self.sender,
-            payload_len: payload.len() as u64,
-            ..Header::default()
-        };
+        let payload_len = payload.len() as u64;
+        let header = Header { kind, sender: self.sender, payload_len, ..Header::default() };
         let header = header.encode();
         let mut bufs = [IoSlice::new(&header), IoSlice::new(payload)];
-        write_all(self.stream, &mut bufs, || Err(io::ErrorKind::TimedOut.into()))
+        write_all(&*self.stream, &mut bufs, || Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// The next frame, or `None` when the peer closed the connection instead.
     fn receive(&mut self) -> Result<Option<(u16, Vec<u8>)>, ReadError> {
         let patience = Patience::Deadline(self.deadline, self.limit);
-        let Some(header) = self.reader.header(self.stream, MAX_HANDSHAKE_PAYLOAD, patience)? else {
+        let Some(header) = self.reader.header(&*self.stream, MAX_PAYLOAD, patience)? else {
             return Ok(None);
         };
         let mut payload = vec![0; header.payload_len as usize];
-        self.reader.payload(self.stream, &mut payload, patience)?;
+        self.reader.payload(&*self.stream, &mut payload, patience)?;
         Ok(Some((header.kind, payload)))
     }
 }
 
 /// Why one attempt to connect failed.
 #[derive(Debug)]
-pub(crate) enum DialError {
-    /// Trying again may help.
+pub enum DialError {
+    /// Trying again may help: the other end is not up yet, or went away.
     Later(String),
     /// Trying again does not help.
     Never(Error),
 }
 
-/// The client's half, stopped after the challenge: the caller may take the shortcut instead.
-pub(crate) struct Greeted {
-    stream: Box<dyn Stream>,
-    reader: FrameReader,
-    pub(crate) challenge: Challenge,
-    hello: Vec<u8>,
-    challenge_bytes: Vec<u8>,
-    wanted: Identity,
-    me: Identity,
-    endpoint: String,
-    deadline: Instant,
-    limit: Duration,
-}
-
-/// A connection whose two ends know each other.
-pub(crate) struct Established {
-    pub(crate) stream: Box<dyn Stream>,
-    pub(crate) reader: FrameReader,
-    pub(crate) incarnation: u64,
-    pub(crate) max_payload: u64,
-    pub(crate) peer_timeout: Duration,
-}
-
-/// Says hello and reads the challenge.
-pub(crate) fn greet(
-    stream: Box<dyn Stream>,
+/// The dialler's half, for a protocol of its own. Returns the note of the acceptor.
+///
+/// # Errors
+/// Whether trying again may help, and what is wrong. `endpoint` names the far end in messages.
+pub fn dial(
+    stream: Arc<dyn Stream>,
     hello: &Hello,
-    endpoint: String,
+    endpoint: &str,
+    token: &JobToken,
     limit: Duration,
-) -> Result<Greeted, DialError> {
-    let mut reader = FrameReader::new();
-    let mut talk = Talk::new(&*stream, &mut reader, limit, hello.me.index);
-    let deadline = talk.deadline;
-    let hello_bytes = hello.encode(random().map_err(DialError::Never)?);
-    // A server that is full or of another version may refuse before it has read the hello.
-    let sent = talk.send(kind::HELLO, &hello_bytes);
-    let challenge_bytes = expect(&mut talk, kind::CHALLENGE, hello.wanted, &endpoint)?;
-    sent.map_err(|e| DialError::Later(e.to_string()))?;
-    let challenge = Challenge::decode(&challenge_bytes)
-        .map_err(|bad| not_ours(hello.wanted, &endpoint, &bad))?;
-    Ok(Greeted {
-        stream,
-        reader,
-        challenge,
-        hello: hello_bytes,
-        challenge_bytes,
-        wanted: hello.wanted,
-        me: hello.me,
-        endpoint,
-        deadline,
-        limit,
-    })
+) -> Result<Vec<u8>, DialError> {
+    let talk = Talk::new(stream, FrameReader::without_staging(), limit, hello.from);
+    let mut greeting = Greeting::new(talk, hello, endpoint.to_owned())?;
+    let note = std::mem::take(&mut greeting.note);
+    greeting.finish(token).map(|_| note)
 }
 
-impl Greeted {
-    /// Proves that this end knows the token and checks that the other one does.
-    pub(crate) fn finish(mut self, token: &JobToken) -> Result<Established, DialError> {
-        let proof = token.sign(CLIENT_LABEL, &self.hello, &self.challenge_bytes);
-        let mut talk = Talk::new(&*self.stream, &mut self.reader, self.limit, self.me.index);
-        talk.deadline = self.deadline;
-        let sent = talk.send(kind::PROOF, proof.as_bytes());
-        let welcome = expect(&mut talk, kind::WELCOME, self.wanted, &self.endpoint)?;
+/// The dialler's half, stopped after the challenge: the caller may decide not to continue.
+pub(crate) struct Greeting {
+    talk: Talk,
+    /// What the acceptor says of itself.
+    pub(crate) note: Vec<u8>,
+    hello: Vec<u8>,
+    challenge: Vec<u8>,
+    server: Identity,
+    endpoint: String,
+}
+
+impl Greeting {
+    /// Says hello and reads the challenge.
+    pub(crate) fn new(
+        mut talk: Talk,
+        hello: &Hello,
+        endpoint: String,
+    ) -> Result<Greeting, DialError> {
+        let (server, expected) = (hello.to, hello.to);
+        let hello = hello.encode().map_err(DialError::Never)?;
+        // A server that is full or of another version may refuse before it has read the hello.
+        let sent = talk.send(kind::HELLO, &hello);
+        let challenge = expect(&mut talk, kind::CHALLENGE, server, &endpoint)?;
         sent.map_err(|e| DialError::Later(e.to_string()))?;
-        let actual = self.challenge.server;
-        let endpoint = self.endpoint;
-        if !token.verify(SERVER_LABEL, &self.hello, &self.challenge_bytes, &welcome) {
-            return Err(DialError::Never(Error::ImposterServer { server: actual, endpoint }));
-        }
-        if actual != self.wanted {
-            let expected = self.wanted;
+        let theirs = Hello::decode(&challenge).map_err(|bad| not_ours(server, &endpoint, &bad))?;
+        if theirs.from != expected {
+            let actual = theirs.from;
             return Err(DialError::Never(Error::WrongServer { expected, actual, endpoint }));
         }
-        Ok(Established {
-            stream: self.stream,
-            reader: self.reader,
-            incarnation: self.challenge.incarnation,
-            max_payload: self.challenge.max_payload,
-            peer_timeout: self.challenge.peer_timeout,
-        })
+        Ok(Greeting { talk, note: theirs.note, hello, challenge, server, endpoint })
     }
 
-    /// Tells the server that this connection will not be used after all.
+    /// Proves that this end knows the token and checks that the other one does.
+    pub(crate) fn finish(mut self, token: &JobToken) -> Result<Talk, DialError> {
+        let proof = token.prove(Side::Dialler, &self.hello, &self.challenge);
+        let sent = self.talk.send(kind::PROOF, &proof);
+        let welcome = expect(&mut self.talk, kind::WELCOME, self.server, &self.endpoint)?;
+        sent.map_err(|e| DialError::Later(e.to_string()))?;
+        if !token.verify(Side::Acceptor, &self.hello, &self.challenge, &welcome) {
+            let (server, endpoint) = (self.server, self.endpoint);
+            return Err(DialError::Never(Error::ImposterServer { server, endpoint }));
+        }
+        Ok(self.talk)
+    }
+
+    /// The note makes no sense to the protocol.
+    pub(crate) fn not_ours(&self, bad: &BadFrame) -> DialError {
+        not_ours(self.server, &self.endpoint, bad)
+    }
+
+    /// Says that this connection will not be used after all.
     pub(crate) fn leave(mut self) {
-        let talk = Talk::new(&*self.stream, &mut self.reader, LINGER, self.me.index);
-        // The server notices the closed connection too.
-        let _ = talk.send(kind::GOODBYE, &[]);
+        self.talk.deadline = after(LINGER);
+        // The acceptor notices the closed connection too.
+        let _ = self.talk.send(kind::GOODBYE, &[]);
     }
 }
 
 fn expect(
-    talk: &mut Talk<'_>,
-    wanted_kind: u16,
+    talk: &mut Talk,
+    expected: u16,
     server: Identity,
     endpoint: &str,
 ) -> Result<Vec<u8>, DialError> {
     match talk.receive() {
-        Ok(Some((kind, payload))) if kind == wanted_kind => Ok(payload),
+        Ok(Some((kind, payload))) if kind == expected => Ok(payload),
         Ok(Some((kind::REFUSED, payload))) => Err(match Refusal::decode(&payload) {
             Ok(refusal) => refused(refusal, server, endpoint),
             Err(bad) => not_ours(server, endpoint, &bad),
@@ -434,10 +300,7 @@ fn refused(refusal: Refusal, server: Identity, endpoint: &str) -> DialError {
     let endpoint = endpoint.to_owned();
     DialError::Never(match refusal {
         Refusal::Token => Error::WrongToken { server, endpoint },
-        Refusal::WrongServer { actual } => {
-            Error::WrongServer { expected: server, actual, endpoint }
-        }
-        Refusal::Malformed(problem) => Error::NotOurProtocol { server, endpoint, problem },
+        Refusal::Denied(problem) => Error::Refused { server, endpoint, problem },
         Refusal::Busy(problem) => return DialError::Later(problem),
     })
 }
@@ -447,225 +310,205 @@ fn not_ours(server: Identity, endpoint: &str, bad: &BadFrame) -> DialError {
     DialError::Never(Error::NotOurProtocol { server, endpoint, problem: bad.to_string() })
 }
 
-/// What a server knows of a client after the handshake.
-pub(crate) struct Accepted {
-    pub(crate) identity: Identity,
-    pub(crate) session: u64,
-    pub(crate) max_payload: u64,
-    pub(crate) peer_timeout: Duration,
+/// Why an acceptor does not take a connection.
+#[derive(Debug)]
+pub enum Rejection {
+    /// The dialler left by itself and there is nothing to report: a probe, or it took the shortcut.
+    Left,
+    /// Something to log. The dialler has been told.
+    Refused(String),
 }
 
-/// Why a server does not take a connection.
-pub(crate) enum Turned {
-    /// It left by itself and there is nothing to report: a probe, or it took the shortcut.
-    Away,
-    /// Something to log.
-    Down(String),
-}
-
-/// The server's half.
-pub(crate) fn accept(
-    stream: &dyn Stream,
-    reader: &mut FrameReader,
-    me: &Challenge,
+/// The acceptor's half, for a protocol of its own. `note` is what it says of itself. `admit` may
+/// refuse who has proved to belong to the job and wants this process.
+///
+/// # Errors
+/// Why the connection is of no use.
+pub fn accept(
+    stream: Arc<dyn Stream>,
+    (me, note): (Identity, &[u8]),
     token: &JobToken,
     limit: Duration,
-) -> Result<Accepted, Turned> {
-    let mut talk = Talk::new(stream, reader, limit, me.server.index);
-    let outcome = accept_or_refuse(&mut talk, me, token);
-    match outcome {
-        Ok(accepted) => Ok(accepted),
-        Err((turned, refusal)) => {
+    admit: impl FnOnce(&Hello) -> Result<(), Refusal>,
+) -> Result<Hello, Rejection> {
+    let mut talk = Talk::new(stream, FrameReader::without_staging(), limit, me);
+    talk.accept((me, note), token, admit)
+}
+
+impl Talk {
+    pub(crate) fn accept(
+        &mut self,
+        me: (Identity, &[u8]),
+        token: &JobToken,
+        admit: impl FnOnce(&Hello) -> Result<(), Refusal>,
+    ) -> Result<Hello, Rejection> {
+        self.accept_or_refuse(me, token, admit).map_err(|(rejection, refusal)| {
             if let Some(refusal) = refusal {
-                refuse(&mut talk, &refusal);
+                self.refuse(&refusal);
             }
-            Err(turned)
+            rejection
+        })
+    }
+
+    fn accept_or_refuse(
+        &mut self,
+        (me, note): (Identity, &[u8]),
+        token: &JobToken,
+        admit: impl FnOnce(&Hello) -> Result<(), Refusal>,
+    ) -> Result<Hello, (Rejection, Option<Refusal>)> {
+        let Some((first, hello_bytes)) = self.receive().map_err(unreadable)? else {
+            return Err((Rejection::Left, None));
+        };
+        if first != kind::HELLO {
+            return Err(unreadable(BadFrame::Unexpected { kind: first }.into()));
+        }
+        let hello = Hello::decode(&hello_bytes).map_err(|bad| unreadable(bad.into()))?;
+        let dialler = hello.from;
+        let reject = |problem: String, refusal| (Rejection::Refused(problem), refusal);
+        let gone = |e: io::Error| reject(format!("{dialler} left the handshake: {e}"), None);
+
+        let (protocol, note) = (hello.protocol, note.to_vec());
+        let challenge = Hello { from: me, to: dialler, protocol, note };
+        let challenge = challenge.encode().map_err(|e| reject(e.to_string(), None))?;
+        self.send(kind::CHALLENGE, &challenge).map_err(gone)?;
+        if hello.to != me {
+            // The challenge says who is here.
+            return Err(reject(format!("{dialler} wanted {}, this is {me}", hello.to), None));
+        }
+        let proof = match self.receive().map_err(unreadable)? {
+            Some((kind::PROOF, proof)) => proof,
+            Some((kind::GOODBYE, _)) => return Err((Rejection::Left, None)),
+            Some((kind, _)) => return Err(unreadable(BadFrame::Unexpected { kind }.into())),
+            None => return Err(reject(format!("{dialler} left the handshake"), None)),
+        };
+        if !token.verify(Side::Dialler, &hello_bytes, &challenge, &proof) {
+            let problem = format!("{dialler} presented a wrong job token");
+            return Err(reject(problem, Some(Refusal::Token)));
+        }
+        admit(&hello).map_err(|refusal| {
+            let (Refusal::Denied(why) | Refusal::Busy(why)) = &refusal else {
+                return reject(format!("{dialler} is refused"), Some(refusal));
+            };
+            reject(format!("{dialler}: {why}"), Some(refusal))
+        })?;
+        let welcome = token.prove(Side::Acceptor, &hello_bytes, &challenge);
+        self.send(kind::WELCOME, &welcome).map_err(gone)?;
+        Ok(hello)
+    }
+
+    /// Sends the refusal and gives the peer a moment to read it: closing a socket that holds unread
+    /// bytes resets the connection, which may overtake the refusal.
+    fn refuse(&mut self, refusal: &Refusal) {
+        self.deadline = self.deadline.min(Instant::now() + LINGER);
+        if self.send(kind::REFUSED, &refusal.encode()).is_err() {
+            return;
+        }
+        self.stream.shutdown(Shutdown::Write);
+        let mut sink = [0; HEADER_LEN * 64];
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.stream.set_read_timeout(Some(left)).is_err() {
+                return;
+            }
+            if !matches!(self.stream.read(&mut sink), Ok(n) if n > 0) {
+                return;
+            }
         }
     }
 }
 
 /// Turns a connection away before its handshake.
-pub(crate) fn turn_away(stream: &dyn Stream, me: &Challenge, why: &str) {
-    let mut reader = FrameReader::new();
-    let mut talk = Talk::new(stream, &mut reader, LINGER, me.server.index);
-    refuse(&mut talk, &Refusal::Busy(why.to_owned()));
+pub(crate) fn turn_away(stream: Arc<dyn Stream>, me: Identity, why: &str) {
+    let mut talk = Talk::new(stream, FrameReader::without_staging(), LINGER, me);
+    talk.refuse(&Refusal::Busy(why.to_owned()));
 }
 
-fn accept_or_refuse(
-    talk: &mut Talk<'_>,
-    me: &Challenge,
-    token: &JobToken,
-) -> Result<Accepted, (Turned, Option<Refusal>)> {
-    let Some((first, hello_bytes)) = talk.receive().map_err(unreadable)? else {
-        return Err((Turned::Away, None));
-    };
-    if first != kind::HELLO {
-        return Err(unreadable(BadFrame::Unexpected { kind: first }.into()));
-    }
-    let hello = Hello::decode(&hello_bytes).map_err(|bad| unreadable(bad.into()))?;
-
-    let challenge = me.encode(random().map_err(|e| (Turned::Down(e.to_string()), None))?);
-    let gone = |e: io::Error| (Turned::Down(format!("{} left the handshake: {e}", hello.me)), None);
-    talk.send(kind::CHALLENGE, &challenge).map_err(gone)?;
-    let proof = match talk.receive().map_err(unreadable)? {
-        Some((kind::PROOF, proof)) => proof,
-        Some((kind::GOODBYE, _)) => return Err((Turned::Away, None)),
-        Some((kind, _)) => return Err(unreadable(BadFrame::Unexpected { kind }.into())),
-        None => return Err((Turned::Down(format!("{} left the handshake", hello.me)), None)),
-    };
-    if !token.verify(CLIENT_LABEL, &hello_bytes, &challenge, &proof) {
-        let problem = format!("{} presented a wrong job token", hello.me);
-        return Err((Turned::Down(problem), Some(Refusal::Token)));
-    }
-    if hello.wanted != me.server {
-        let problem = format!("{} wanted {}, this is {}", hello.me, hello.wanted, me.server);
-        return Err((Turned::Down(problem), Some(Refusal::WrongServer { actual: me.server })));
-    }
-    let welcome = token.sign(SERVER_LABEL, &hello_bytes, &challenge);
-    talk.send(kind::WELCOME, welcome.as_bytes()).map_err(gone)?;
-    Ok(Accepted {
-        identity: hello.me,
-        session: hello.session,
-        max_payload: hello.max_payload,
-        peer_timeout: hello.peer_timeout,
-    })
-}
-
-/// What a server does about bytes that are no handshake.
-fn unreadable(error: ReadError) -> (Turned, Option<Refusal>) {
+/// What an acceptor does about bytes that are no handshake.
+fn unreadable(error: ReadError) -> (Rejection, Option<Refusal>) {
     let refusal = match &error {
         // A client of another version reads no further than the version in our header.
-        ReadError::Bad(bad) => Some(Refusal::Malformed(bad.to_string())),
+        ReadError::Bad(bad) => Some(Refusal::Denied(bad.to_string())),
         _ => None,
     };
-    (Turned::Down(format!("handshake: {error}")), refusal)
-}
-
-/// Sends the refusal and gives the peer a moment to read it: closing a socket that holds unread
-/// bytes resets the connection, which may overtake the refusal.
-fn refuse(talk: &mut Talk<'_>, refusal: &Refusal) {
-    talk.deadline = talk.deadline.min(Instant::now() + LINGER);
-    if talk.send(kind::REFUSED, &refusal.encode()).is_err() {
-        return;
-    }
-    talk.stream.shutdown(Shutdown::Write);
-    let mut sink = [0; HEADER_LEN * 64];
-    loop {
-        let left = talk.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || talk.stream.set_read_timeout(Some(left)).is_err() {
-            return;
-        }
-        if !matches!(talk.stream.read(&mut sink), Ok(n) if n > 0) {
-            return;
-        }
-    }
-}
-
-/// Bytes that nobody can guess.
-///
-/// # Errors
-/// [`Error::Internal`] when the system has none.
-pub fn random<const N: usize>() -> Result<[u8; N], Error> {
-    let mut bytes = [0; N];
-    let mut filled = 0;
-    while filled < N {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(n) => filled += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(Error::Internal(format!("no random bytes: {e}"))),
-        }
-    }
-    Ok(bytes)
-}
-
-/// The machine this process runs on, since its last boot; zero when the system does not say.
-pub fn host() -> [u8; 16] {
-    let mut host = [0; 16];
-    if let Ok(text) = std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
-        host.copy_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..16]);
-    }
-    host
+    (Rejection::Refused(format!("handshake: {error}")), refusal)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::pair;
 
-    #[test]
-    fn own_frames_round_trip_and_short_ones_are_refused() {
-        let hello = Hello {
-            session: 9,
-            me: Identity::worker(3),
-            wanted: Identity::server(1),
-            max_payload: 5,
-            peer_timeout: Duration::from_millis(77),
-        };
-        let bytes = hello.encode([1; 32]);
-        let back = Hello::decode(&bytes).unwrap();
-        assert_eq!(
-            (back.session, back.me, back.wanted, back.max_payload),
-            (9, hello.me, hello.wanted, 5)
-        );
-        assert_eq!(back.peer_timeout, Duration::from_millis(77));
-        for len in 0..bytes.len() {
-            assert!(Hello::decode(&bytes[..len]).is_err(), "{len}");
+    const LIMIT: Duration = Duration::from_secs(10);
+    const SERVER: Identity = Identity { role: Role::Server, index: 1 };
+
+    fn hello() -> Hello {
+        Hello { from: Identity::worker(3), to: SERVER, protocol: 9, note: b"note".to_vec() }
+    }
+
+    /// An acceptor that knows the token, and what the dialler hears of it.
+    fn meet(
+        admit: impl FnOnce(&Hello) -> Result<(), Refusal> + Send + 'static,
+    ) -> (Result<Vec<u8>, DialError>, Result<Hello, Rejection>) {
+        let (near, far) = pair("here");
+        let token = JobToken::new("secret");
+        let theirs = token.clone();
+        let acceptor = std::thread::spawn(move || {
+            let far: Arc<dyn Stream> = Arc::new(far);
+            let hello = accept(far.clone(), (SERVER, b"of the server"), &theirs, LIMIT, admit)?;
+            far.write(&[IoSlice::new(b"at once")], crate::Wait::Yes).unwrap();
+            Ok(hello)
+        });
+        let near: Arc<dyn Stream> = Arc::new(near);
+        let note = dial(near.clone(), &hello(), "there", &token, LIMIT);
+        if note.is_ok() {
+            let mut bytes = [0; 7];
+            assert_eq!(near.read(&mut bytes).unwrap(), 7);
+            assert_eq!(&bytes, b"at once");
         }
-        let challenge = Challenge {
-            server: Identity::server(2),
-            incarnation: 7,
-            max_payload: 8,
-            peer_timeout: Duration::from_secs(3),
-            host: [3; 16],
-            shortcut: Some("name".to_owned()),
-        };
-        let bytes = challenge.encode([2; 32]);
-        let back = Challenge::decode(&bytes).unwrap();
-        assert_eq!(back.shortcut.as_deref(), Some("name"));
-        assert_eq!((back.server, back.incarnation, back.host), (challenge.server, 7, [3; 16]));
+        drop(near);
+        (note, acceptor.join().unwrap())
     }
 
     #[test]
-    fn a_proof_holds_for_its_token_direction_and_nonces_only() {
-        let token = JobToken::new("secret");
-        let proof = token.sign(CLIENT_LABEL, b"hello", b"challenge");
-        let proof = proof.as_bytes();
-        assert!(token.verify(CLIENT_LABEL, b"hello", b"challenge", proof));
-        assert!(!token.verify(SERVER_LABEL, b"hello", b"challenge", proof));
-        assert!(!token.verify(CLIENT_LABEL, b"hell", b"ochallenge", proof));
-        assert!(!token.verify(CLIENT_LABEL, b"hello", b"challenge", &proof[..31]));
-        assert!(!JobToken::new("other").verify(CLIENT_LABEL, b"hello", b"challenge", proof));
+    fn own_frames_round_trip_and_short_ones_are_refused() {
+        let bytes = hello().encode().unwrap();
+        assert_eq!(Hello::decode(&bytes), Ok(hello()));
+        for len in 0..bytes.len() - hello().note.len() {
+            assert!(Hello::decode(&bytes[..len]).is_err(), "{len}");
+        }
+    }
+
+    #[test]
+    fn both_ends_hear_the_notes_and_nothing_is_read_beyond_the_handshake() {
+        let (note, theirs) = meet(|_| Ok(()));
+        assert_eq!(note.unwrap(), b"of the server");
+        assert_eq!(theirs.unwrap(), hello());
+    }
+
+    #[test]
+    fn who_is_not_admitted_hears_why() {
+        let (note, theirs) = meet(|_| Err(Refusal::Denied("not today".to_owned())));
+        let Err(DialError::Never(error)) = note else { panic!("{note:?}") };
+        assert_eq!(error.to_string(), "server 1 at there refused this process: not today");
+        let Err(Rejection::Refused(problem)) = theirs else { panic!("{theirs:?}") };
+        assert_eq!(problem, "worker 3: not today");
+        let (note, _) = meet(|_| Err(Refusal::Busy("later".to_owned())));
+        assert!(matches!(note, Err(DialError::Later(why)) if why == "later"));
     }
 
     #[test]
     fn a_server_that_does_not_know_the_token_is_not_believed() {
-        let (near, far) = crate::memory::pair("imposter");
-        let limit = Duration::from_secs(10);
+        let (near, far) = pair("imposter");
         let imposter = std::thread::spawn(move || {
-            let mut reader = FrameReader::new();
-            let mut talk = Talk::new(&far, &mut reader, limit, 1);
+            let mut talk = Talk::new(Arc::new(far), FrameReader::new(), LIMIT, SERVER);
             talk.receive().unwrap().unwrap();
-            let challenge = Challenge {
-                server: Identity::server(1),
-                incarnation: 1,
-                max_payload: 1,
-                peer_timeout: limit,
-                host: [0; 16],
-                shortcut: None,
-            };
-            talk.send(kind::CHALLENGE, &challenge.encode([5; 32])).unwrap();
+            let challenge = Hello { from: SERVER, to: hello().from, ..hello() };
+            talk.send(kind::CHALLENGE, &challenge.encode().unwrap()).unwrap();
             let (_, proof) = talk.receive().unwrap().unwrap();
             // All it can do is to send the client's own proof back.
             talk.send(kind::WELCOME, &proof).unwrap();
         });
-        let hello = Hello {
-            session: 1,
-            me: Identity::worker(0),
-            wanted: Identity::server(1),
-            max_payload: 1,
-            peer_timeout: limit,
-        };
-        let greeted = greet(Box::new(near), &hello, "there".to_owned(), limit).ok().unwrap();
-        let outcome = greeted.finish(&JobToken::new("secret"));
+        let outcome = dial(Arc::new(near), &hello(), "there", &JobToken::new("secret"), LIMIT);
         assert!(matches!(outcome, Err(DialError::Never(Error::ImposterServer { .. }))));
         imposter.join().unwrap();
     }

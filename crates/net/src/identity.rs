@@ -1,4 +1,4 @@
-//! Who a peer is: a role and an index, told in the handshake and named in every error.
+//! Who a peer is: a role and an index, stated in the handshake and named in every error.
 
 use std::fmt;
 
@@ -12,6 +12,8 @@ pub enum Role {
     Server = 2,
     /// Anything else that talks to the job: a launcher, an inspector.
     Tool = 3,
+    /// Trains as one of equals.
+    Rank = 4,
 }
 
 impl Role {
@@ -20,6 +22,7 @@ impl Role {
             1 => Some(Role::Worker),
             2 => Some(Role::Server),
             3 => Some(Role::Tool),
+            4 => Some(Role::Rank),
             _ => None,
         }
     }
@@ -31,6 +34,7 @@ impl fmt::Display for Role {
             Role::Worker => "worker",
             Role::Server => "server",
             Role::Tool => "tool",
+            Role::Rank => "rank",
         })
     }
 }
@@ -58,6 +62,11 @@ impl Identity {
     /// Tool `index`.
     pub fn tool(index: u32) -> Identity {
         Identity { role: Role::Tool, index }
+    }
+
+    /// Rank `index`.
+    pub fn rank(index: u32) -> Identity {
+        Identity { role: Role::Rank, index }
     }
 }
 

@@ -5,7 +5,9 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use regatta_net::{Client, ClientOptions, Identity, JobToken, Request, Responder, Server, ServerOptions};
+//! use regatta_net::{
+//!     Client, ClientOptions, Identity, JobToken, Request, Responder, Server, ServerOptions,
+//! };
 //!
 //! let token = JobToken::new("secret of this job");
 //! let server = Server::bind("127.0.0.1:0", ServerOptions::new(Identity::server(0), token.clone()))?
@@ -16,7 +18,7 @@
 //!
 //! let options = ClientOptions::new(Identity::worker(3), Identity::server(0), token);
 //! let client = Client::connect(server.endpoint(), options)?;
-//! let first = client.send(1, 0, &[b"one"])?; // both under way at the same time
+//! let first = client.send(1, 0, &[b"one"])?; // both in flight at the same time
 //! let second = client.send(1, 0, &[b"two"])?;
 //! assert_eq!(&second.wait(Duration::from_secs(5))?.payload[..], b"you sent two");
 //! assert_eq!(&first.wait(Duration::from_secs(5))?.payload[..], b"you sent one");
@@ -35,16 +37,20 @@
 //!
 //! A request on its way, module by module:
 //!
-//! 1. `client`: [`Client::send`] takes a place in the window and writes; [`Pending`] waits;
+//! 1. `client`: [`Client::send`] takes a slot of the window and writes; [`Pending`] waits;
 //!    `client::keeper` connects, reconnects and sends again
 //! 2. `endpoint`, `stream`: where the server is, and the bytes to it: TCP, Unix sockets
 //!    ([`memory`] and [`fault`] for tests)
-//! 3. `handshake`: the first four frames, [`JobToken`]
+//! 3. [`handshake`]: the first four frames, for every connection of a job; `token`: [`JobToken`];
+//!    `terms`: what client and server state there
 //! 4. [`frame`]: the 64-byte header and how frames are read
 //! 5. `server`: [`Server`] accepts; `server::connection` reads requests and calls the [`Handler`]
 //! 6. `server::outbox`: how [`Responder::reply`] writes without waiting for slow clients
 //! 7. `pool`: the buffers of all of them; `arena`: those that both ends of a Unix socket see, so
-//!    that large payloads are not copied by the kernel; `identity`, `observe`, `error`: what they say
+//!    that large payloads are not copied by the kernel; `identity`, `observe`, `error`: what they
+//!    report
+//!
+//! [`rendezvous`] is on top of these: where launchers and ranks find each other.
 //!
 //! Blocking threads rather than an async runtime: measured side by side neither was consistently
 //! ahead, a process talks to tens of peers and not to thousands, and the tables behind the handlers
@@ -59,23 +65,26 @@ mod endpoint;
 mod error;
 pub mod fault;
 pub mod frame;
-mod handshake;
+pub mod handshake;
 mod identity;
 pub mod memory;
 mod observe;
 mod pool;
+pub mod rendezvous;
 mod server;
 mod stream;
 mod sync;
+mod terms;
+mod token;
 
 pub use client::{Client, ClientOptions, ClientStats, Pending, Reply};
-pub use endpoint::Endpoint;
-pub use error::{Error, Result};
-pub use handshake::{JobToken, host, random};
+pub use endpoint::{Endpoint, bind_hint, connect_tcp, own_address};
+pub use error::{Error, Family, Result};
 pub use identity::{Identity, Peer, Role};
 pub use observe::{Event, Observer, Traffic};
 pub use pool::{Buf, Pool};
 pub use server::{
     Disconnect, Handler, Request, Responder, Server, ServerOptions, ServerStats, Serving,
 };
-pub use stream::{Stream, Wait};
+pub use stream::{Stream, Wait, over_tcp, over_unix};
+pub use token::{JobToken, host, random};

@@ -10,21 +10,23 @@ mod outbox;
 use std::any::Any;
 use std::collections::HashMap;
 use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::endpoint::{Endpoint, Listener};
+use crate::endpoint::{Endpoint, Listener, bind_hint};
 use crate::error::{Error, Result};
 use crate::fault::Wrap;
-use crate::handshake::{Challenge, JobToken, host, random, turn_away};
+use crate::handshake::turn_away;
 use crate::identity::{Identity, Peer};
 use crate::observe::{Event, Observer, Traffic, TrafficCounters};
 use crate::pool::{Buf, Pool};
-use crate::stream::Stream;
+use crate::stream::{Stream, is_timeout};
 use crate::sync::{after, lock, wait_for, wait_until};
+use crate::terms::ServerTerms;
+use crate::token::{JobToken, host, random};
 
 use connection::Connection;
 pub use connection::Responder;
@@ -154,7 +156,8 @@ pub struct ServerStats {
 pub struct Server {
     listeners: Vec<Listener>,
     endpoint: Endpoint,
-    challenge: Challenge,
+    /// What it states of itself in handshakes.
+    terms: Vec<u8>,
     options: ServerOptions,
 }
 
@@ -167,6 +170,25 @@ impl Server {
         let asked = endpoint.into();
         let listener = asked.listen().map_err(|e| bind_error(&asked, &e))?;
         let endpoint = listener.endpoint(&asked);
+        Server::with_listener(listener, endpoint, options)
+    }
+
+    /// A server on a socket that is bound already, and that stays open when the server has ended.
+    ///
+    /// # Errors
+    /// [`Error::Bind`] when the socket is none that can be accepted from.
+    pub fn on(listener: TcpListener, options: ServerOptions) -> Result<Server> {
+        let fail = |e: io::Error| bind_error(&Endpoint::from("a socket of the caller"), &e);
+        listener.set_nonblocking(true).map_err(fail)?;
+        let endpoint = Endpoint::from(listener.local_addr().map_err(fail)?);
+        Server::with_listener(Listener::Lent(listener), endpoint, options)
+    }
+
+    fn with_listener(
+        listener: Listener,
+        endpoint: Endpoint,
+        options: ServerOptions,
+    ) -> Result<Server> {
         let incarnation = u64::from_le_bytes(random()?);
         let mut listeners = vec![listener];
         let mut shortcut = None;
@@ -178,15 +200,14 @@ impl Server {
                 shortcut = Some(name);
             }
         }
-        let challenge = Challenge {
-            server: options.me,
+        let terms = ServerTerms {
             incarnation,
             max_payload: options.max_payload,
             peer_timeout: options.peer_timeout,
             host: host(),
             shortcut,
         };
-        Ok(Server { listeners, endpoint, challenge, options })
+        Ok(Server { listeners, endpoint, terms: terms.encode(), options })
     }
 
     /// Where it listens, with the real port.
@@ -197,11 +218,11 @@ impl Server {
     /// Starts to answer, in threads of its own.
     ///
     /// # Errors
-    /// [`Error::Internal`] when a thread cannot be started.
+    /// [`Error::System`] when a thread cannot be started.
     pub fn serve(self, handler: impl Handler) -> Result<Serving> {
         let hub = Arc::new(Hub {
             options: self.options,
-            challenge: self.challenge,
+            terms: self.terms,
             handler: Box::new(handler),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -226,18 +247,10 @@ impl Server {
 }
 
 fn bind_error(endpoint: &Endpoint, error: &io::Error) -> Error {
-    let hint = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "; another process has it: stop it (an earlier run?) or choose another port"
-        }
-        io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
-        io::ErrorKind::PermissionDenied => "; ports below 1024 need privileges",
-        _ => "",
-    };
     Error::Bind {
         endpoint: endpoint.to_string(),
         problem: error.to_string(),
-        hint: hint.to_owned(),
+        hint: bind_hint(error).to_owned(),
     }
 }
 
@@ -282,7 +295,7 @@ impl Serving {
         let thread = thread::Builder::new()
             .name(name.to_owned())
             .spawn(body)
-            .map_err(|e| Error::Internal(format!("cannot start a thread: {e}")))?;
+            .map_err(|e| Error::System(format!("cannot start a thread: {e}")))?;
         self.threads.push(thread);
         Ok(())
     }
@@ -331,7 +344,7 @@ impl Drop for Serving {
 /// What the threads of a server share.
 struct Hub {
     options: ServerOptions,
-    challenge: Challenge,
+    terms: Vec<u8>,
     handler: Box<dyn Handler>,
     state: Mutex<HubState>,
     /// A connection ended, or the server stops.
@@ -380,6 +393,7 @@ impl Hub {
             match listener.accept() {
                 Ok(stream) => self.begin(stream),
                 Err(_) if self.is_stopping() => {}
+                Err(error) if is_timeout(&error) => {}
                 Err(error) => {
                     // Out of file descriptors, most likely: let connections end, then go on.
                     const PAUSE: Duration = Duration::from_millis(50);
@@ -410,7 +424,7 @@ impl Hub {
                 let problem = format!("all {} connections are in use", hub.options.max_connections);
                 hub.refused.fetch_add(1, Ordering::Relaxed);
                 hub.observe(Event::Refused { address: stream.peer(), problem: problem.clone() });
-                turn_away(&*stream, &hub.challenge, &problem);
+                turn_away(stream, hub.options.me, &problem);
             } else {
                 connection::run(&hub, number, stream);
                 lock(&hub.state).streams.remove(&number);

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -198,6 +198,20 @@ impl Stream for Unix {
     fn transport(&self) -> &'static str {
         "unix"
     }
+}
+
+/// A stream over a socket of the caller, which may keep a clone of it.
+///
+/// # Errors
+/// If it is not connected.
+pub fn over_tcp(stream: TcpStream) -> io::Result<Arc<dyn Stream>> {
+    let peer = stream.peer_addr()?;
+    Ok(Arc::new(Tcp::new(stream, peer)?))
+}
+
+/// A stream over a socket of the caller, which may keep a clone of it.
+pub fn over_unix(stream: UnixStream) -> Arc<dyn Stream> {
+    Arc::new(Unix { stream, file: Mutex::default() })
 }
 
 /// `sendmsg` rather than `writev`: it takes flags, so that one call need not block and none raises

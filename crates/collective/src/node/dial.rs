@@ -1,19 +1,22 @@
 //! Reaching other ranks and being reached: sockets to listen on, and attempts to connect.
 
 use std::io;
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use regatta_net::handshake::DialError;
+use regatta_net::{bind_hint, connect_tcp};
+
 use crate::config::GroupConfig;
-use crate::error::{Absent, Error, Result, internal};
+use crate::error::{Absent, Error, Result, system};
 use crate::fate::lock;
 use crate::socket::Socket;
 
-use super::greet::{self, Failure, Hello, Purpose};
+use super::greet::{self, About, Purpose, reason};
 use super::{HANDSHAKE, Shared};
 
 /// Between two attempts to reach a rank.
@@ -65,20 +68,9 @@ impl Listeners {
     }
 }
 
-pub(super) fn bind_hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "; another process has it: stop it (an earlier run?) or choose another port"
-        }
-        io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
-        io::ErrorKind::PermissionDenied => "; ports below 1024 need privileges",
-        _ => "",
-    }
-}
-
 /// A name for a Unix socket that nobody else has.
 pub(crate) fn random_name() -> Result<String> {
-    let bytes: [u8; 16] = regatta_net::random().map_err(|e| internal("no random name", e))?;
+    let bytes: [u8; 16] = regatta_net::random().map_err(|e| system("no random name", e))?;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("regatta-collective-{hex}"))
 }
@@ -87,40 +79,25 @@ pub(crate) fn random_name() -> Result<String> {
 pub(crate) fn dial_control(shared: &Shared, peer: usize, deadline: Instant) {
     let endpoint = &shared.config.endpoints[peer];
     while !shared.fate.has_failed() && Instant::now() < deadline {
-        let limit = deadline.min(Instant::now() + HANDSHAKE);
-        match dial_control_once(shared, peer, endpoint, limit) {
-            Ok(()) => return,
-            Err(Attempt::Later(problem)) => lock(&shared.lobby).problems[peer] = problem,
-            Err(Attempt::Never(error)) => return shared.fail(&error),
+        match dial_once(shared, peer, endpoint, Purpose::Control, deadline) {
+            Ok((socket, about)) => {
+                if let Err(error) = shared.admit_control(socket, about) {
+                    shared.fail(&error);
+                }
+                return;
+            }
+            Err(DialError::Later(problem)) => lock(&shared.lobby).problems[peer] = problem,
+            Err(DialError::Never(error)) => {
+                return shared.fail(&refused(shared, peer, endpoint, error));
+            }
         }
         thread::sleep(RETRY);
     }
 }
 
-enum Attempt {
-    Later(String),
-    Never(Error),
-}
-
-fn dial_control_once(
-    shared: &Shared,
-    peer: usize,
-    endpoint: &str,
-    limit: Instant,
-) -> Result<(), Attempt> {
-    let socket = open(endpoint, limit).map_err(|e| Attempt::Later(e.to_string()))?;
-    let hello = Hello { purpose: Purpose::Control, from: shared.rank(), to: peer };
-    let about = greet::dial(&socket, hello, &shared.config.token, limit)
-        .and_then(|()| greet::introduce(&socket, &shared.about, limit))
-        .map_err(|failure| match failure {
-            Failure::Later(problem) => Attempt::Later(problem),
-            Failure::Never(problem) => Attempt::Never(refused(shared, peer, endpoint, problem)),
-        })?;
-    shared.admit_control(peer, socket, about).map_err(Attempt::Never)
-}
-
-fn refused(shared: &Shared, peer: usize, endpoint: &str, problem: String) -> Error {
-    Error::Refused { rank: shared.rank(), peer, endpoint: endpoint.to_owned(), problem }
+fn refused(shared: &Shared, peer: usize, endpoint: &str, error: regatta_net::Error) -> Error {
+    let (rank, endpoint, problem) = (shared.rank(), endpoint.to_owned(), reason(error));
+    Error::Refused { rank, peer, endpoint, problem }
 }
 
 /// Connects to a rank that is up, for the data of a group.
@@ -134,19 +111,13 @@ pub(crate) fn dial_data(
         Some(shortcut) => format!("{UNIX}{shortcut}"),
         None => shared.config.endpoints[peer].clone(),
     };
-    let hello = Hello { purpose: Purpose::Data(group), from: shared.rank(), to: peer };
     let started = Instant::now();
     loop {
         shared.fate.check()?;
-        let limit = deadline.min(Instant::now() + HANDSHAKE);
-        let attempt = open(&endpoint, limit).map_err(Failure::from).and_then(|socket| {
-            greet::dial(&socket, hello, &shared.config.token, limit)?;
-            Ok(socket)
-        });
-        let problem = match attempt {
-            Ok(socket) => return Ok(socket),
-            Err(Failure::Never(problem)) => return Err(refused(shared, peer, &endpoint, problem)),
-            Err(Failure::Later(problem)) => problem,
+        let problem = match dial_once(shared, peer, &endpoint, Purpose::Data(group), deadline) {
+            Ok((socket, _)) => return Ok(socket),
+            Err(DialError::Never(error)) => return Err(refused(shared, peer, &endpoint, error)),
+            Err(DialError::Later(problem)) => problem,
         };
         if Instant::now() >= deadline {
             let missing = vec![Absent { rank: peer, state: format!("{endpoint}: {problem}") }];
@@ -156,24 +127,28 @@ pub(crate) fn dial_data(
     }
 }
 
-/// One attempt to connect.
-pub(super) fn open(endpoint: &str, limit: Instant) -> io::Result<Socket> {
-    if let Some(name) = endpoint.strip_prefix(UNIX) {
-        let address = UnixAddress::from_abstract_name(name)?;
-        return Ok(Socket::Unix(UnixStream::connect_addr(&address)?));
-    }
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for candidate in endpoint.to_socket_addrs()? {
-        let left = limit.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match TcpStream::connect_timeout(&candidate, left) {
-            // With nobody listening on a port of the ephemeral range, the kernel may hand out that
-            // very port and connect the socket to itself.
-            Ok(stream) if stream.local_addr().ok() == Some(candidate) => {
-                last = io::ErrorKind::ConnectionRefused.into();
-            }
-            Ok(stream) => return Socket::tcp(stream),
-            Err(error) => last = error,
+/// One attempt to connect, with the handshake.
+fn dial_once(
+    shared: &Shared,
+    peer: usize,
+    endpoint: &str,
+    purpose: Purpose,
+    deadline: Instant,
+) -> Result<(Socket, About), DialError> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let limit = left.clamp(Duration::from_millis(1), HANDSHAKE);
+    let socket = open(endpoint, limit).map_err(|e| DialError::Later(e.to_string()))?;
+    let token = &shared.config.token;
+    let about = greet::dial(&socket, &shared.about, (peer, endpoint), purpose, token, limit)?;
+    Ok((socket, about))
+}
+
+fn open(endpoint: &str, limit: Duration) -> io::Result<Socket> {
+    match endpoint.strip_prefix(UNIX) {
+        Some(name) => {
+            let address = UnixAddress::from_abstract_name(name)?;
+            Ok(Socket::Unix(UnixStream::connect_addr(&address)?))
         }
+        None => Socket::tcp(connect_tcp(endpoint, limit)?.0),
     }
-    Err(last)
 }

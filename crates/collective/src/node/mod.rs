@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::config::{Event, GroupConfig, Transport};
-use crate::error::{Absent, Error, Result, internal};
+use crate::error::{Absent, Error, Result, system};
 use crate::fate::{Doing, Fate, lock};
 use crate::header::Header;
 use crate::socket::Socket;
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     /// Wakes the watch thread.
     wake: OwnedFd,
     stopping: AtomicBool,
-    /// Handshakes under way.
+    /// Handshakes in flight.
     handshakes: AtomicUsize,
     /// What other ranks answered when asked: per group and rank.
     answers: Mutex<HashMap<(u64, usize), Option<Doing>>>,
@@ -105,7 +105,7 @@ impl Node {
         let watch = thread::Builder::new()
             .name("collective-watch".to_owned())
             .spawn(move || watch::run(&for_watch, &listeners))
-            .map_err(|e| internal("cannot start a thread", e))?;
+            .map_err(|e| system("cannot start a thread", e))?;
         let node = Node { shared, watch: Some(watch) };
         node.shared.gather()?;
         Ok(node)
@@ -135,10 +135,11 @@ impl Shared {
     fn new(config: GroupConfig, listeners: &Listeners) -> Result<Shared> {
         let size = config.endpoints.len();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|e| internal("cannot create an event descriptor", e))?;
+            .map_err(|e| system("cannot create an event descriptor", e))?;
         Ok(Shared {
             fate: Fate::new(size)?,
             about: About {
+                rank: config.rank,
                 size,
                 job: config.job.clone(),
                 transport: config.transport,
@@ -201,7 +202,7 @@ impl Shared {
             thread::Builder::new()
                 .name(format!("collective-dial-{peer}"))
                 .spawn(move || dial_control(&shared, peer, deadline))
-                .map_err(|e| internal("cannot start a thread", e))
+                .map_err(|e| system("cannot start a thread", e))
         });
         let diallers = diallers.collect::<Result<Vec<_>>>();
         let outcome = match diallers {
@@ -256,7 +257,8 @@ impl Shared {
     }
 
     /// A control connection is complete.
-    fn admit_control(&self, peer: usize, socket: Socket, about: About) -> Result<()> {
+    fn admit_control(&self, socket: Socket, about: About) -> Result<()> {
+        let peer = about.rank;
         if let Some((ours, theirs)) = difference(&self.about, &about) {
             return Err(Error::OtherJob { rank: self.rank(), ours, peer, theirs });
         }
@@ -386,7 +388,7 @@ impl Shared {
     /// What carries data to `peer`, decided alike by both.
     fn data_route(&self, peer: usize) -> Result<Option<String>> {
         let Some(about) = self.about(peer) else {
-            return Err(internal("no control connection", format!("rank {peer}")));
+            return Err(Error::Internal(format!("no control connection to rank {peer}")));
         };
         match self.config.transport {
             Transport::Tcp => Ok(None),

@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
+use regatta_net::Role;
+use regatta_net::handshake::{self, Hello, REQUESTS, Refusal, Rejection};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::config::Event;
@@ -17,10 +19,10 @@ use crate::header::{HEADER_LEN, Header};
 use crate::socket::{Got, Socket, poll_for};
 
 use super::dial::Listeners;
-use super::greet::{self, Failure, Hello, Purpose};
+use super::greet::{Purpose, read_hello};
 use super::{Control, HANDSHAKE, Shared};
 
-/// Handshakes under way at a time, beyond those of the ranks themselves.
+/// Handshakes in flight at a time, beyond those of the ranks themselves.
 const SPARE_HANDSHAKES: usize = 64;
 /// Data connections that wait to be taken. Groups are made one after the other, so few do.
 const MAX_WAITING: usize = 4096;
@@ -225,7 +227,7 @@ fn begin_handshake(shared: &Arc<Shared>, socket: Socket) {
     let limit = SPARE_HANDSHAKES + shared.about.size;
     if shared.handshakes.fetch_add(1, Ordering::AcqRel) >= limit {
         shared.handshakes.fetch_sub(1, Ordering::AcqRel);
-        let problem = format!("{limit} handshakes are under way");
+        let problem = format!("{limit} handshakes are in flight");
         return shared.observe(&Event::TurnedAway { address: socket.address(), problem });
     }
     let for_thread = shared.clone();
@@ -241,56 +243,52 @@ fn begin_handshake(shared: &Arc<Shared>, socket: Socket) {
 
 /// The accepting half of a connection from another rank.
 fn admit(shared: &Shared, socket: Socket) {
-    let deadline = Instant::now() + HANDSHAKE;
-    let rank = shared.rank();
-    let address = socket.address();
-    let outcome = greet::accept(&socket, rank, &shared.config.token, deadline, |hello| {
-        may_enter(shared, hello)
-    })
-    .and_then(|hello| match hello.purpose {
-        Purpose::Control => {
-            let about = greet::introduce(&socket, &shared.about, deadline)?;
-            if let Err(error) = shared.admit_control(hello.from, socket, about) {
+    let (address, token) = (socket.address(), &shared.config.token);
+    let Ok(stream) = socket.stream() else { return };
+    let me = (shared.about.identity(), &shared.about.encode()[..]);
+    let hello = handshake::accept(stream, me, token, HANDSHAKE, |hello| {
+        may_enter(shared, hello).map_err(Refusal::Denied)
+    });
+    match hello.map(|hello| read_hello(&hello)) {
+        Ok(Some((Purpose::Control, about))) => {
+            if let Err(error) = shared.admit_control(socket, about) {
                 shared.fail(&error);
             }
-            Ok(())
         }
-        Purpose::Data(group) => {
-            lock(&shared.lobby).data.insert((group, hello.from), socket);
+        Ok(Some((Purpose::Data(group), about))) => {
+            lock(&shared.lobby).data.insert((group, about.rank), socket);
             shared.arrived.notify_all();
-            Ok(())
         }
-        // `may_enter` lets nobody in for that.
-        Purpose::Meeting => Ok(()),
-    });
-    if let Err(Failure::Later(problem) | Failure::Never(problem)) = outcome {
-        shared.observe(&Event::TurnedAway { address, problem });
+        Err(Rejection::Refused(problem)) => {
+            shared.observe(&Event::TurnedAway { address, problem });
+        }
+        // A probe; and `may_enter` lets nobody in whose hello cannot be read.
+        Ok(None) | Err(Rejection::Left) => {}
     }
 }
 
 fn may_enter(shared: &Shared, hello: &Hello) -> Result<(), String> {
-    if hello.to != shared.rank() {
-        return Err(format!(
-            "rank {} is here, not rank {}: check the order of the endpoint list",
-            shared.rank(),
-            hello.to
-        ));
+    if hello.protocol == REQUESTS {
+        return Err(format!("the ranks have met already, with a {}", hello.from));
     }
-    if hello.from >= shared.about.size || hello.from == shared.rank() {
-        return Err(format!("there is no rank {} among {} ranks", hello.from, shared.about.size));
+    let (from, size) = (hello.from.index as usize, shared.about.size);
+    let Some((purpose, _)) = read_hello(hello).filter(|_| hello.from.role == Role::Rank) else {
+        return Err("its hello is not that of a rank".to_owned());
+    };
+    if from >= size || from == shared.rank() {
+        return Err(format!("there is no rank {from} among {size} ranks"));
     }
-    match hello.purpose {
-        Purpose::Control if lock(&shared.lobby).controls[hello.from].is_some() => {
-            Err(format!("another process is rank {} already", hello.from))
+    match purpose {
+        Purpose::Control if lock(&shared.lobby).controls[from].is_some() => {
+            Err(format!("another process is rank {from} already"))
         }
         // Its control connection may be complete there and not yet here.
-        Purpose::Data(_) if !shared.await_control(hello.from, Instant::now() + HANDSHAKE / 2) => {
-            Err(format!("rank {} has not joined", hello.from))
+        Purpose::Data(_) if !shared.await_control(from, Instant::now() + HANDSHAKE / 2) => {
+            Err(format!("rank {from} has not joined"))
         }
         Purpose::Data(_) if lock(&shared.lobby).data.len() >= MAX_WAITING => {
             Err("too many connections wait".to_owned())
         }
-        Purpose::Meeting => Err(format!("the ranks have met already, with a rank {}", hello.from)),
         _ => Ok(()),
     }
 }

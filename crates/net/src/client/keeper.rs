@@ -15,10 +15,12 @@ use crate::frame::{
     BadFrame, FIRST_RESERVED_KIND, FIRST_RESERVED_STATUS, FrameReader, HEADER_LEN, Header,
     Patience, ReadError, kind, status,
 };
-use crate::handshake::{DialError, Established, Greeted, Hello, beat_every, greet, host};
+use crate::handshake::{DialError, Greeting, Hello, REQUESTS, Talk};
 use crate::observe::Event;
 use crate::stream::{Stream, write_all};
 use crate::sync::{after, lock, wait_until};
+use crate::terms::{ClientTerms, ServerTerms, beat_every};
+use crate::token::host;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(10);
 const LAST_BACKOFF: Duration = Duration::from_millis(500);
@@ -38,12 +40,12 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
     thread::Builder::new()
         .name(format!("net-keep-{}", server.index))
         .spawn(move || keep(&shared, first))
-        .map_err(|e| Error::Internal(format!("cannot start a thread: {e}")))
+        .map_err(|e| Error::System(format!("cannot start a thread: {e}")))
 }
 
 /// One round per connection.
 fn keep(shared: &Arc<Shared>, first: Established) {
-    let incarnation = first.incarnation;
+    let incarnation = first.terms.incarnation;
     let mut next = first;
     // Since when no connection has been of use, and how long to wait before the next useless one.
     let mut outage: Option<Instant> = None;
@@ -81,7 +83,7 @@ fn keep(shared: &Arc<Shared>, first: Established) {
             Ok(next) => next,
             Err(error) => return give_up(shared, error),
         };
-        if next.incarnation != incarnation {
+        if next.terms.incarnation != incarnation {
             let (server, endpoint) = (shared.options.server, shared.endpoint_text());
             return give_up(shared, Error::ServerRestarted { server, endpoint });
         }
@@ -163,32 +165,47 @@ fn pause(shared: &Shared, deadline: Instant) -> bool {
     }
 }
 
+/// A connection whose two ends know each other.
+struct Established {
+    stream: Arc<dyn Stream>,
+    reader: FrameReader,
+    terms: ServerTerms,
+}
+
 /// One attempt, by the shortcut if the server offers one to this machine.
 fn dial(shared: &Shared, left: Duration) -> std::result::Result<Established, DialError> {
-    let token = &shared.options.token;
-    let greeted = dial_and_greet(shared, &shared.endpoint, left)?;
+    let (greeting, terms) = greet(shared, &shared.endpoint, left)?;
     if shared.options.shortcut
-        && let Some(name) = &greeted.challenge.shortcut
-        && greeted.challenge.host == host()
-        && greeted.challenge.host != [0; 16]
+        && let Some(name) = &terms.shortcut
+        && terms.host == host()
+        && terms.host != [0; 16]
     {
         let near = Endpoint::Abstract(name.clone());
-        let by_shortcut =
-            dial_and_greet(shared, &near, left).and_then(|greeted| greeted.finish(token));
+        let by_shortcut = greet(shared, &near, left)
+            .and_then(|(greeting, terms)| establish(shared, greeting, terms));
         // It fails between containers that share a kernel but no network; TCP remains.
         if let Ok(established) = by_shortcut {
-            greeted.leave();
+            greeting.leave();
             return Ok(established);
         }
     }
-    greeted.finish(token)
+    establish(shared, greeting, terms)
 }
 
-fn dial_and_greet(
+fn establish(
+    shared: &Shared,
+    greeting: Greeting,
+    terms: ServerTerms,
+) -> std::result::Result<Established, DialError> {
+    let talk = greeting.finish(&shared.options.token)?;
+    Ok(Established { stream: talk.stream, reader: talk.reader, terms })
+}
+
+fn greet(
     shared: &Shared,
     endpoint: &Endpoint,
     left: Duration,
-) -> std::result::Result<Greeted, DialError> {
+) -> std::result::Result<(Greeting, ServerTerms), DialError> {
     let options = &shared.options;
     let stream =
         endpoint.dial(left.min(DIAL_LIMIT)).map_err(|e| DialError::Later(e.to_string()))?;
@@ -196,19 +213,23 @@ fn dial_and_greet(
         Some(wrap) => wrap(stream),
         None => stream,
     };
-    let hello = Hello {
+    let terms = ClientTerms {
         session: shared.session,
-        me: options.me,
-        wanted: options.server,
         max_payload: options.max_payload,
         peer_timeout: options.peer_timeout,
     };
-    greet(stream, &hello, endpoint.to_string(), left.min(options.handshake_timeout))
+    let (from, to, note) = (options.me, options.server, terms.encode());
+    let hello = Hello { from, to, protocol: REQUESTS, note };
+    let limit = left.min(options.handshake_timeout);
+    let talk = Talk::new(stream.into(), FrameReader::new(), limit, from);
+    let greeting = Greeting::new(talk, &hello, endpoint.to_string())?;
+    let terms = ServerTerms::decode(&greeting.note).map_err(|bad| greeting.not_ours(&bad))?;
+    Ok((greeting, terms))
 }
 
 /// Takes over what the server said of itself in the handshake.
 fn adopt(shared: &Shared, established: &Established) {
-    shared.max_request.store(established.max_payload, Ordering::Relaxed);
+    shared.max_request.store(established.terms.max_payload, Ordering::Relaxed);
     let mut link = lock(&shared.link);
     link.ended = None;
     link.write_problem = None;
@@ -222,9 +243,8 @@ fn serve_connection(
     outage: Option<Instant>,
 ) -> Result<Option<Ended>> {
     adopt(shared, &established);
-    let beat_every = beat_every(shared.options.peer_timeout, established.peer_timeout);
+    let beat_every = beat_every(shared.options.peer_timeout, established.terms.peer_timeout);
     let Established { stream, reader, .. } = established;
-    let stream: Arc<dyn Stream> = stream.into();
     // A blocked writer looks at its deadline this often.
     if let Err(e) = stream
         .set_read_timeout(Some(shared.options.peer_timeout))
@@ -241,7 +261,7 @@ fn serve_connection(
         thread::Builder::new()
             .name(format!("net-read-{}", shared.options.server.index))
             .spawn(move || read_replies(&shared, &*stream, reader))
-            .map_err(|e| Error::Internal(format!("cannot start a thread: {e}")))?
+            .map_err(|e| Error::System(format!("cannot start a thread: {e}")))?
     };
     let resent = open_writer(shared, &stream);
     if let Some(since) = outage {

@@ -17,12 +17,13 @@ use crate::frame::{
     BadFrame, FIRST_RESERVED_KIND, FIRST_RESERVED_STATUS, FrameReader, HEADER_LEN, Header,
     Patience, ReadError, kind, status,
 };
-use crate::handshake::{self, Turned};
-use crate::identity::Peer;
+use crate::handshake::{REQUESTS, Refusal, Rejection, Talk};
+use crate::identity::{Identity, Peer};
 use crate::observe::Event;
 use crate::pool::Buf;
 use crate::stream::Stream;
 use crate::sync::{lock, wait_until};
+use crate::terms::{ClientTerms, beat_every};
 
 pub(super) struct Connection {
     pub(super) peer: Arc<Peer>,
@@ -53,19 +54,13 @@ struct Owed {
 
 /// The thread of a connection, from the first byte to the last.
 pub(super) fn run(hub: &Arc<Hub>, number: u64, stream: Arc<dyn Stream>) {
-    let mut reader = FrameReader::new();
     let options = &hub.options;
-    let greeted = handshake::accept(
-        &*stream,
-        &mut reader,
-        &hub.challenge,
-        &options.token,
-        options.handshake_timeout,
-    );
-    let accepted = match greeted {
-        Ok(accepted) => accepted,
-        Err(turned) => {
-            if let Turned::Down(problem) = turned {
+    let limit = options.handshake_timeout;
+    let mut talk = Talk::new(stream.clone(), FrameReader::new(), limit, options.me);
+    let (identity, terms) = match greet(hub, &mut talk) {
+        Ok(client) => client,
+        Err(rejection) => {
+            if let Rejection::Refused(problem) = rejection {
                 hub.refused.fetch_add(1, Ordering::Relaxed);
                 hub.observe(Event::Refused { address: stream.peer(), problem });
             }
@@ -78,8 +73,8 @@ pub(super) fn run(hub: &Arc<Hub>, number: u64, stream: Arc<dyn Stream>) {
     }
     let Ok(arena) = Arena::share(&*stream, options.me.index) else { return };
     let peer = Arc::new(Peer {
-        identity: accepted.identity,
-        session: accepted.session,
+        identity,
+        session: terms.session,
         connection: number,
         address: stream.peer(),
     });
@@ -91,17 +86,17 @@ pub(super) fn run(hub: &Arc<Hub>, number: u64, stream: Arc<dyn Stream>) {
         arena,
         own_thread: thread::current().id(),
         me: options.me.index,
-        max_reply: accepted.max_payload,
+        max_reply: terms.max_payload,
         replaced: AtomicBool::new(false),
         replies: AtomicU64::new(0),
-        beat_every: handshake::beat_every(options.peer_timeout, accepted.peer_timeout),
+        beat_every: beat_every(options.peer_timeout, terms.peer_timeout),
         beat: Mutex::new((0, Instant::now())),
         owed: Owed::default(),
     });
     hub.accepted.fetch_add(1, Ordering::Relaxed);
     replace_older(hub, &connection);
     call(hub, &connection, || hub.handler.connected(&connection.peer));
-    let how = connection.read_requests(hub, &mut reader);
+    let how = connection.read_requests(hub, &mut talk.reader);
     if how == Disconnect::ServerStopped {
         connection.settle(hub);
     }
@@ -109,6 +104,21 @@ pub(super) fn run(hub: &Arc<Hub>, number: u64, stream: Arc<dyn Stream>) {
     call(hub, &connection, || hub.handler.disconnected(&connection.peer, &how));
     lock(&hub.state).connections.remove(&number);
     hub.changed.notify_all();
+}
+
+/// Who the client is, and what it states of itself.
+fn greet(hub: &Hub, talk: &mut Talk) -> std::result::Result<(Identity, ClientTerms), Rejection> {
+    let options = &hub.options;
+    let hello =
+        talk.accept((options.me, &hub.terms), &options.token, |hello| match hello.protocol {
+            REQUESTS => Ok(()),
+            // A process of the job that came too early for what it wants.
+            other => {
+                Err(Refusal::Busy(format!("only requests are taken here, not protocol {other}")))
+            }
+        })?;
+    let terms = ClientTerms::decode(&hello.note).map_err(|e| Rejection::Refused(e.to_string()))?;
+    Ok((hello.from, terms))
 }
 
 /// Ends older connections of the same client and waits until their last request is handled, so that

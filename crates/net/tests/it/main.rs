@@ -4,6 +4,7 @@
 
 mod broken;
 mod handshake;
+mod rendezvous;
 mod requests;
 mod server_process;
 

@@ -100,6 +100,5 @@ fn a_restarted_server_is_noticed_and_named() {
     };
     let expected = format!("server 0 at {endpoint} was restarted and has lost its state");
     assert_eq!(error.to_string(), expected);
-    assert!(!error.is_retryable());
     assert_eq!(client.send(1, 0, &[]).unwrap_err().to_string(), expected, "later ones too");
 }
