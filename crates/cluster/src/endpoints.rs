@@ -5,8 +5,8 @@ use crate::Error;
 /// Splits a list at commas; blanks around entries are dropped.
 ///
 /// # Errors
-/// If an entry is not `host:port` with a port from 1 to 65535, or occurs twice; `name` is the variable
-/// or flag that the list came from.
+/// If an entry is not `host:port` with a port from 1 to 65535, or occurs twice; `name` is the
+/// variable or flag that the list came from.
 pub fn parse(name: &str, text: &str) -> Result<Vec<String>, Error> {
     let mut list: Vec<String> = Vec::new();
     for entry in text.split(',').map(str::trim) {

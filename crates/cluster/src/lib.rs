@@ -1,8 +1,8 @@
 //! The place of a process in its job: alone, a parameter server, a worker, or one rank of a group.
 //!
-//! A launcher writes the place into environment variables and the started program reads it back. This
-//! crate is both sides of that contract and the only code of the workspace that looks at environment
-//! variables. It opens no sockets and resolves no names.
+//! A launcher writes the place into environment variables and the started program reads it back.
+//! This crate is both sides of that contract and the only code of the workspace that looks at
+//! environment variables. It opens no sockets and resolves no names.
 //!
 //! ```
 //! use regatta_cluster::{Env, Place, PsRole};
@@ -31,8 +31,8 @@
 //!
 //! 1. `place`: [`Place`] and what belongs to it
 //! 2. `env`: [`Env`], where variables are looked up; [`names`]: what they are called
-//! 3. `read`: [`Place::from_env`], one file per way of saying it: `paddle_cloud` (parameter servers),
-//!    `fluid` (the older names), `collective`, `scheduler` (mpirun, srun, Kubernetes)
+//! 3. `read`: [`Place::from_env`], one file per way of saying it: `paddle_cloud` (parameter
+//!    servers), `fluid` (the older names), `collective`, `scheduler` (mpirun, srun, Kubernetes)
 //! 4. `write`: [`Place::to_env`]
 //! 5. [`endpoints`]: lists of `host:port`; `error`: what can be wrong
 #![forbid(unsafe_code)]

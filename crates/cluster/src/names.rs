@@ -48,7 +48,7 @@ pub const BACKEND: &str = "PADDLE_DISTRI_BACKEND";
 pub const JOB_ID: &str = "PADDLE_JOB_ID";
 /// Secret that all processes of the job share.
 pub const JOB_TOKEN: &str = "REGATTA_JOB_TOKEN";
-/// Where processes tell their launcher how they are doing.
+/// Where processes report to their launcher how they are doing.
 pub const STATUS: &str = "REGATTA_STATUS";
 /// Seconds that processes may take to appear.
 pub const START_TIMEOUT: &str = "REGATTA_START_TIMEOUT";

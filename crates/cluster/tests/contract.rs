@@ -190,7 +190,8 @@ fn contradictions_name_both_sides() {
         ),
         (
             format!(
-                "{SERVERS}|TRAINING_ROLE=PSERVER|PADDLE_TRAINERS_NUM=2|POD_IP=10.0.0.9|PADDLE_PORT=1"
+                "{SERVERS}|TRAINING_ROLE=PSERVER|PADDLE_TRAINERS_NUM=2|\
+                 POD_IP=10.0.0.9|PADDLE_PORT=1"
             ),
             ["POD_IP:PADDLE_PORT", "10.0.0.9:1 is not one of the servers"],
         ),

@@ -87,7 +87,10 @@ proptest! {
     /// Whatever is in the environment, the answer is a place or an error.
     #[test]
     fn no_environment_makes_it_panic(
-        values in proptest::collection::vec("[0-9]{1,3}|a:1|a:1,b:2|PSERVER|TRAINER|x\\[1-2\\]|2\\(x2\\)", 40),
+        values in proptest::collection::vec(
+            "[0-9]{1,3}|a:1|a:1,b:2|PSERVER|TRAINER|x\\[1-2\\]|2\\(x2\\)",
+            40,
+        ),
         present in proptest::collection::vec(any::<bool>(), 40),
     ) {
         let names = regatta_cluster::names::PLACE.iter().copied().chain([

@@ -1,4 +1,4 @@
-//! One operation under way: its header, its links, its deadline. Every wait of every algorithm is
+//! One operation in flight: its header, its links, its deadline. Every wait of every algorithm is
 //! [`Call::wait`], which notices failures, reports stalls and gives up in time.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -8,7 +8,7 @@ use crate::config::Event;
 use crate::error::{Absent, Error, Result, system};
 use crate::fate::Fate;
 use crate::header::{HEADER_LEN, Header};
-use crate::links::{Got, Links};
+use crate::links::{Links, ReadOutcome};
 use crate::memory::{Memory, Use};
 use crate::node::{Shared, Whereabouts};
 
@@ -148,9 +148,9 @@ impl<'a> Call<'a> {
         }
         let mut bufs = [IoSliceMut::new(first), IoSliceMut::new(second)];
         match self.links.try_read(from, &mut bufs) {
-            Ok(Got::Bytes(n)) => Ok(n),
-            Ok(Got::Nothing) => Ok(0),
-            Ok(Got::End) => Err(self.broken(from, &io::ErrorKind::UnexpectedEof.into())),
+            Ok(ReadOutcome::Bytes(n)) => Ok(n),
+            Ok(ReadOutcome::Nothing) => Ok(0),
+            Ok(ReadOutcome::End) => Err(self.broken(from, &io::ErrorKind::UnexpectedEof.into())),
             Err(error) => Err(self.broken(from, &error)),
         }
     }

@@ -1,4 +1,4 @@
-//! What a rank is told before it joins, and what it tells while it runs.
+//! What a rank needs to join, and what it reports while it runs.
 
 use std::fmt;
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use regatta_net::JobToken;
 
-use crate::error::{Absent, Listed};
+use crate::error::{Absent, AbsentList};
 
 /// How one rank takes part. Start from [`GroupConfig::new`] and change fields.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ pub struct GroupConfig {
     pub stall_after: Duration,
     /// What carries the data.
     pub transport: Transport,
-    /// Told about waits and trouble; nobody by default.
+    /// Notified of waits and trouble; nobody by default.
     pub observer: Observer,
     /// A socket that is bound already, instead of binding `endpoints[rank]`.
     pub listener: Option<Arc<TcpListener>>,
@@ -84,8 +84,8 @@ pub enum Transport {
     Unix = 2,
     /// TCP, on one machine too.
     Tcp = 3,
-    /// Messages of MPI, in a job that `mpirun` has started. Needs the cargo feature `mpi`; ranks must
-    /// be those of `MPI_COMM_WORLD`, as in the configuration that `Mpi::config` makes.
+    /// Messages of MPI, in a job that `mpirun` has started. Needs the cargo feature `mpi`; ranks
+    /// must be those of `MPI_COMM_WORLD`, as in the configuration that `Mpi::config` makes.
     Mpi = 4,
 }
 
@@ -154,7 +154,7 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Event::Waiting { rank, waited, missing } => {
-                write!(f, "rank {rank} waits for {} ({} s)", Listed(missing), waited.as_secs())
+                write!(f, "rank {rank} waits for {} ({} s)", AbsentList(missing), waited.as_secs())
             }
             Event::Connected { rank, size: 1, .. } => {
                 write!(f, "rank {rank} of 1: there are no others to connect to")
@@ -166,7 +166,7 @@ impl fmt::Display for Event {
                 f,
                 "{what} waits since {} s: ranks {waiting:?} are there, not {}",
                 waited.as_secs(),
-                Listed(missing)
+                AbsentList(missing)
             ),
             Event::NoSharedMemory { rank, problem } => {
                 write!(f, "rank {rank} uses sockets instead of shared memory: {problem}")

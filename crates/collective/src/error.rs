@@ -25,7 +25,7 @@ pub enum Error {
         problem: String,
     },
     /// Some ranks did not come within the limit.
-    #[error("rank {rank} waited {} s for {}", waited.as_secs(), Listed(missing))]
+    #[error("rank {rank} waited {} s for {}", waited.as_secs(), AbsentList(missing))]
     Missing {
         /// This rank.
         rank: usize,
@@ -36,7 +36,8 @@ pub enum Error {
     },
     /// Two ranks were started for different jobs: another program, other settings, another world.
     #[error(
-        "rank {rank} and rank {peer} do not belong together: rank {rank} has {ours}, rank {peer} has {theirs}"
+        "rank {rank} and rank {peer} do not belong together: \
+         rank {rank} has {ours}, rank {peer} has {theirs}"
     )]
     OtherJob {
         /// This rank.
@@ -60,9 +61,11 @@ pub enum Error {
         /// Why.
         problem: String,
     },
-    /// Two ranks of a group do not do the same: another order of calls, other shapes, other options.
+    /// Two ranks of a group do not do the same: another order of calls, other shapes, other
+    /// options.
     #[error(
-        "rank {rank} and rank {peer} do different things: rank {rank} is in {ours}, rank {peer} in {theirs}"
+        "rank {rank} and rank {peer} do different things: \
+         rank {rank} is in {ours}, rank {peer} in {theirs}"
     )]
     Mismatch {
         /// This rank.
@@ -91,7 +94,11 @@ pub enum Error {
         during: String,
     },
     /// An operation took longer than the limit.
-    #[error("{what} was not completed within {} s; waiting for {}", waited.as_secs_f32(), Listed(missing))]
+    #[error(
+        "{what} was not completed within {} s; waiting for {}",
+        waited.as_secs_f32(),
+        AbsentList(missing)
+    )]
     Timeout {
         /// The operation.
         what: String,
@@ -100,7 +107,7 @@ pub enum Error {
         /// Who has not come, and what they do as far as is known.
         missing: Vec<Absent>,
     },
-    /// Another rank has failed and told this one.
+    /// Another rank has failed and notified this one.
     #[error("rank {by} gave up: {why}")]
     Aborted {
         /// Who.
@@ -153,9 +160,9 @@ impl fmt::Display for Absent {
 }
 
 /// Several absent ranks in one line.
-pub(crate) struct Listed<'a>(pub(crate) &'a [Absent]);
+pub(crate) struct AbsentList<'a>(pub(crate) &'a [Absent]);
 
-impl fmt::Display for Listed<'_> {
+impl fmt::Display for AbsentList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, absent) in self.0.iter().enumerate() {
             let comma = if i == 0 { "" } else { ", " };

@@ -21,12 +21,12 @@ pub(crate) struct Fate {
     alarm: OwnedFd,
     left: Vec<AtomicBool>,
     /// The operation of each group: the last one it entered, and whether it is still in it.
-    doing: Mutex<HashMap<u64, Doing>>,
+    doing: Mutex<HashMap<u64, Activity>>,
 }
 
 /// What a group does.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Doing {
+pub(crate) struct Activity {
     pub(crate) header: Header,
     pub(crate) inside: bool,
 }
@@ -112,7 +112,7 @@ impl Fate {
 
     /// A group enters an operation.
     pub(crate) fn enter(&self, header: &Header) {
-        lock(&self.doing).insert(header.group, Doing { header: *header, inside: true });
+        lock(&self.doing).insert(header.group, Activity { header: *header, inside: true });
     }
 
     /// A group has completed its operation.
@@ -122,7 +122,7 @@ impl Fate {
         }
     }
 
-    pub(crate) fn doing(&self, group: u64) -> Option<Doing> {
+    pub(crate) fn doing(&self, group: u64) -> Option<Activity> {
         lock(&self.doing).get(&group).copied()
     }
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use regatta_kernels::half::Half;
-use regatta_net::JobToken;
+use regatta_net::{JobToken, counted};
 
 use crate::algorithm::exchange::{Announce, Incoming, Into, Outgoing, exchange};
 use crate::algorithm::{chain, direct, doubling, ring};
@@ -22,7 +22,8 @@ use crate::reduce::{Element, Halves, Plain, ReduceOp, Wire, part};
 /// Up to this many bytes in all, a root sends to everybody itself.
 const SMALL: usize = 64 << 10;
 
-/// Up to this many bytes sent by a rank, an all-reduce of few messages is faster than one of few bytes.
+/// Up to this many bytes sent by a rank, an all-reduce of few messages is faster than one of few
+/// bytes.
 const FEW_MESSAGES: usize = 512 << 10;
 
 /// Up to this many bytes in shared memory, everybody reads everything.
@@ -34,8 +35,8 @@ const FIRST_LOOK: Duration = Duration::from_secs(1);
 /// Some ranks, of which this process is one.
 ///
 /// Operations block until this rank's part is done. All members call the same operations in the
-/// same order, with the same names and lengths. `name` is the tensor, for messages; ranks must agree
-/// on it. Groups may be used at the same time from different threads.
+/// same order, with the same names and lengths. `name` is the tensor, for messages; ranks must
+/// agree on it. Groups may be used at the same time from different threads.
 ///
 /// After an error the group, and every other group of this rank, is unusable: all calls return that
 /// error, on all ranks.
@@ -63,7 +64,8 @@ impl Group {
     ///
     /// # Errors
     /// [`Error::Missing`] names who has not come in time; [`Error::OtherJob`] two ranks that do not
-    /// belong together; [`Error::Bind`], [`Error::Refused`] and [`Error::Config`] what is wrong here.
+    /// belong together; [`Error::Bind`], [`Error::Refused`] and [`Error::Config`] what is wrong
+    /// here.
     pub fn connect(config: GroupConfig) -> Result<Group> {
         let size = config.endpoints.len();
         if config.rank >= size {
@@ -86,8 +88,8 @@ impl Group {
     }
 
     /// Joins all `size` ranks of a job whose addresses nobody knows beforehand: rank 0 listens at
-    /// `master` (`host:port`), the others find it there, and it tells everybody where all are. Ports
-    /// of other ranks are free ones. `config.endpoints` is not used.
+    /// `master` (`host:port`), the others find it there, and it sends everybody the list of all.
+    /// Ports of other ranks are free ones. `config.endpoints` is not used.
     ///
     /// # Errors
     /// As [`connect`](Group::connect); missing ranks are named by rank 0, and to all who have come.
@@ -360,14 +362,17 @@ impl Group {
     }
 
     /// [`all_gather_bytes`](Group::all_gather_bytes) in place: `parts` has a buffer for every rank.
-    /// This rank's holds what it gives, those of others are filled anew, in the memory they have.
+    /// This rank's holds what it gives, those of others are filled again, in the memory they have.
     ///
     /// # Errors
     /// See [`Error`]; [`Error::Config`] when there are not as many buffers as ranks.
     pub fn all_gather_parts(&mut self, name: &str, parts: &mut [Vec<u8>]) -> Result<()> {
         if parts.len() != self.size() {
             let (n, size) = (parts.len(), self.size());
-            let error = Error::Config(format!("gather `{name}`: {n} buffers for {size} ranks"));
+            let error = Error::Config(format!(
+                "gather `{name}`: {n} buffers for {}",
+                counted(size, "rank")
+            ));
             self.node.shared().fail(&error);
             return Err(error);
         }
@@ -438,8 +443,8 @@ impl Group {
     /// Sends `data` to member `to`, which calls [`recv`](Group::recv).
     ///
     /// Returns when the data is on its way, which for much data is when it is being received. Two
-    /// ranks that send much data to each other at the same time wait for each other: let one receive
-    /// first.
+    /// ranks that send much data to each other at the same time wait for each other: let one
+    /// receive first.
     ///
     /// # Errors
     /// See [`Error`].
@@ -519,7 +524,10 @@ impl Group {
         if rank < self.size() {
             return Ok(());
         }
-        Err(Error::Config(format!("{what} is rank {rank}, but there are {} ranks", self.size())))
+        Err(Error::Config(format!(
+            "{what} is rank {rank}, but the group has {}",
+            counted(self.size(), "rank")
+        )))
     }
 
     fn check_other(&self, what: &str, rank: usize) -> Result<()> {
@@ -540,7 +548,7 @@ impl Group {
         self.call_as(header, seq, body)
     }
 
-    /// Runs one operation; a failure is told to all ranks.
+    /// Runs one operation; a failure is reported to all ranks.
     fn call_as(
         &mut self,
         header: Header,
@@ -633,8 +641,8 @@ mod carrier {
         use crate::error::{Error, Result};
         use crate::links::Links;
 
-        const PROBLEM: &str = "transport Mpi: this program was built without MPI; build it with the \
-            feature `mpi` of regatta-collective, which needs an MPI library and libclang";
+        const PROBLEM: &str = "transport Mpi: this program was built without MPI; build it with \
+            the feature `mpi` of regatta-collective, which needs an MPI library and libclang";
 
         pub(in super::super) fn for_job(_rank: usize, _size: usize) -> Result<()> {
             Err(Error::Config(PROBLEM.to_owned()))

@@ -1,5 +1,5 @@
-//! What a rank says before the data of an operation: enough for the other end to notice that it does
-//! something else.
+//! What a rank says before the data of an operation: enough for the other end to notice that it
+//! does something else.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::reduce::{ReduceOp, Wire};
 
 /// Bytes of an encoded header.
 pub(crate) const HEADER_LEN: usize = 128;
-/// Longer names are cut in headers and messages.
+/// Longer names are truncated in headers and messages.
 const NAME_LEN: usize = 80;
 const MAGIC: [u8; 4] = *b"rgc1";
 
@@ -80,8 +80,8 @@ impl Header {
         while !name.is_char_boundary(end) {
             end -= 1;
         }
-        let mut cut = [0; NAME_LEN];
-        cut[..end].copy_from_slice(&name.as_bytes()[..end]);
+        let mut bytes = [0; NAME_LEN];
+        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
         Header {
             group: 0,
             seq: 0,
@@ -91,7 +91,7 @@ impl Header {
             wire: None,
             root: None,
             len: len as u64,
-            name: cut,
+            name: bytes,
             name_len: end as u8,
         }
     }

@@ -1,7 +1,7 @@
 //! Groups of ranks that work as equals: all-reduce and its relatives.
 //!
-//! Every rank calls the same operations in the same order. The crate knows of ranks, names of tensors
-//! and slices; it knows nothing of programs, roles or environment variables.
+//! Every rank calls the same operations in the same order. The crate knows of ranks, names of
+//! tensors and slices; it knows nothing of programs, roles or environment variables.
 //!
 //! ```
 //! use regatta_collective::{Group, ReduceOp, Wire};
@@ -23,15 +23,16 @@
 //! What callers can rely on:
 //!
 //! - All ranks get the same bits, whatever the timing.
-//! - A rank that dies, leaves early, calls something else or comes with another length is an error on
-//!   **every** rank, which names it; nothing waits longer than its limit. A group that has failed
-//!   stays failed: start the job again, from a checkpoint.
+//! - A rank that dies, leaves early, calls something else or comes with another length is an error
+//!   on **every** rank, which names it; nothing waits longer than its limit. A group that has
+//!   failed stays failed: start the job again, from a checkpoint.
 //! - All ranks have proved that they know the job token.
 //!
 //! Reading order: `group` (the operations), `config` and `error` (what goes in, what comes back),
-//! `header` (what ranks tell each other before the data), `call` (one operation under way),
-//! `algorithm` (how operations are made of byte streams), `links` (what carries those), `mpi` (MPI
-//! in this process), `memory` (operations through shared memory), `node` (how ranks find and watch each other), `fate` (what the threads of a rank know together).
+//! `header` (what ranks announce before the data), `call` (one operation in flight), `algorithm`
+//! (how operations are made of byte streams), `links` (what carries those), `mpi` (MPI in this
+//! process), `memory` (operations through shared memory), `node` (how ranks find and watch each
+//! other), `fate` (what the threads of a rank know together).
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 

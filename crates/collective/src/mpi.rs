@@ -44,7 +44,7 @@ pub(crate) struct Running {
     size: usize,
     /// Messages remain that may confuse later groups, or ranks are gone.
     spoiled: AtomicBool,
-    /// The tags of the groups that use MPI. Held during every call of MPI, which is told that one
+    /// The tags of the groups that use MPI. Held during every call of MPI, which expects that one
     /// thread at a time calls it.
     tags: Mutex<HashSet<i32>>,
 }
@@ -65,8 +65,8 @@ impl Mpi {
         }
         let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Serialized)
         else {
-            let problem = "MPI cannot be started: it was used before in this process; keep an `Mpi` \
-                for as long as it is needed";
+            let problem = "MPI cannot be started: it was used before in this process; keep an \
+                `Mpi` for as long as it is needed";
             return Err(Error::Config(problem.to_owned()));
         };
         if threading < Threading::Serialized {
@@ -202,8 +202,8 @@ pub(crate) fn for_job(rank: usize, size: usize) -> Result<Mpi> {
         return Ok(mpi);
     }
     Err(Error::Config(format!(
-        "transport Mpi: this is rank {rank} of {size}, but rank {} of {} for MPI; start all ranks by \
-        one mpirun and take their configuration from `Mpi::config`",
+        "transport Mpi: this is rank {rank} of {size}, but rank {} of {} for MPI; start all ranks \
+        by one mpirun and take their configuration from `Mpi::config`",
         mpi.rank(),
         mpi.size()
     )))

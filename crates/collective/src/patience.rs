@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 /// How a rank waits for others of its machine.
 #[derive(Debug)]
 pub(crate) struct Patience {
-    /// Looks before anything else. Fewer after a wait that ended only when the processor was offered
-    /// to others: the awaited rank may have needed it.
+    /// Looks before anything else. Fewer after a wait that ended only when the processor was
+    /// offered to others: the awaited rank may have needed it.
     looks: u32,
     most_looks: u32,
     least_looks: u32,
@@ -17,8 +17,8 @@ pub(crate) struct Patience {
 /// take the offer, and then only sleep lets the awaited rank run.
 const YIELDS: u32 = 20;
 
-/// When somebody else has kept the processor for so long, the machine is busy with other things. Who
-/// offers it again comes last again; who sleeps is let in as soon as there is something to do.
+/// When somebody else has kept the processor for so long, the machine is busy with other things.
+/// Who offers it again comes last again; who sleeps is let in as soon as there is something to do.
 const LONG_TURN: Duration = Duration::from_millis(1);
 
 impl Patience {

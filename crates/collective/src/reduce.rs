@@ -189,7 +189,7 @@ impl Carrier<f32> for Halves {
 
 /// Reduces contributions in the order of ranks: `((x0 op x1) op x2) op ...`. This rank's is `mine`,
 /// which becomes the result; the bytes of `other` are `input(other)`. Every finished block is given
-/// to `done` with its place in bytes.
+/// to `done` with its offset in bytes.
 pub(crate) fn reduce_in_order<'i, T: Element, C: Carrier<T>>(
     carrier: C,
     op: ReduceOp,
@@ -233,7 +233,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Every element is in one part, parts follow each other, and no two differ by more than one.
+        /// Every element is in one part, parts follow each other, and no two differ by more than
+        /// one.
         #[test]
         fn parts_cover_everything_once(len in 0usize..100_000, size in 1usize..200) {
             let parts: Vec<_> = (0..size).map(|rank| part(len, size, rank)).collect();

@@ -33,7 +33,7 @@ impl AsFd for Socket {
 
 /// What came of a read that does not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Got {
+pub(crate) enum ReadOutcome {
     Bytes(usize),
     Nothing,
     End,
@@ -44,8 +44,8 @@ impl Socket {
     pub(crate) fn tcp(stream: TcpStream) -> io::Result<Socket> {
         stream.set_nodelay(true)?;
         if stream.local_addr()?.ip() == stream.peer_addr()?.ip() {
-            // Within a machine nothing is congested, and senders that pace themselves (BBR) only lose
-            // time. Reno does not, and is always there; without it the stream still works.
+            // Within a machine nothing is congested, and senders that pace themselves (BBR) only
+            // lose time. Reno does not, and is always there; without it the stream still works.
             let _ = rustix::net::sockopt::set_tcp_congestion(&stream, "reno");
         }
         Ok(Socket::Tcp(stream))
@@ -69,15 +69,15 @@ impl Socket {
     }
 
     /// Reads what is there, into one buffer after the other. They have room for a byte at least.
-    pub(crate) fn try_read(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<Got> {
+    pub(crate) fn try_read(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<ReadOutcome> {
         loop {
             let mut control = RecvAncillaryBuffer::default();
             let read = recvmsg(self, bufs, &mut control, RecvFlags::DONTWAIT);
             return match read.map(|message| message.bytes) {
-                Ok(0) => Ok(Got::End),
-                Ok(n) => Ok(Got::Bytes(n)),
+                Ok(0) => Ok(ReadOutcome::End),
+                Ok(n) => Ok(ReadOutcome::Bytes(n)),
                 Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Ok(Got::Nothing),
+                Err(Errno::AGAIN) => Ok(ReadOutcome::Nothing),
                 Err(e) => Err(e.into()),
             };
         }
@@ -100,9 +100,9 @@ impl Socket {
     pub(crate) fn read_exact(&self, mut buf: &mut [u8], deadline: Instant) -> io::Result<()> {
         while !buf.is_empty() {
             match self.try_read(&mut [IoSliceMut::new(buf)])? {
-                Got::Bytes(n) => buf = &mut buf[n..],
-                Got::Nothing => self.wait(PollFlags::IN, deadline)?,
-                Got::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+                ReadOutcome::Bytes(n) => buf = &mut buf[n..],
+                ReadOutcome::Nothing => self.wait(PollFlags::IN, deadline)?,
+                ReadOutcome::End => return Err(io::ErrorKind::UnexpectedEof.into()),
             }
         }
         Ok(())

@@ -88,7 +88,10 @@ proptest! {
     fn sums_are_right(
         size in 1usize..6,
         in_memory in any::<bool>(),
-        lengths in prop::collection::vec(prop_oneof![0usize..8, 0usize..5000, 0usize..200_000], 1..6),
+        lengths in prop::collection::vec(
+            prop_oneof![0usize..8, 0usize..5000, 0usize..200_000],
+            1..6,
+        ),
     ) {
         let transport = if in_memory { Transport::SharedMemory } else { Transport::Unix };
         let groups = Group::in_memory_with(size, |config| GroupConfig { transport, ..config });

@@ -1,5 +1,5 @@
-//! Faults with real processes: whatever happens to one rank, all others end soon, with an error that
-//! names it, and no sum is ever wrong.
+//! Faults with real processes: whatever happens to one rank, all others end soon, with an error
+//! that names it, and no sum is ever wrong.
 //!
 //! This program is both the test and the ranks: started as `faults rank ...` it joins a group and
 //! does what the scenario says.
@@ -18,8 +18,9 @@ use regatta_net::JobToken;
 /// After this, something hangs. Nothing should come near it, on a busy machine either.
 const HANG: Duration = Duration::from_secs(180);
 
-/// One process is started at a time: between its fork and its exec a child has copies of all sockets
-/// of this process, and would hold the ports that another job's ranks are about to listen on.
+/// One process is started at a time: between its fork and its exec a child has copies of all
+/// sockets of this process, and would hold the ports that another job's ranks are about to listen
+/// on.
 static STARTING: Mutex<()> = Mutex::new(());
 
 /// Runs one scenario over the named transport.

@@ -1,11 +1,13 @@
-//! Which processor cores a process may use. In: how many processes. Out: a share of the cores for each.
+//! Which processor cores a process may use. In: how many processes. Out: a share of the cores for
+//! each.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Cuts the cores that this process may use into `n` shares, as equal as possible. Nothing if that
-/// leaves a share with fewer than `least` cores, or the system does not say which cores there are.
+/// Divides the cores that this process may use into `n` shares, as equal as possible. Nothing if
+/// that leaves a share with fewer than `least` cores, or the system does not say which cores there
+/// are.
 ///
 /// Processes that often wait for each other are woken where their wakers run. On a busy machine two
 /// of them may so end on one core and take turns, however much of the machine they are given; with
@@ -13,10 +15,10 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 pub fn shares(n: usize, least: usize) -> Option<Vec<Vec<usize>>> {
     let allowed = sched_getaffinity(None).ok()?;
     let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
-    cut(&cores, n, least)
+    split(&cores, n, least)
 }
 
-fn cut(cores: &[usize], n: usize, least: usize) -> Option<Vec<Vec<usize>>> {
+fn split(cores: &[usize], n: usize, least: usize) -> Option<Vec<Vec<usize>>> {
     if n == 0 || cores.len() / n < least.max(1) {
         return None;
     }
@@ -53,17 +55,17 @@ mod tests {
 
     #[test]
     fn every_core_belongs_to_one_share() {
-        assert_eq!(cut(&[0, 1], 2, 1), Some(vec![vec![0], vec![1]]));
-        assert_eq!(cut(&[2, 3, 7, 8, 9], 2, 2), Some(vec![vec![2, 3], vec![7, 8, 9]]));
-        assert_eq!(cut(&[4], 1, 0), Some(vec![vec![4]]));
+        assert_eq!(split(&[0, 1], 2, 1), Some(vec![vec![0], vec![1]]));
+        assert_eq!(split(&[2, 3, 7, 8, 9], 2, 2), Some(vec![vec![2, 3], vec![7, 8, 9]]));
+        assert_eq!(split(&[4], 1, 0), Some(vec![vec![4]]));
     }
 
     #[test]
     fn too_few_cores_are_not_cut() {
-        assert_eq!(cut(&[0, 1], 3, 1), None);
-        assert_eq!(cut(&[0, 1, 2], 2, 2), None);
-        assert_eq!(cut(&[], 1, 1), None);
-        assert_eq!(cut(&[0], 0, 1), None);
+        assert_eq!(split(&[0, 1], 3, 1), None);
+        assert_eq!(split(&[0, 1, 2], 2, 2), None);
+        assert_eq!(split(&[], 1, 1), None);
+        assert_eq!(split(&[0], 0, 1), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use regatta_cluster::{Env, endpoints};
+use regatta_net::counted;
 
 use crate::Error;
 
@@ -81,12 +82,12 @@ pub struct Flags {
     #[arg(long, value_name = "IMAGE", requires = "emit")]
     pub image: Option<String>,
     #[command(flatten)]
-    removed: Removed,
+    removed: RemovedFlags,
 }
 
 /// Flags that are gone; each says what to use.
 #[derive(Debug, Clone, Default, clap::Args)]
-struct Removed {
+struct RemovedFlags {
     #[arg(long = "cluster_node_ips", hide = true, num_args = 0..=1)]
     cluster_node_ips: Option<Option<String>>,
     #[arg(long = "selected_gpus", hide = true, num_args = 0..=1)]
@@ -103,7 +104,7 @@ struct Removed {
     print_config: Option<Option<String>>,
 }
 
-impl Removed {
+impl RemovedFlags {
     fn check(&self) -> Result<(), Error> {
         let gone = [
             ("--cluster_node_ips", &self.cluster_node_ips, "use --ips"),
@@ -126,7 +127,7 @@ impl Removed {
 /// A number of processes on this machine, or their addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Members {
-    /// So many, here.
+    /// This number, here.
     Count(usize),
     /// These.
     List(Vec<String>),
@@ -174,7 +175,7 @@ pub enum Shape {
 
 /// What the flags and variables mean.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct JobRequest {
     /// What kind of job, and who takes part.
     pub shape: Shape,
     /// Where machines meet.
@@ -197,12 +198,12 @@ pub struct Wanted {
 
 /// A value and where it came from.
 #[derive(Clone)]
-struct Said {
+struct Setting {
     source: String,
     text: String,
 }
 
-impl Said {
+impl Setting {
     fn parse<T: std::str::FromStr>(&self, what: &str) -> Result<T, Error> {
         self.text.trim().parse().map_err(|_| self.wrong(format!("it must be {what}")))
     }
@@ -230,15 +231,15 @@ struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    fn get(&mut self, flag: &str, typed: &Option<String>, variable: &str) -> Option<Said> {
+    fn get(&mut self, flag: &str, typed: &Option<String>, variable: &str) -> Option<Setting> {
         let typed = typed.as_deref().filter(|text| !text.trim().is_empty());
         if let Some(text) = self.env.get(variable) {
             if let Some(typed) = typed.filter(|typed| *typed != text) {
                 self.notes.push(format!("{variable}={text} wins over --{flag} {typed}"));
             }
-            return Some(Said { source: variable.to_string(), text: text.to_string() });
+            return Some(Setting { source: variable.to_string(), text: text.to_string() });
         }
-        typed.map(|text| Said { source: format!("--{flag}"), text: text.to_string() })
+        typed.map(|text| Setting { source: format!("--{flag}"), text: text.to_string() })
     }
 }
 
@@ -247,38 +248,40 @@ impl Flags {
     ///
     /// # Errors
     /// If they contradict each other, or ask for what there is not.
-    pub fn resolve(&self, env: &Env) -> Result<Wanted, Error> {
+    pub fn resolve(&self, env: &Env) -> Result<JobRequest, Error> {
         self.resolve_in(env, true)
     }
 
     /// The same; `must_meet` is false where machines find each other by other means.
-    pub(crate) fn resolve_in(&self, env: &Env, must_meet: bool) -> Result<Wanted, Error> {
+    pub(crate) fn resolve_in(&self, env: &Env, must_meet: bool) -> Result<JobRequest, Error> {
         self.removed.check()?;
         let mut from = Sources { env, notes: Vec::new() };
         let start_port = from.get("start_port", &self.start_port, "PADDLE_START_PORT");
         let start_port = start_port.map(|s| s.parse::<u16>("a port")).transpose()?;
         let master = from.get("master", &self.master, "PADDLE_MASTER");
-        if let Some(said) = &master {
-            if said.text.contains("://") {
-                return Err(said.wrong("it must be host:port; there is no elastic mode"));
+        if let Some(setting) = &master {
+            if setting.text.contains("://") {
+                return Err(setting.wrong("it must be host:port; there is no elastic mode"));
             }
-            endpoints::parse(&said.source, &said.text)?;
+            endpoints::parse(&setting.source, &setting.text)?;
         }
         let shape = self.shape(&mut from, master.is_some() || !must_meet)?;
         let restart = from.get("max_restart", &self.max_restart, "PADDLE_MAX_RESTART");
-        Ok(Wanted {
+        Ok(JobRequest {
             shape,
-            master: master.map(|said| said.text.trim().to_string()),
-            host: from.get("host", &self.host, "POD_IP").map(|said| said.text.trim().to_string()),
+            master: master.map(|setting| setting.text.trim().to_string()),
+            host: from
+                .get("host", &self.host, "POD_IP")
+                .map(|setting| setting.text.trim().to_string()),
             start_port,
             job_id: from
                 .get("job_id", &self.job_id, "PADDLE_JOB_ID")
-                .map_or("default".to_string(), |said| said.text),
+                .map_or("default".to_string(), |setting| setting.text),
             timeout: timeout(&self.timeout)?,
             log_dir: from
                 .get("log_dir", &self.log_dir, "PADDLE_LOG_DIR")
-                .map_or("log".into(), |said| said.text.into()),
-            max_restart: restart.map_or(Ok(0), |said| said.parse("a whole number"))?,
+                .map_or("log".into(), |setting| setting.text.into()),
+            max_restart: restart.map_or(Ok(0), |setting| setting.parse("a whole number"))?,
             notes: from.notes,
         })
     }
@@ -290,7 +293,7 @@ impl Flags {
         let workers = from.get("workers", &self.workers, "PADDLE_TRAINERS_ENDPOINTS");
         let mode = from.get("run_mode", &self.run_mode, "PADDLE_RUN_MODE");
         let some = [&server_num, &worker_num, &servers, &workers].into_iter().flatten().next();
-        let is_ps = match mode.as_ref().map(|said| (said.text.as_str(), said)) {
+        let is_ps = match mode.as_ref().map(|setting| (setting.text.as_str(), setting)) {
             None => some.is_some(),
             Some(("ps", _)) => true,
             Some(("collective", _)) => match some {
@@ -300,7 +303,7 @@ impl Flags {
                 }
                 None => false,
             },
-            Some((_, said)) => return Err(said.wrong("it must be ps or collective")),
+            Some((_, setting)) => return Err(setting.wrong("it must be ps or collective")),
         };
         if !is_ps {
             return self.collective(from, can_meet);
@@ -312,17 +315,17 @@ impl Flags {
     }
 
     fn collective(&self, from: &mut Sources<'_>, can_meet: bool) -> Result<Shape, Error> {
-        let ips = from.get("ips", &self.ips, "PADDLE_IPS").map_or(vec![], |said| said.list());
+        let ips = from.get("ips", &self.ips, "PADDLE_IPS").map_or(vec![], |setting| setting.list());
         let nnodes = from.get("nnodes", &self.nnodes, "PADDLE_NNODES");
         let nodes = match &nnodes {
-            Some(said) if said.text.contains(':') => {
-                return Err(said.wrong("it must be one number; there is no elastic mode"));
+            Some(setting) if setting.text.contains(':') => {
+                return Err(setting.wrong("it must be one number; there is no elastic mode"));
             }
-            Some(said) => said.count()?,
+            Some(setting) => setting.count()?,
             None => ips.len().max(1),
         };
-        if let Some(said) = nnodes.filter(|_| !ips.is_empty() && ips.len() != nodes) {
-            return Err(said.wrong(format!("--ips has {} machines", ips.len())));
+        if let Some(setting) = nnodes.filter(|_| !ips.is_empty() && ips.len() != nodes) {
+            return Err(setting.wrong(format!("--ips has {}", counted(ips.len(), "machine"))));
         }
         if nodes > 1 && ips.is_empty() && !can_meet {
             return Err(Error::Usage(format!(
@@ -331,8 +334,10 @@ impl Flags {
             )));
         }
         let rank = from.get("rank", &self.rank, "PADDLE_RANK").filter(|s| s.text != "-1");
-        let rank = rank.map(|said| match said.parse::<usize>("a whole number from 0") {
-            Ok(rank) if rank >= nodes => Err(said.wrong(format!("there are {nodes} machines"))),
+        let rank = rank.map(|setting| match setting.parse::<usize>("a whole number from 0") {
+            Ok(rank) if rank >= nodes => {
+                Err(setting.wrong(format!("the number of machines is {nodes}")))
+            }
             other => other,
         });
         let (per_node, devices) = self.ranks(from)?;
@@ -342,12 +347,12 @@ impl Flags {
     /// Ranks on a machine and the devices of each.
     fn ranks(&self, from: &mut Sources<'_>) -> Result<(usize, Vec<Vec<String>>), Error> {
         let per_node = from.get("nproc_per_node", &self.nproc_per_node, "PADDLE_NPROC_PER_NODE");
-        let n = per_node.as_ref().map(Said::count).transpose()?;
+        let n = per_node.as_ref().map(Setting::count).transpose()?;
         let devices = from.get("devices", &self.devices, "PADDLE_DEVICES").or_else(|| {
-            // Visible devices are meant to be used, unless a number of ranks is asked for.
+            // Visible devices are meant to be used, unless the user sets a number of ranks.
             let source = "CUDA_VISIBLE_DEVICES";
             let text = from.env.get(source).filter(|_| n.is_none())?;
-            Some(Said { source: source.into(), text: text.into() })
+            Some(Setting { source: source.into(), text: text.into() })
         });
         let Some(devices) = devices else { return Ok((n.unwrap_or(1), vec![])) };
         let list = devices.list();
@@ -375,11 +380,11 @@ fn timeout(typed: &Option<String>) -> Result<Duration, Error> {
 fn members(
     count_flag: &str,
     list_flag: &str,
-    count: Option<Said>,
-    list: Option<Said>,
+    count: Option<Setting>,
+    list: Option<Setting>,
     first_port: Option<usize>,
 ) -> Result<Members, Error> {
-    let n = count.as_ref().map(Said::count).transpose()?;
+    let n = count.as_ref().map(Setting::count).transpose()?;
     let Some(list) = list else {
         let missing = format!("a job with parameter servers needs --{count_flag} or --{list_flag}");
         return n.map(Members::Count).ok_or(Error::Usage(missing));
@@ -393,8 +398,8 @@ fn members(
     let entries: Vec<String> = list.list().into_iter().enumerate().map(with_port).collect();
     let entries = endpoints::parse(&list.source, &entries.join(","))?;
     match count.zip(n) {
-        Some((said, n)) if n != entries.len() => {
-            Err(said.wrong(format!("--{list_flag} has {} entries", entries.len())))
+        Some((setting, n)) if n != entries.len() => {
+            Err(setting.wrong(format!("--{list_flag} has {} entries", entries.len())))
         }
         _ => Ok(Members::List(entries)),
     }
@@ -405,7 +410,7 @@ mod tests {
     use clap::Parser;
     use regatta_cluster::Env;
 
-    use super::{Flags, Members, Shape, Wanted};
+    use super::{Flags, JobRequest, Members, Shape};
 
     #[derive(Parser)]
     struct Cli {
@@ -413,7 +418,7 @@ mod tests {
         flags: Flags,
     }
 
-    fn resolve(args: &str, env: Env) -> Result<Wanted, String> {
+    fn resolve(args: &str, env: Env) -> Result<JobRequest, String> {
         let cli =
             Cli::try_parse_from(["x"].into_iter().chain(args.split('|').filter(|a| !a.is_empty())));
         cli.map_err(|e| e.to_string())?.flags.resolve(&env).map_err(|e| e.to_string())
@@ -475,7 +480,7 @@ mod tests {
         assert!(error("--nnodes=2").contains("add --master"));
         assert!(error("--nnodes=2:4|--master=a:1").contains("no elastic mode"));
         assert!(error("--nnodes=3|--ips=a,b").contains("--ips has 2 machines"));
-        assert!(error("--nnodes=2|--master=a:1|--rank=2").contains("there are 2 machines"));
+        assert!(error("--nnodes=2|--master=a:1|--rank=2").contains("the number of machines is 2"));
         assert!(error("--master=etcd://a:1").contains("no elastic mode"));
     }
 
@@ -499,10 +504,10 @@ mod tests {
     #[test]
     fn variables_win_over_flags_and_say_so() {
         let env = Env::from([("PADDLE_TRAINER_NUM", "4"), ("PADDLE_LOG_DIR", "here")]);
-        let wanted = resolve("--worker_num=2|--server_num=1", env).unwrap();
-        assert_eq!(wanted.log_dir.to_str(), Some("here"));
-        assert_eq!(wanted.notes, ["PADDLE_TRAINER_NUM=4 wins over --worker_num 2"]);
-        let Shape::ParameterServer { workers, .. } = wanted.shape else { panic!() };
+        let request = resolve("--worker_num=2|--server_num=1", env).unwrap();
+        assert_eq!(request.log_dir.to_str(), Some("here"));
+        assert_eq!(request.notes, ["PADDLE_TRAINER_NUM=4 wins over --worker_num 2"]);
+        let Shape::ParameterServer { workers, .. } = request.shape else { panic!() };
         assert_eq!(workers, Members::Count(4));
     }
 

@@ -1,9 +1,10 @@
 //! Nothing outlives the job: process groups, the parent-death signal, and a guardian.
 //!
-//! Every process of a job leads a group of its own, so whatever it starts can be ended with it. What
-//! leaves its group still becomes a child of this process when its parent ends, because this process
-//! is the sub-reaper. Should this process be killed without a chance to do anything, the kernel kills
-//! its children, and the guardian, a shell that notices that its input has closed, kills their groups.
+//! Every process of a job leads a group of its own, so whatever it starts can be ended with it.
+//! What leaves its group still becomes a child of this process when its parent ends, because this
+//! process is the sub-reaper. Should this process be killed without a chance to do anything, the
+//! kernel kills its children, and the guardian, a shell that notices that its input has closed,
+//! kills their groups.
 
 use std::fs;
 use std::io::{self, Write};
@@ -38,7 +39,7 @@ impl Guard {
         Ok(Guard { shell, input })
     }
 
-    /// Tells the guardian which groups live.
+    /// Notifies the guardian which groups live.
     pub(crate) fn watch(&mut self, groups: &[u32]) -> io::Result<()> {
         let list: Vec<String> = groups.iter().map(u32::to_string).collect();
         // One write, so that the guardian never sees half a list.
@@ -115,8 +116,9 @@ pub(crate) fn die_with_parent(command: &mut Command) {
         // The parent may have died before the line above.
         if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     };
-    // SAFETY: the closure runs in the new process before exec. It makes two system calls and touches
-    // neither the heap nor a lock that another thread of the parent might have held at the fork.
+    // SAFETY: the closure runs in the new process before exec. It makes two system calls and
+    // touches neither the heap nor a lock that another thread of the parent might have held at the
+    // fork.
     unsafe { command.pre_exec(set) };
 }
 

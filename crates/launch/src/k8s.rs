@@ -1,13 +1,13 @@
 //! `--emit k8s`: a job as Kubernetes objects.
 //!
-//! Servers are a StatefulSet, workers an indexed Job; a headless Service gives both names that last,
-//! and a Secret holds the job token. Pods get the variables of the contract; a worker finds its index
-//! in `JOB_COMPLETION_INDEX`, a server in its own name.
+//! Servers are a StatefulSet, workers an indexed Job; a headless Service gives both names that
+//! last, and a Secret holds the job token. Pods get the variables of the contract; a worker finds
+//! its index in `JOB_COMPLETION_INDEX`, a server in its own name.
 
 use regatta_cluster::names;
 use serde_json::{Value, json};
 
-use crate::flags::{Members, Shape, Wanted};
+use crate::flags::{JobRequest, Members, Shape};
 use crate::{Error, random_hex};
 
 /// The port of servers and ranks; every pod has an address of its own.
@@ -18,7 +18,7 @@ const PORT: u16 = 6174;
 /// # Errors
 /// If the name of the job cannot be a name there, or something is missing or senseless.
 pub fn objects(
-    wanted: &Wanted,
+    request: &JobRequest,
     image: Option<&str>,
     command: &[String],
     token: Option<String>,
@@ -27,12 +27,12 @@ pub fn objects(
     if command.is_empty() {
         return Err(Error::Usage("what should the pods start? add a program".into()));
     }
-    let name = label(&wanted.job_id)?;
-    let port = wanted.start_port.unwrap_or(PORT);
+    let name = label(&request.job_id)?;
+    let port = request.start_port.unwrap_or(PORT);
     let token = token.map_or_else(random_hex, Ok)?;
-    let job = Job { wanted, name, image, command, port };
+    let job = Job { request, name, image, command, port };
     let mut objects = vec![job.secret(&token), job.service()];
-    match &wanted.shape {
+    match &request.shape {
         Shape::ParameterServer { servers, workers } => {
             let (s, w) = (count(servers, "servers")?, count(workers, "workers")?);
             objects.push(job.servers(s, w));
@@ -78,7 +78,7 @@ fn label(name: &str) -> Result<&str, Error> {
 }
 
 struct Job<'a> {
-    wanted: &'a Wanted,
+    request: &'a JobRequest,
     name: &'a str,
     image: &'a str,
     command: &'a [String],
@@ -135,7 +135,7 @@ impl Job<'_> {
         let secret = json!({ "name": format!("{}-token", self.name), "key": "token" });
         vec![
             variable(names::JOB_ID, self.name),
-            variable(names::START_TIMEOUT, self.wanted.timeout.as_secs().max(1)),
+            variable(names::START_TIMEOUT, self.request.timeout.as_secs().max(1)),
             json!({ "name": names::JOB_TOKEN, "valueFrom": { "secretKeyRef": secret } }),
         ]
     }
@@ -204,8 +204,8 @@ impl Job<'_> {
         })
     }
 
-    /// Pods of an indexed Job are called after it and their index, and reachable by that name within
-    /// the Service.
+    /// Pods of an indexed Job are called after it and their index, and reachable by that name
+    /// within the Service.
     fn workers(&self, workers: usize, env: Vec<Value>) -> Value {
         json!({
             "apiVersion": "batch/v1",
@@ -215,7 +215,7 @@ impl Job<'_> {
                 "completionMode": "Indexed",
                 "completions": workers,
                 "parallelism": workers,
-                "backoffLimit": self.wanted.max_restart,
+                "backoffLimit": self.request.max_restart,
                 "template": {
                     "metadata": { "labels": self.labels_of("worker") },
                     "spec": {

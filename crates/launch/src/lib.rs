@@ -1,18 +1,18 @@
-//! Flags and environment become a supervised set of processes, on one machine or the local part of a
-//! job on several.
+//! Flags and environment become a supervised set of processes, on one machine or the local part of
+//! a job on several.
 //!
-//! It does not know what the processes do: they are any program, told its place by environment
-//! variables (crate `regatta-cluster`).
+//! It does not know what the processes do: they are any program, which finds its place in
+//! environment variables (crate `regatta-cluster`).
 //!
 //! # Reading order
 //!
 //! 1. [`run`]: the whole of it, in order; [`flags`]: what the user asks for
-//! 2. [`plan`]: who takes part becomes the places of the processes on this machine; [`ports`]: which
-//!    addresses are here, which ports are free
+//! 2. [`plan`]: who takes part becomes the places of the processes on this machine; [`ports`]:
+//!    which addresses are here, which ports are free
 //! 3. [`program`]: what the user typed becomes something that can be started; `process`: [`Spec`],
 //!    one process to start; [`cores`]: where it may run
-//! 4. `supervisor`: [`Supervisor`] starts them, shows their lines, ends them; `guard` sees to it that
-//!    nothing is left, `output` handles lines, [`status`] what processes say beside them
+//! 4. `supervisor`: [`Supervisor`] starts them, shows their lines, ends them; `guard` sees to it
+//!    that nothing is left, `output` handles lines, [`status`] what processes say beside them
 //! 5. [`meeting`]: launchers on several machines find each other and hear of each other's failures
 //! 6. [`k8s`]: the same job as Kubernetes objects
 //! 7. `error`: why a job cannot be launched

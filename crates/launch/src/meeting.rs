@@ -88,18 +88,18 @@ fn clock_ms() -> i64 {
 
 /// Whom to wait for.
 #[derive(Debug, Clone)]
-pub enum Expected {
+pub enum Participants {
     /// Machines with these addresses, in this order.
     Hosts(Vec<String>),
     /// This number of machines.
     Count(usize),
 }
 
-impl Expected {
+impl Participants {
     fn seats(&self) -> Vec<String> {
         match self {
-            Expected::Hosts(hosts) => hosts.clone(),
-            Expected::Count(n) => (1..=*n).map(|i| format!("machine {i} of {n}")).collect(),
+            Participants::Hosts(hosts) => hosts.clone(),
+            Participants::Count(n) => (1..=*n).map(|i| format!("machine {i} of {n}")).collect(),
         }
     }
 
@@ -107,7 +107,7 @@ impl Expected {
     fn admit(&self, card: &[u8]) -> Result<Admission, String> {
         let card = Card::decode(card)?;
         card.compare_clocks();
-        let Expected::Hosts(hosts) = self else { return Ok(Admission::Any(card.name())) };
+        let Participants::Hosts(hosts) = self else { return Ok(Admission::Any(card.name())) };
         let seat = |host: &String| {
             let all = || format!("{host} is not one of the machines {}", hosts.join(", "));
             hosts.iter().position(|listed| listed == host).ok_or_else(all)
@@ -118,12 +118,12 @@ impl Expected {
 
 /// Whether a machine listens at the meeting point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listens {
+pub enum ListenRule {
     /// It is the first one.
     Yes,
     /// It is another one.
     No,
-    /// If nobody does yet: several launchers of one machine cannot tell beforehand.
+    /// If nobody does yet: several launchers of one machine cannot know beforehand.
     IfFree,
 }
 
@@ -133,7 +133,7 @@ pub struct Point {
     /// The address.
     pub address: String,
     /// Whether this machine listens there.
-    pub listens: Listens,
+    pub listen: ListenRule,
     /// The secret of the job.
     pub token: String,
     /// How long others may take to come.
@@ -157,13 +157,13 @@ impl Meeting {
     ///
     /// # Errors
     /// If machines do not come in time, or do not fit together; they are named.
-    pub fn join(point: &Point, expected: Expected, me: &Card) -> Result<Meeting, Error> {
+    pub fn join(point: &Point, expected: Participants, me: &Card) -> Result<Meeting, Error> {
         let token = JobToken::new(&point.token);
-        let host = match point.listens {
-            Listens::No => None,
-            Listens::Yes => Some(open(point, expected, &token)?),
+        let host = match point.listen {
+            ListenRule::No => None,
+            ListenRule::Yes => Some(open(point, expected, &token)?),
             // Whoever has the port should be the first launcher; if not, connecting to it says so.
-            Listens::IfFree => open(point, expected, &token).ok(),
+            ListenRule::IfFree => open(point, expected, &token).ok(),
         };
         let (guest, roster) = thread::scope(|scope| {
             if let Some(host) = &host {
@@ -212,8 +212,8 @@ impl Meeting {
         });
     }
 
-    /// To be called when the leaders of this machine are done. The supervisor hears when those of all
-    /// machines are.
+    /// To be called when the leaders of this machine are done. The supervisor hears when those of
+    /// all machines are.
     pub fn leaders_done(&self) -> impl Fn() + Send + Sync + 'static + use<> {
         let (guest, remote) = (self.guest.clone(), self.remote.clone());
         move || {
@@ -242,7 +242,7 @@ impl Meeting {
 }
 
 /// Opens the meeting on the first machine.
-fn open(point: &Point, expected: Expected, token: &JobToken) -> Result<Host, Error> {
+fn open(point: &Point, expected: Participants, token: &JobToken) -> Result<Host, Error> {
     let options = ServerOptions::new(HOST, token.clone());
     let listen = |e| failed(&e, format!("{e}; --master HOST:PORT chooses another address"));
     let server = Server::bind(point.address.as_str(), options).map_err(listen)?;
@@ -408,14 +408,14 @@ mod tests {
     #[test]
     fn listed_machines_have_their_seats_and_counted_ones_any() {
         let encode = |card: &Card| serde_json::to_vec(card).unwrap();
-        let listed = Expected::Hosts(["a", "b", "c"].map(str::to_string).to_vec());
+        let listed = Participants::Hosts(["a", "b", "c"].map(str::to_string).to_vec());
         let both = Card::new(vec!["c".to_string(), "a".to_string()], String::new());
         assert_eq!(listed.admit(&encode(&both)).unwrap(), Admission::Seats(vec![2, 0]));
         let stranger = listed.admit(&encode(&card("d", None))).unwrap_err();
         assert_eq!(stranger, "d is not one of the machines a, b, c");
         assert!(listed.admit(b"{}").unwrap_err().starts_with("a launcher of another version"));
-        assert_eq!(Expected::Count(2).seats(), ["machine 1 of 2", "machine 2 of 2"]);
-        let counted = Expected::Count(2).admit(&encode(&both)).unwrap();
+        assert_eq!(Participants::Count(2).seats(), ["machine 1 of 2", "machine 2 of 2"]);
+        let counted = Participants::Count(2).admit(&encode(&both)).unwrap();
         assert_eq!(counted, Admission::Any("c, a".to_string()));
     }
 }

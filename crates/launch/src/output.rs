@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// Lines of a failed process that are shown again at the end.
 const LAST_LINES: usize = 12;
-/// A longer line is shown in pieces.
+/// A longer line is shown in parts.
 const LINE_LIMIT: u64 = 64 << 10;
 
 /// Which of its two outputs a process wrote to.
@@ -30,8 +30,8 @@ impl Output {
         Ok(Output { prefix: format!("[{name}] "), file, last: VecDeque::new() })
     }
 
-    /// Shows a line, files it, remembers it. Training goes on when nobody reads its lines any more,
-    /// or when the disk with the logs is full.
+    /// Shows a line, files it, remembers it. Training continues when nobody reads its lines any
+    /// more, or when the disk with the logs is full.
     pub(crate) fn line(&mut self, stream: Stream, line: &[u8]) {
         let text = [self.prefix.as_bytes(), line, b"\n"].concat();
         let _ = match stream {
@@ -62,7 +62,7 @@ impl Output {
     }
 }
 
-/// Reads lines until the stream ends; `take` says whether to go on.
+/// Reads lines until the stream ends; `take` says whether to continue.
 pub(crate) fn read_lines(stream: impl Read, mut take: impl FnMut(Vec<u8>) -> bool) {
     let mut stream = BufReader::new(stream);
     loop {

@@ -167,7 +167,8 @@ pub fn local_endpoints(n: usize, start_port: Option<u16>) -> Result<Vec<String>,
     host_endpoints(LOOPBACK, n, start_port)
 }
 
-/// Addresses for `n` processes on a machine, from `start_port` on, or on free ports if it is this one.
+/// Addresses for `n` processes on a machine, from `start_port` on, or on free ports if it is this
+/// one.
 pub(crate) fn host_endpoints(
     host: &str,
     n: usize,
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(names, ["server 1", "worker 1"]);
         assert_eq!(plan.elsewhere[0], ("server 0".into(), "127.0.0.2:1000".into()));
         assert!(!plan.is_whole());
-        // Without being told, both addresses are this machine.
+        // Without a name, both addresses are this machine.
         assert!(parameter_server(&servers, &workers, &job, Here::Found).unwrap().is_whole());
     }
 

@@ -87,8 +87,8 @@ pub fn is_local(host: &str) -> Result<bool, Error> {
     Ok(addresses.iter().any(|ip| TcpListener::bind((*ip, 0)).is_ok()))
 }
 
-/// Takes the ports of processes that are about to start, so that one that is taken is noticed before
-/// anything runs. They are free again when the result is dropped.
+/// Takes the ports of processes that are about to start, so that one that is taken is noticed
+/// before anything runs. They are free again when the result is dropped.
 ///
 /// # Errors
 /// If one is taken; it and its holder are named.

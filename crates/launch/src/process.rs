@@ -41,7 +41,7 @@ pub struct Spec {
     pub log: Option<PathBuf>,
     /// How often it is started again when it fails.
     pub restarts: u32,
-    /// The others go on when it fails.
+    /// The others continue when it fails.
     pub is_dispensable: bool,
 }
 

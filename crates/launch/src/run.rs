@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use regatta_cluster::{Env, JobIdentity, Place, PsRole, endpoints, names};
+use regatta_net::counted;
 
-use crate::flags::{Flags, Members, Shape, Wanted};
-use crate::meeting::{Card, Expected, Listens, Meeting, Point};
+use crate::flags::{Flags, JobRequest, Members, Shape};
+use crate::meeting::{Card, ListenRule, Meeting, Participants, Point};
 use crate::plan::{self, Here, Node, Plan};
 use crate::{Error, Options, Outcome, Part, Program, Report, Spec, Supervisor, ports, random_hex};
 
@@ -26,19 +27,19 @@ pub fn launch(
     this: &Path,
     started: Instant,
 ) -> Result<Report, Error> {
-    let wanted = flags.resolve(env)?;
-    wanted.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    let request = flags.resolve(env)?;
+    request.notes.iter().for_each(|note| eprintln!("note: {note}"));
     let (program, args) = command
         .split_first()
         .ok_or_else(|| Error::Usage("what should be started? add a program".into()))?;
     let program = Program::resolve(program, this)?;
     let token = given_token(flags, env)?;
-    let (plan, meeting) = plan_of(&wanted, token)?;
+    let (plan, meeting) = plan_of(&request, token)?;
     let held = ports::hold(&plan.endpoints())?;
     let meeting = match meeting {
-        Some(At::Met(meeting)) => Some(*meeting),
-        Some(At::ToMeet(point, card)) => {
-            Some(Meeting::join(&point, Expected::Hosts(plan.hosts.clone()), &card)?)
+        Some(MeetingPlan::Met(meeting)) => Some(*meeting),
+        Some(MeetingPlan::ToMeet(point, card)) => {
+            Some(Meeting::join(&point, Participants::Hosts(plan.hosts.clone()), &card)?)
         }
         None => None,
     };
@@ -46,7 +47,7 @@ pub fn launch(
         meeting.check(&plan.elsewhere)?;
     }
     drop(held);
-    let specs = specs(&plan, &wanted, &program, args)?;
+    let specs = specs(&plan, &request, &program, args)?;
     supervise(specs, meeting, started)
 }
 
@@ -55,9 +56,9 @@ pub fn launch(
 /// # Errors
 /// If the flags do not make a job there.
 pub fn emit(flags: &Flags, env: &Env, command: &[String]) -> Result<String, Error> {
-    let wanted = flags.resolve_in(env, false)?;
+    let request = flags.resolve_in(env, false)?;
     let token = given_token(flags, env)?;
-    let objects = crate::k8s::objects(&wanted, flags.image.as_deref(), command, token)?;
+    let objects = crate::k8s::objects(&request, flags.image.as_deref(), command, token)?;
     Ok(crate::k8s::to_yaml(&objects))
 }
 
@@ -103,33 +104,36 @@ fn given_token(flags: &Flags, env: &Env) -> Result<Option<String>, Error> {
 }
 
 /// How this machine meets the others.
-enum At {
+enum MeetingPlan {
     /// They have met already, because nobody could know who takes part.
     Met(Box<Meeting>),
     ToMeet(Point, Card),
 }
 
-fn plan_of(wanted: &Wanted, token: Option<String>) -> Result<(Plan, Option<At>), Error> {
+fn plan_of(
+    request: &JobRequest,
+    token: Option<String>,
+) -> Result<(Plan, Option<MeetingPlan>), Error> {
     let mut job = JobIdentity {
-        id: wanted.job_id.clone(),
+        id: request.job_id.clone(),
         token: Some(token.clone().map_or_else(random_hex, Ok)?),
-        start_timeout: wanted.timeout,
+        start_timeout: request.timeout,
     };
-    if let Shape::Collective { nodes, ips, .. } = &wanted.shape
+    if let Shape::Collective { nodes, ips, .. } = &request.shape
         && *nodes > 1
         && ips.is_empty()
     {
         job.token = Some(token.ok_or_else(no_token)?);
-        let (plan, meeting) = meet_first(wanted, &job)?;
-        return Ok((plan, Some(At::Met(Box::new(meeting)))));
+        let (plan, meeting) = meet_first(request, &job)?;
+        return Ok((plan, Some(MeetingPlan::Met(Box::new(meeting)))));
     }
-    let plan = known_plan(wanted, &job)?;
+    let plan = known_plan(request, &job)?;
     if plan.is_whole() {
         return Ok((plan, None));
     }
     let token = token.ok_or_else(no_token)?;
-    let card = Card::new(plan.here.clone(), fingerprint(wanted));
-    let address = wanted.master.clone();
+    let card = Card::new(plan.here.clone(), fingerprint(request));
+    let address = request.master.clone();
     let address = address.unwrap_or_else(|| format!("{}:{MEETING_PORT}", plan.hosts[0]));
     let host = endpoints::host(&address);
     let is_first = if plan.hosts.iter().any(|h| h == host) {
@@ -137,9 +141,9 @@ fn plan_of(wanted: &Wanted, token: Option<String>) -> Result<(Plan, Option<At>),
     } else {
         ports::is_local(host)?
     };
-    let listens = if is_first { Listens::Yes } else { Listens::No };
-    let point = Point { address, listens, token, timeout: wanted.timeout };
-    Ok((plan, Some(At::ToMeet(point, card))))
+    let listen = if is_first { ListenRule::Yes } else { ListenRule::No };
+    let point = Point { address, listen, token, timeout: request.timeout };
+    Ok((plan, Some(MeetingPlan::ToMeet(point, card))))
 }
 
 fn no_token() -> Error {
@@ -151,31 +155,31 @@ fn no_token() -> Error {
     ))
 }
 
-/// What every machine must have been told alike.
-fn fingerprint(wanted: &Wanted) -> String {
-    let ports = wanted.start_port.map(|p| format!(", ports from {p}")).unwrap_or_default();
+/// What must be the same in the command of every machine.
+fn fingerprint(request: &JobRequest) -> String {
+    let ports = request.start_port.map(|p| format!(", ports from {p}")).unwrap_or_default();
     let list = |members: &Members| match members {
         Members::Count(n) => n.to_string(),
         Members::List(list) => list.join(","),
     };
-    let who = match &wanted.shape {
+    let who = match &request.shape {
         Shape::ParameterServer { servers, workers } => {
             format!("servers {}, workers {}", list(servers), list(workers))
         }
         Shape::Collective { nodes, ips, per_node, .. } => {
-            format!("{per_node} ranks on each of {nodes} machines {}", ips.join(","))
+            format!("{} on each of {nodes} machines {}", counted(*per_node, "rank"), ips.join(","))
         }
     };
-    format!("job {}: {who}{ports}", wanted.job_id)
+    format!("job {}: {who}{ports}", request.job_id)
 }
 
 /// The plan of a job whose addresses everybody knows.
-fn known_plan(wanted: &Wanted, job: &JobIdentity) -> Result<Plan, Error> {
-    let this = wanted.host.as_deref().map_or(Here::Found, Here::Host);
-    match &wanted.shape {
+fn known_plan(request: &JobRequest, job: &JobIdentity) -> Result<Plan, Error> {
+    let this = request.host.as_deref().map_or(Here::Found, Here::Host);
+    match &request.shape {
         Shape::ParameterServer { servers, workers } => match (servers, workers) {
             (Members::Count(s), Members::Count(w)) => {
-                plan::local_parameter_server(*s, *w, job, wanted.start_port)
+                plan::local_parameter_server(*s, *w, job, request.start_port)
             }
             (Members::List(servers), Members::List(workers)) => {
                 plan::parameter_server(servers, workers, job, this)
@@ -192,18 +196,18 @@ fn known_plan(wanted: &Wanted, job: &JobIdentity) -> Result<Plan, Error> {
         Shape::Collective { ips, per_node, devices, .. } => {
             let devices = || devices.clone();
             if ips.is_empty() || *ips == ["127.0.0.1"] {
-                let endpoints = plan::local_endpoints(*per_node, wanted.start_port)?;
+                let endpoints = plan::local_endpoints(*per_node, request.start_port)?;
                 let all: Vec<String> = endpoints.clone();
                 let node = Node { endpoints, devices: devices() };
                 return plan::collective(&[node], None, job, Here::Endpoints(&all));
             }
-            let first = Some(wanted.start_port.unwrap_or(plan::FIRST_RANK_PORT));
+            let first = Some(request.start_port.unwrap_or(plan::FIRST_RANK_PORT));
             let node = |ip: &String| {
                 let endpoints = plan::host_endpoints(ip, *per_node, first)?;
                 Ok(Node { endpoints, devices: devices() })
             };
             let nodes = ips.iter().map(node).collect::<Result<Vec<_>, Error>>()?;
-            plan::collective(&nodes, wanted.master.as_deref(), job, this)
+            plan::collective(&nodes, request.master.as_deref(), job, this)
         }
     }
 }
@@ -219,31 +223,31 @@ fn beside(list: &[String], n: usize, listed: &str, missing: &str) -> Result<Vec<
     plan::host_endpoints(host, n, None)
 }
 
-/// Machines that know where to meet but not each other: whoever comes takes part.
-fn meet_first(wanted: &Wanted, job: &JobIdentity) -> Result<(Plan, Meeting), Error> {
-    let Shape::Collective { nodes, per_node, devices, rank, .. } = &wanted.shape else {
+/// Machines that know where to meet but not each other: those who come take part.
+fn meet_first(request: &JobRequest, job: &JobIdentity) -> Result<(Plan, Meeting), Error> {
+    let Shape::Collective { nodes, per_node, devices, rank, .. } = &request.shape else {
         return Err(Error::Internal("only ranks meet before they are known".into()));
     };
-    let address = wanted.master.clone().unwrap_or_default();
+    let address = request.master.clone().unwrap_or_default();
     let is_here = ports::is_local(endpoints::host(&address))?;
-    let host = match &wanted.host {
+    let host = match &request.host {
         Some(host) => host.clone(),
         None if is_here => endpoints::host(&address).to_string(),
         None => regatta_net::own_address(&address)
             .map_err(|e| Error::Usage(format!("cannot find a way to {address}: {e}; say --host")))?
             .to_string(),
     };
-    let mine = plan::host_endpoints(&host, *per_node, wanted.start_port)?;
-    let mut card = Card::new(vec![host], fingerprint(wanted));
+    let mine = plan::host_endpoints(&host, *per_node, request.start_port)?;
+    let mut card = Card::new(vec![host], fingerprint(request));
     (card.rank, card.endpoints) = (*rank, mine.clone());
-    let listens = match (is_here, rank) {
-        (false, _) => Listens::No,
-        (true, Some(0)) => Listens::Yes,
-        (true, _) => Listens::IfFree,
+    let listen = match (is_here, rank) {
+        (false, _) => ListenRule::No,
+        (true, Some(0)) => ListenRule::Yes,
+        (true, _) => ListenRule::IfFree,
     };
     let token = job.token.clone().unwrap_or_default();
-    let point = Point { address: address.clone(), listens, token, timeout: wanted.timeout };
-    let meeting = Meeting::join(&point, Expected::Count(*nodes), &card)?;
+    let point = Point { address: address.clone(), listen, token, timeout: request.timeout };
+    let meeting = Meeting::join(&point, Participants::Count(*nodes), &card)?;
     let node = |card: &Card| Node { endpoints: card.endpoints.clone(), devices: devices.clone() };
     let all: Vec<Node> = meeting.roster.iter().map(node).collect();
     let plan = plan::collective(&all, Some(&address), job, Here::Endpoints(&mine))?;
@@ -252,12 +256,12 @@ fn meet_first(wanted: &Wanted, job: &JobIdentity) -> Result<(Plan, Meeting), Err
 
 fn specs(
     plan: &Plan,
-    wanted: &Wanted,
+    request: &JobRequest,
     program: &Program,
     args: &[String],
 ) -> Result<Vec<Spec>, Error> {
-    fs::create_dir_all(&wanted.log_dir)
-        .map_err(|source| Error::Log { path: wanted.log_dir.clone(), source })?;
+    fs::create_dir_all(&request.log_dir)
+        .map_err(|source| Error::Log { path: request.log_dir.clone(), source })?;
     let spec = |place: &Place| {
         let mut spec = Spec::new(place, program.clone());
         let file = match place {
@@ -268,14 +272,14 @@ fn specs(
             Place::Collective(c) => format!("workerlog.{}", c.rank),
             Place::Local => "workerlog.0".into(),
         };
-        let log = wanted.log_dir.join(file);
+        let log = request.log_dir.join(file);
         let at = spec.endpoint.as_deref().unwrap_or_default();
         println!("{} at {at}, log {}", spec.name, log.display());
         spec.args = args.to_vec();
-        spec.env.push(("PADDLE_LOG_DIR".into(), wanted.log_dir.to_string_lossy().into_owned()));
+        spec.env.push(("PADDLE_LOG_DIR".into(), request.log_dir.to_string_lossy().into_owned()));
         spec.log = Some(log);
         if spec.part == Part::Leader {
-            spec.restarts = wanted.max_restart;
+            spec.restarts = request.max_restart;
         }
         spec
     };

@@ -1,7 +1,7 @@
-//! What the processes of a job tell their launcher, beside what they print.
+//! What the processes of a job report to their launcher, beside what they print.
 //!
-//! A datagram socket, whose name the launcher puts into `REGATTA_STATUS`. A program that does not know
-//! about it loses nothing; a program that says something nobody hears goes on.
+//! A datagram socket, whose name the launcher puts into `REGATTA_STATUS`. A program that does not
+//! know about it loses nothing; a program that says something nobody hears continues.
 
 use std::io;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -42,7 +42,7 @@ impl Reporter {
         Reporter(env.get(names::STATUS).and_then(connect))
     }
 
-    /// Tells the launcher.
+    /// Notifies the launcher.
     pub fn say(&self, status: Status) {
         if let Some((sender, address, name)) = &self.0 {
             // A launcher that is gone or busy is no reason to stop training.

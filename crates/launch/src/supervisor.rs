@@ -1,7 +1,7 @@
 //! Starts a set of processes and stays until they have ended, in whatever way.
 //!
-//! One thread, the one that calls [`Supervisor::run`], decides everything; others only tell it what
-//! happened: a line was written, a process ended, a signal came.
+//! One thread, the one that calls [`Supervisor::run`], decides everything; others only report to it
+//! what happened: a line was written, a process ended, a signal came.
 
 use std::io;
 use std::path::Path;
@@ -34,8 +34,9 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 pub struct Options {
     /// When the launcher was started; times are counted from there.
     pub started: Instant,
-    /// How long followers may take to end by themselves after the last leader; then they are told to.
-    /// Nothing if leaders elsewhere may still need them: [`Remote::leaders_are_done`] says when not.
+    /// How long followers may take to end by themselves after the last leader; then they are
+    /// stopped. Nothing if leaders elsewhere may still need them: [`Remote::leaders_are_done`] says
+    /// when not.
     pub follower_limit: Option<Duration>,
     /// Called when the last leader has ended well; at once if there are none.
     pub on_leaders_done: Option<Arc<dyn Fn() + Send + Sync>>,
@@ -103,7 +104,7 @@ enum Event {
     LeadersDone,
 }
 
-/// Tells a supervisor what happens on other machines.
+/// Reports to a supervisor what happens on other machines.
 #[derive(Clone)]
 pub struct Remote(SyncSender<Event>);
 
@@ -133,7 +134,7 @@ struct Process {
 /// What the supervisor is about.
 enum Phase {
     Running,
-    /// Processes have been told to end; what is left then is killed.
+    /// Processes have been asked to end; what is left then is killed.
     Stopping {
         kill_at: Instant,
     },
@@ -160,9 +161,10 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Makes everything ready, starts nothing. Signals of this process belong to the supervisor from
-    /// now on, and every process that ends up as a child of this one is taken for a part of the job:
-    /// there should be one supervisor in a process, and nothing beside it that starts others.
+    /// Makes everything ready, starts nothing. Signals of this process belong to the supervisor
+    /// from now on, and every process that ends up as a child of this one is taken for a part of
+    /// the job: there should be one supervisor in a process, and nothing beside it that starts
+    /// others.
     ///
     /// # Errors
     /// If a log cannot be created or the system refuses something.
@@ -201,7 +203,7 @@ impl Supervisor {
         })
     }
 
-    /// For telling it what happens elsewhere.
+    /// For reports of what happens elsewhere.
     pub fn remote(&self) -> Remote {
         Remote(self.sender.clone())
     }
@@ -244,7 +246,7 @@ impl Supervisor {
             self.forward(index, Stream::Err, err);
         }
         self.processes[index].child = Some(child);
-        self.tell_guard()?;
+        self.notify_guard()?;
         self.wait_for(index, pid);
         Ok(())
     }
@@ -272,7 +274,7 @@ impl Supervisor {
         });
     }
 
-    fn tell_guard(&mut self) -> Result<(), Error> {
+    fn notify_guard(&mut self) -> Result<(), Error> {
         let groups: Vec<u32> =
             self.processes.iter().filter_map(|p| Some(p.child.as_ref()?.id())).collect();
         let problem = |e| Error::System(format!("the guardian is gone: {e}"));
@@ -345,7 +347,7 @@ impl Supervisor {
         let Some(mut child) = process.child.take() else { return Ok(()) };
         signal_group(child.id(), Signal::KILL);
         let exit = Exit::new(child.wait().map_err(|e| Error::System(e.to_string()))?);
-        self.tell_guard()?;
+        self.notify_guard()?;
         if !exit.is_success() && matches!(self.phase, Phase::Running) {
             self.on_failure(index, exit)?;
         }
@@ -360,8 +362,8 @@ impl Supervisor {
         if is_led || !matches!(self.phase, Phase::Running) {
             return;
         }
-        if let Some(tell) = self.options.on_leaders_done.take() {
-            tell();
+        if let Some(notify) = self.options.on_leaders_done.take() {
+            notify();
         }
         if self.options.follower_limit.is_some() && self.processes.iter().any(is_leader) {
             self.let_followers_end();
@@ -378,11 +380,12 @@ impl Supervisor {
             process.output.note(&format!("{message}; started again ({n} of {of})"));
             return self.start(index);
         }
-        // The process is gone, but its last lines may still be under way; they are added at the end.
+        // The process is gone, but its last lines may still be in flight; they are added at the
+        // end.
         self.failed.get_or_insert(index);
         let failure = Failure { message, last_lines: Vec::new(), code: exit.code() };
         if process.spec.is_dispensable {
-            eprintln!("{}; the others go on", failure.message);
+            eprintln!("{}; the others continue", failure.message);
             self.outcome.get_or_insert(Outcome::Failed(failure));
             return Ok(());
         }
@@ -418,7 +421,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes the lines that are still under way. An output can stay open if a process that left its
+    /// Takes the lines that are still in flight. An output can stay open if a process that left its
     /// group has it; strays are killed after this.
     fn drain(&mut self) {
         let limit = Instant::now() + DRAIN_LIMIT;

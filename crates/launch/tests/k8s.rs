@@ -1,5 +1,5 @@
-//! The objects of `--emit k8s` are what Kubernetes knows under these names: nothing missing, nothing
-//! that it would ignore.
+//! The objects of `--emit k8s` are what Kubernetes knows under these names: nothing missing,
+//! nothing that it would ignore.
 
 use clap::Parser;
 use k8s_openapi::api::apps::v1::StatefulSet;

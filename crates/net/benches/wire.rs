@@ -158,7 +158,8 @@ fn unix_pair() -> (Sock, Sock) {
     (Box::new(near), Box::new(far))
 }
 
-/// A buffer that starts on a page, as those of the library do: a plain `Vec` can cost TCP half its rate.
+/// A buffer that starts on a page, as those of the library do: a plain `Vec` can cost TCP half its
+/// rate.
 fn filled(len: usize) -> Buf {
     let mut buf = Pool::default().take(len);
     buf.grow(len).fill(1);

@@ -1,5 +1,5 @@
-//! Memory that both ends of a Unix socket map: a payload that lies there is not copied into the
-//! kernel and out again, only its place is sent. All `unsafe` code of this crate is here.
+//! Memory that both ends of a Unix socket map: a payload there is not copied into the
+//! kernel and out again, only its slot is sent. All `unsafe` code of this crate is here.
 //!
 //! Each end makes one [`Arena`] per connection for what it sends, and hands the other end the file
 //! behind it in its first frame.
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A slot belongs to one [`Slot`] of the sender, which fills it, and is lent with every frame that
-//! names it. The receiver's [`Loan`] gives it back when it is dropped. The sender takes a slot again
-//! when it has no owner and is not lent. Pages that were never written take no memory.
+//! names it. The receiver's [`Loan`] gives it back when it is dropped. The sender takes a slot
+//! again when it has no owner and is not lent. Pages that were never written take no memory.
 #![expect(
     unsafe_code,
     reason = "memory shared with another process; every block says why it is sound"
@@ -75,8 +75,8 @@ impl Arena {
         Ok((Arc::new(arena), file))
     }
 
-    /// Shares a new arena with the far end of a new connection, on which nothing else is being sent;
-    /// `None` where that cannot be.
+    /// Shares a new arena with the far end of a new connection, on which nothing else is being
+    /// sent; `None` where that cannot be.
     pub(crate) fn share(stream: &dyn Stream, sender: u32) -> io::Result<Option<Arc<Arena>>> {
         let Ok((arena, file)) = Arena::create() else { return Ok(None) };
         let header = Header { kind: kind::ARENA, sender, ..Header::default() }.encode();
@@ -87,7 +87,7 @@ impl Arena {
         }
     }
 
-    /// Room for a payload of so many bytes, if it should travel this way and a slot is free.
+    /// Room for a payload of this size, if it should travel this way and a slot is free.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<Slot> {
         if !(SMALLEST..=SLOT).contains(&bytes) {
             return None;
@@ -175,8 +175,8 @@ impl Slot {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let lent = self.arena.memory.lent(self.slot).load(Ordering::Acquire);
         assert!(lent == 0, "a payload that was sent is changed");
-        // SAFETY: a slot inside the mapping. It has this owner alone, which is borrowed here, and no
-        // receiver has it now; it gets one only through the owner.
+        // SAFETY: a slot inside the mapping. It has this owner alone, which is borrowed here, and
+        // no receiver has it now; it gets one only through the owner.
         unsafe { std::slice::from_raw_parts_mut(self.arena.memory.start(self.slot), SLOT) }
     }
 }
@@ -213,8 +213,8 @@ pub(crate) struct Loan {
 
 impl Loan {
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: inside the mapping, of a file that cannot shrink. The sender, a process of this job
-        // that has proven its token, does not write a slot while it is lent.
+        // SAFETY: inside the mapping, of a file that cannot shrink. The sender, a process of this
+        // job that has proven its token, does not write a slot while it is lent.
         unsafe { std::slice::from_raw_parts(self.arena.0.start(self.slot), self.len) }
     }
 }

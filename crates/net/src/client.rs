@@ -61,7 +61,7 @@ pub struct ClientOptions {
     pub shortcut: bool,
     /// Where buffers come from. Give all clients of a process the same one.
     pub pool: Pool,
-    /// Told about trouble; nobody by default.
+    /// Notified of trouble; nobody by default.
     pub observer: Observer,
     /// For tests, see [`fault`](crate::fault).
     pub wrap: Option<Wrap>,
@@ -93,8 +93,8 @@ impl ClientOptions {
 /// A connection to one server that repairs itself.
 ///
 /// All methods take `&self`: share it between threads as it is. Requests reach the server in the
-/// order in which `send` was called; replies come in any order. A request may reach the handler more
-/// than once when the connection breaks, so the layer above must make repetition harmless.
+/// order in which `send` was called; replies come in any order. A request may reach the handler
+/// more than once when the connection breaks, so the layer above must make repetition harmless.
 pub struct Client {
     shared: Arc<Shared>,
     keeper: Mutex<Option<JoinHandle<()>>>,
@@ -127,7 +127,7 @@ struct Shared {
     /// Memory that is shared with the server over the present connection.
     arena: Mutex<Option<Arc<Arena>>>,
     window: Mutex<Window>,
-    /// A place in the window became free, or the client failed.
+    /// A slot of the window became free, or the client failed.
     room: Condvar,
     link: Mutex<Link>,
     link_changed: Condvar,
@@ -146,9 +146,9 @@ struct Writer {
 /// Requests without a reply.
 struct Window {
     requests: HashMap<u64, InFlight>,
-    /// Places taken: those in `requests` and those of callers about to write.
+    /// Slots taken: those in `requests` and those of callers about to write.
     taken: usize,
-    /// Callers that wait for a place.
+    /// Callers that wait for a slot.
     waiting: usize,
     /// Why nothing is accepted any more.
     failed: Option<Error>,
@@ -165,7 +165,7 @@ struct InFlight {
 #[derive(Default)]
 struct Link {
     /// How the present connection ended.
-    ended: Option<Ended>,
+    ended: Option<ConnectionEnd>,
     /// Found by a writer before the reader noticed; the better explanation.
     write_problem: Option<String>,
     closing: bool,
@@ -173,7 +173,7 @@ struct Link {
     transport: &'static str,
 }
 
-enum Ended {
+enum ConnectionEnd {
     Broken(String),
     ServerStopped,
 }
@@ -239,7 +239,7 @@ impl Client {
         self.shared.send(kind, flags, parts)
     }
 
-    /// An empty buffer from the pool, to encode a request into. A large one lies in memory that the
+    /// An empty buffer from the pool, to encode a request into. A large one is in memory that the
     /// server sees, if it is on this machine: such a request is not copied when it is sent.
     pub fn buffer(&self, capacity: usize) -> Buf {
         let arena = lock(&self.shared.arena).clone();
@@ -282,7 +282,7 @@ impl Client {
         lock(&self.shared.link).closing = true;
         self.shared.link_changed.notify_all();
         if let Some(keeper) = lock(&self.keeper).take() {
-            // The keeper does not panic; if it did, there is nobody left to tell.
+            // The keeper does not panic; if it did, there is nobody left to notify.
             let _ = keeper.join();
         }
     }
@@ -354,7 +354,7 @@ impl Shared {
         Ok(Pending::new(self.clone(), slot, request, kind))
     }
 
-    /// Waits for a place in the window.
+    /// Waits for a slot of the window.
     fn take_place(&self, deadline: Instant) -> Result<()> {
         let mut window = lock(&self.window);
         loop {
@@ -405,7 +405,8 @@ impl Shared {
     /// Makes the reader end, and with it the connection.
     fn give_up_stream(&self, stream: &dyn Stream, problem: &io::Error) {
         let mut link = lock(&self.link);
-        // A connection that the reader has ended breaks under the writer: that is no reason of its own.
+        // A connection that the reader has ended breaks under the writer: that is no reason of its
+        // own.
         if link.ended.is_none() {
             link.write_problem.get_or_insert_with(|| problem.to_string());
         }

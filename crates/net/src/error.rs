@@ -34,7 +34,7 @@ pub enum Error {
         limit: u64,
     },
 
-    /// The two ends were given different job tokens.
+    /// The two ends have different job tokens.
     #[error(
         "{server} at {endpoint} refused the job token: it belongs to another job, or one of the \
          two was started with a wrong token"
@@ -202,6 +202,11 @@ impl Error {
             Error::Closed { .. } => Family::Us,
         }
     }
+}
+
+/// A number of things, for messages: `1 rank`, `2 ranks`.
+pub fn counted(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Shorthand for results of this crate.

@@ -1,4 +1,5 @@
-//! The frame: a fixed 64-byte header and a payload. In: bytes of a stream. Out: headers and payloads.
+//! The frame: a fixed 64-byte header and a payload. In: bytes of a stream. Out: headers and
+//! payloads.
 //!
 //! | offset | size | field (all little-endian) |
 //! |---|---|---|
@@ -11,13 +12,13 @@
 //! | 24 | 4 | index of the sender |
 //! | 28 | 4 | zero |
 //! | 32 | 8 | payload length |
-//! | 40 | 4 | 0: the payload follows; n: it lies in slot n - 1 of the sender's shared memory |
+//! | 40 | 4 | 0: the payload follows; n: it is in slot n - 1 of the sender's shared memory |
 //! | 44 | 12 | zero |
 //! | 56 | 8 | checksum of bytes 0 to 55 |
 //!
-//! Magic and version keep their place in all versions, so that two versions can tell each other
-//! apart. The checksum recognises garbage and a reader that lost its place; it does not protect
-//! against an attacker, and the payload has none beyond that of the transport.
+//! Magic and version keep their offsets in all versions, so that two versions recognise each other.
+//! The checksum recognises garbage and a reader that lost its position; it does not protect against
+//! an attacker, and the payload has none beyond that of the transport.
 
 use std::fmt;
 use std::io;
@@ -83,7 +84,7 @@ pub struct Header {
     pub sender: u32,
     /// Bytes of the payload.
     pub payload_len: u64,
-    /// Where it lies in the sender's shared memory; `None` if it follows.
+    /// Where it is in the sender's shared memory; `None` if it follows.
     pub slot: Option<u32>,
 }
 
@@ -229,17 +230,17 @@ impl From<BadFrame> for ReadError {
 pub(crate) enum Patience {
     /// Each read until the stream's own timeout, which is this long.
     Silence(Duration),
-    /// All reads together until this moment, however many bytes trickle in.
+    /// All reads together until this instant, however many bytes trickle in.
     Deadline(Instant, Duration),
 }
 
-/// Reads frames from a stream: headers and small payloads through a staging area, so that many small
-/// frames cost one system call; the rest of a large payload straight into its buffer.
+/// Reads frames from a stream: headers and small payloads through a staging area, so that many
+/// small frames cost one system call; the rest of a large payload straight into its buffer.
 pub(crate) struct FrameReader {
     staging: Box<[u8]>,
     start: usize,
     end: usize,
-    /// Where payloads lie that do not follow their headers.
+    /// Where payloads are that do not follow their headers.
     arena: Option<Arc<PeerArena>>,
 }
 
@@ -291,7 +292,7 @@ impl FrameReader {
             return Err(BadFrame::TooLarge { len: header.payload_len, limit }.into());
         }
         if header.slot.is_some() && self.arena.is_none() {
-            return Err(BadFrame::Malformed("place of a payload").into());
+            return Err(BadFrame::Malformed("slot of a payload").into());
         }
         Ok(Some(header))
     }
@@ -304,7 +305,7 @@ impl FrameReader {
         Ok(())
     }
 
-    /// The payload of the frame with the last header, wherever it lies.
+    /// The payload of the frame with the last header, wherever it is.
     pub(crate) fn body(
         &mut self,
         stream: &dyn Stream,
@@ -314,7 +315,7 @@ impl FrameReader {
     ) -> Result<Buf, ReadError> {
         let len = header.payload_len as usize;
         if let (Some(slot), Some(arena)) = (header.slot, &self.arena) {
-            let loan = arena.loan(slot, len).ok_or(BadFrame::Malformed("place of a payload"))?;
+            let loan = arena.loan(slot, len).ok_or(BadFrame::Malformed("slot of a payload"))?;
             return Ok(pool.received(loan));
         }
         let mut payload = pool.take(len);
@@ -419,7 +420,7 @@ mod tests {
         }
 
         #[test]
-        fn a_payload_lies_where_its_header_says() {
+        fn a_payload_is_where_its_header_says() {
             let (a, b) = pair();
             let (mut reader, pool) = (FrameReader::new(), Pool::default());
             let arena = Arena::share(&a, 0).unwrap().unwrap();
@@ -434,7 +435,7 @@ mod tests {
             let header = reader.header(&b, 100_000, PATIENCE).unwrap().unwrap();
             let mut body = reader.body(&b, &header, &pool, PATIENCE).unwrap();
             assert_eq!(body[..], [7; 100_000]);
-            // What is changed is a copy; the place is free again then.
+            // What is changed is a copy; the slot is free again then.
             body[0] = 8;
             body.extend_from_slice(&[9]);
             assert_eq!((body[0], body[1], body[100_000], body.len()), (8, 7, 9, 100_001));
@@ -443,9 +444,9 @@ mod tests {
         }
 
         #[test]
-        fn places_that_are_none_cost_the_connection() {
+        fn slots_that_are_none_cost_the_connection() {
             let refused = |outcome: Result<Option<Header>, ReadError>| match outcome {
-                Err(ReadError::Bad(BadFrame::Malformed("place of a payload"))) => {}
+                Err(ReadError::Bad(BadFrame::Malformed("slot of a payload"))) => {}
                 other => panic!("{:?}", other.map_err(|e| e.to_string())),
             };
             let (a, b) = pair();

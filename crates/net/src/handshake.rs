@@ -17,8 +17,8 @@
 //! All four frames together have one deadline, however slowly bytes trickle in.
 //!
 //! Clients and servers of this crate continue with frames. Other protocols of the job use [`dial`]
-//! and [`accept`] on a stream of theirs and continue with bytes of their own: nothing is read beyond
-//! the handshake.
+//! and [`accept`] on a stream of theirs and continue with bytes of their own: nothing is read
+//! beyond the handshake.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;

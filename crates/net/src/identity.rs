@@ -82,7 +82,7 @@ pub struct Peer {
     /// Who it says it is; it has proved that it knows the job token, not its index.
     pub identity: Identity,
     /// Random number of the client object. A client that reconnects keeps it; a process that was
-    /// started anew has another one.
+    /// started again has another one.
     pub session: u64,
     /// Number of this connection, unique within the server.
     pub connection: u64,

@@ -10,7 +10,8 @@
 //! };
 //!
 //! let token = JobToken::new("secret of this job");
-//! let server = Server::bind("127.0.0.1:0", ServerOptions::new(Identity::server(0), token.clone()))?
+//! let options = ServerOptions::new(Identity::server(0), token.clone());
+//! let server = Server::bind("127.0.0.1:0", options)?
 //!     .serve(|request: Request, responder: Responder| {
 //!         // From here or from any other thread, now or later.
 //!         responder.reply(0, &[b"you sent ", &request.payload]).ok();
@@ -27,8 +28,9 @@
 //!
 //! What the layer above can rely on, and what it must do itself:
 //!
-//! - A request whose [`Pending`] is kept reaches the handler **at least once**, or the caller gets an
-//!   error. After a broken connection it is sent again, so handlers must make repetition harmless.
+//! - A request whose [`Pending`] is kept reaches the handler **at least once**, or the caller gets
+//!   an error. After a broken connection it is sent again, so handlers must make repetition
+//!   harmless.
 //! - Requests of one client are handed over in order and one at a time; replies come in any order.
 //! - Every wait has a limit, and the error names the role, the index and the endpoint.
 //! - A server that came back as another process is [`Error::ServerRestarted`], never silently used.
@@ -79,7 +81,7 @@ mod token;
 
 pub use client::{Client, ClientOptions, ClientStats, Pending, Reply};
 pub use endpoint::{Endpoint, bind_hint, connect_tcp, own_address};
-pub use error::{Error, Family, Result};
+pub use error::{Error, Family, Result, counted};
 pub use identity::{Identity, Peer, Role};
 pub use observe::{Event, Observer, Traffic};
 pub use pool::{Buf, Pool};

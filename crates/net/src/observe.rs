@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::error::counted;
 use crate::identity::{Identity, Peer};
 
 /// Receives [`Event`]s. Called from the threads of this crate: it should return quickly and must
@@ -83,7 +84,7 @@ pub enum Event {
         /// The panic message.
         message: String,
     },
-    /// A server could not accept or start a connection; it goes on.
+    /// A server could not accept or start a connection; it continues.
     AcceptFailed {
         /// What the system said.
         problem: String,
@@ -104,8 +105,9 @@ impl fmt::Display for Event {
             }
             Event::Reconnected { server, endpoint, outage, resent } => write!(
                 f,
-                "reconnected to {server} at {endpoint} after {:.1} s, {resent} requests sent again",
-                outage.as_secs_f32()
+                "reconnected to {server} at {endpoint} after {:.1} s, {} sent again",
+                outage.as_secs_f32(),
+                counted(*resent, "request")
             ),
             Event::GaveUp { error } => error.fmt(f),
             Event::Refused { address, problem } => {

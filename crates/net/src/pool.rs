@@ -1,9 +1,9 @@
 //! Buffers that are reused between requests.
 //!
 //! A fresh large allocation is page-faulted by the kernel on every request, which costs as much as
-//! sending it; and a copy whose two ends differ by 1 to 31 bytes modulo a page is ten times slower on
-//! some processors. So buffers start on a page and come back here when they are dropped. Those of
-//! connections that share memory have their bytes there ([`crate::arena`]).
+//! sending it; and a copy whose two ends differ by 1 to 31 bytes modulo a page is ten times slower
+//! on some processors. So buffers start on a page and come back here when they are dropped. Those
+//! of connections that share memory have their bytes there ([`crate::arena`]).
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -76,7 +76,7 @@ impl Pool {
         }
     }
 
-    /// A payload that lies in the other end's memory.
+    /// A payload in the other end's memory.
     pub(crate) fn received(&self, loan: Loan) -> Buf {
         let len = loan.bytes().len();
         Buf { storage: Storage::Loan(loan), len, pool: self.clone() }
@@ -180,7 +180,7 @@ impl Buf {
         self.len = self.len.min(len);
     }
 
-    /// Lends it to the receiver of a frame that will name this place, if both ends have it.
+    /// Lends it to the receiver of a frame that will name this slot, if both ends have it.
     pub(crate) fn lend(&self, arena: &Arc<Arena>) -> Option<u32> {
         match &self.storage {
             Storage::Slot(slot) => slot.lend(arena),

@@ -55,7 +55,7 @@ pub struct ServerOptions {
     pub shortcut: bool,
     /// Where buffers come from.
     pub pool: Pool,
-    /// Told about trouble; nobody by default.
+    /// Notified of trouble; nobody by default.
     pub observer: Observer,
     /// For tests, see [`fault`](crate::fault).
     pub wrap: Option<Wrap>,
@@ -285,8 +285,8 @@ impl Serving {
         lock(&self.hub.state).connections.values().map(|c| Peer::clone(&c.peer)).collect()
     }
 
-    /// Stops reading requests, waits up to `grace` for the replies that are still owed, says goodbye
-    /// to all clients and closes. True when nothing was cut short.
+    /// Stops reading requests, waits up to `grace` for the replies that are still owed, says
+    /// goodbye to all clients and closes. True when nothing was cut short.
     pub fn shutdown(mut self, grace: Duration) -> bool {
         self.stop(grace)
     }
@@ -395,7 +395,7 @@ impl Hub {
                 Err(_) if self.is_stopping() => {}
                 Err(error) if is_timeout(&error) => {}
                 Err(error) => {
-                    // Out of file descriptors, most likely: let connections end, then go on.
+                    // Out of file descriptors, most likely: let connections end, then continue.
                     const PAUSE: Duration = Duration::from_millis(50);
                     self.observe(Event::AcceptFailed { problem: error.to_string() });
                     drop(wait_for(&self.changed, lock(&self.state), PAUSE));

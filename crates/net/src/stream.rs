@@ -87,8 +87,8 @@ pub(crate) struct Tcp {
 }
 
 impl Tcp {
-    /// Buffer sizes are left to the kernel: fixed ones of 1 MiB switch its tuning off and were level
-    /// for pulls and up to twice slower for large pushes.
+    /// Buffer sizes are left to the kernel: fixed ones of 1 MiB switch its tuning off and were
+    /// level for pulls and up to twice slower for large pushes.
     pub(crate) fn new(stream: TcpStream, peer: SocketAddr) -> io::Result<Tcp> {
         stream.set_nodelay(true)?;
         Ok(Tcp { stream, peer })
@@ -135,8 +135,8 @@ pub(crate) struct Unix {
 }
 
 impl Unix {
-    /// One that takes a push of some megabytes at once, as far as the system allows: its own buffers
-    /// are so small that the sender would wait for the reader several times per request.
+    /// One that takes a push of some megabytes at once, as far as the system allows: its own
+    /// buffers are so small that the sender would wait for the reader several times per request.
     pub(crate) fn new(stream: UnixStream) -> Unix {
         const ROOM: usize = 4 << 20;
         // Where it is not allowed, the system takes its limit.
@@ -183,7 +183,7 @@ impl Stream for Unix {
             return Err(io::Error::other("no room for a file"));
         }
         let n = send(&self.stream, &[IoSlice::new(frame)], Wait::Yes, &mut control)?;
-        // So few bytes are one piece for the system.
+        // The system takes so few bytes at once.
         if n == frame.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
@@ -222,8 +222,8 @@ fn send(
     wait: Wait,
     control: &mut SendAncillaryBuffer<'_, '_, '_>,
 ) -> io::Result<usize> {
-    /// The system takes 1,024 pieces a call.
-    const MAX_PIECES: usize = 1024;
+    /// The system takes 1,024 buffers a call.
+    const MAX_BUFFERS: usize = 1024;
     let mut flags = SendFlags::empty();
     #[cfg(target_os = "linux")]
     {
@@ -232,12 +232,12 @@ fn send(
     if wait == Wait::No {
         flags |= SendFlags::DONTWAIT;
     }
-    let bufs = &bufs[..bufs.len().min(MAX_PIECES)];
+    let bufs = &bufs[..bufs.len().min(MAX_BUFFERS)];
     Ok(sendmsg(socket, bufs, control, flags)?)
 }
 
 /// Writes all of `bufs`. When the write timeout passes without progress, `stalled` decides whether
-/// to go on.
+/// to continue.
 ///
 /// After an error some bytes may have been sent: nothing else may be written to the stream.
 pub(crate) fn write_all(

@@ -1,4 +1,5 @@
-//! Locks and waits that survive a panicking holder: all state here is consistent between statements.
+//! Locks and waits that survive a panicking holder: all state here is consistent between
+//! statements.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! One rank of a collective job.
 
-use super::{job, scheduler};
+use super::{counted, counts, job, scheduler, there_are};
 use crate::names::*;
 use crate::{CollectivePlace, Env, Error, endpoints};
 
@@ -21,7 +21,7 @@ pub(super) fn read(env: &Env, because: &str) -> Result<CollectivePlace, Error> {
         if let Some(n) = env.count(name)?
             && n != endpoints.len()
         {
-            let reason = format!("{n} ranks, but {} addresses", endpoints.len());
+            let reason = counts((n, "rank"), (endpoints.len(), "address"));
             return Err(Error::contradiction(name, TRAINER_ENDPOINTS, reason));
         }
     }
@@ -59,7 +59,7 @@ fn meeting(env: &Env, master: &str, why: &str) -> Result<CollectivePlace, Error>
         },
     };
     if rank >= size {
-        let reason = format!("{count} says that there are {size} ranks, from 0");
+        let reason = format!("{count} says that {}, from 0", there_are(size, "rank"));
         return Err(Error::invalid(name, &rank.to_string(), reason));
     }
     Ok(CollectivePlace {
@@ -112,14 +112,14 @@ fn rank(env: &Env, endpoints: &[String]) -> Result<usize, Error> {
         return Err(Error::contradiction(name, GLOBAL_RANK, reason));
     }
     if rank >= endpoints.len() {
-        let reason = format!("{TRAINER_ENDPOINTS} has {} ranks", endpoints.len());
+        let reason = format!("{TRAINER_ENDPOINTS} has {}", counted(endpoints.len(), "rank"));
         return Err(Error::invalid(name, &rank.to_string(), reason));
     }
     Ok(rank)
 }
 
-/// Which rank this is on its machine, and how many there are. If it is not said, ranks with the same
-/// host are on the same machine.
+/// Which rank this is on its machine, and how many there are. If it is not said, ranks with the
+/// same host are on the same machine.
 fn within_node(env: &Env, endpoints: &[String], rank: usize) -> Result<(usize, usize), Error> {
     let own = endpoints::host(&endpoints[rank]);
     let same = |list: &[String]| list.iter().filter(|e| endpoints::host(e) == own).count();

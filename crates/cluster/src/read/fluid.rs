@@ -1,4 +1,4 @@
-//! A parameter-server job in the older names: one port for all servers, which are told apart by their
+//! A parameter-server job in the older names: one port for all servers, which differ in their
 //! addresses.
 
 use super::{job, role_is_server, worker};

@@ -66,12 +66,31 @@ fn role_is_server(env: &Env, name: &str, why: &str) -> Result<bool, Error> {
     }
 }
 
+/// A number of things: `1 worker`, `2 addresses`.
+fn counted(n: usize, noun: &str) -> String {
+    let ending = match (n, noun.ends_with('s')) {
+        (1, _) => "",
+        (_, false) => "s",
+        (_, true) => "es",
+    };
+    format!("{n} {noun}{ending}")
+}
+
+fn there_are(n: usize, noun: &str) -> String {
+    format!("there {} {}", if n == 1 { "is" } else { "are" }, counted(n, noun))
+}
+
+/// Two numbers that should be equal.
+fn counts((n, noun): (usize, &str), (m, others): (usize, &str)) -> String {
+    format!("{}, but {}", counted(n, noun), counted(m, others))
+}
+
 /// The index of a worker, checked against their number.
 fn worker(index: usize, name: &str, workers: usize, count: &str) -> Result<PsRole, Error> {
     if index < workers {
         return Ok(PsRole::Worker(index));
     }
-    let reason = format!("there are {workers} workers ({count}), numbered from 0");
+    let reason = format!("{} ({count}), numbered from 0", there_are(workers, "worker"));
     Err(Error::invalid(name, &index.to_string(), reason))
 }
 

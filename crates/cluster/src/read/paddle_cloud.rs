@@ -1,6 +1,6 @@
 //! A parameter-server job in the variables of `PaddleCloudRoleMaker`.
 
-use super::{job, role_is_server, scheduler, worker};
+use super::{counted, counts, job, role_is_server, scheduler, worker};
 use crate::names::*;
 use crate::{Env, Error, PsPlace, PsRole, endpoints};
 
@@ -15,7 +15,7 @@ pub(super) fn read(env: &Env) -> Result<PsPlace, Error> {
         None => Vec::new(),
     };
     if !worker_endpoints.is_empty() && worker_endpoints.len() != workers {
-        let reason = format!("{workers} workers, but {} addresses", worker_endpoints.len());
+        let reason = counts((workers, "worker"), (worker_endpoints.len(), "address"));
         return Err(Error::contradiction(TRAINERS_NUM, TRAINER_ENDPOINTS, reason));
     }
     let role = if is_server {
@@ -37,7 +37,7 @@ fn server(env: &Env, servers: &[String]) -> Result<PsRole, Error> {
         return if index < servers.len() {
             Ok(PsRole::Server(index))
         } else {
-            let reason = format!("{SERVERS} has {} servers", servers.len());
+            let reason = format!("{SERVERS} has {}", counted(servers.len(), "server"));
             Err(Error::invalid(name, &index.to_string(), reason))
         };
     }

@@ -1,6 +1,6 @@
 //! Ranks that `mpirun`, `srun` or Kubernetes give to the processes they start.
 
-use super::{job, worker};
+use super::{counted, counts, job, worker};
 use crate::names::*;
 use crate::{CollectivePlace, Env, Error, Place, PsPlace, PsRole};
 
@@ -17,8 +17,8 @@ fn ranks(env: &Env) -> impl Iterator<Item = &'static str> {
     RANKS.into_iter().filter(move |name| in_step || *name != "SLURM_PROCID")
 }
 
-/// The index of this process, from `name` or, if that is not set, from a scheduler; with the variable
-/// it came from.
+/// The index of this process, from `name` or, if that is not set, from a scheduler; with the
+/// variable it came from.
 pub(super) fn index(
     env: &Env,
     name: Option<&'static str>,
@@ -29,7 +29,7 @@ pub(super) fn index(
 }
 
 /// What a scheduler says about one of its processes.
-struct Scheduled {
+struct Allocation {
     /// The variable with the rank.
     name: &'static str,
     rank: usize,
@@ -64,7 +64,7 @@ pub(super) fn read(env: &Env) -> Result<Place, Error> {
 }
 
 /// Nothing if this process is on its own.
-fn scheduled(env: &Env, servers: usize) -> Result<Option<Scheduled>, Error> {
+fn scheduled(env: &Env, servers: usize) -> Result<Option<Allocation>, Error> {
     let Some(rank) = ranks(env).find(|name| env.get(name).is_some()) else { return Ok(None) };
     let (size, local_rank, local_size) = match rank {
         "OMPI_COMM_WORLD_RANK" => {
@@ -90,7 +90,7 @@ fn scheduled(env: &Env, servers: usize) -> Result<Option<Scheduled>, Error> {
         mpi_machines(env, n, here)?
     };
     let index = env.index(rank)?.unwrap_or(0);
-    Ok(Some(Scheduled {
+    Ok(Some(Allocation {
         name: rank,
         rank: index,
         size: n,
@@ -127,12 +127,12 @@ fn slurm_machines(env: &Env) -> Result<Vec<(String, usize)>, Error> {
         Some(list) => list.split(',').map(|host| host.trim().to_string()).collect(),
         None => node_list(nodes, env.required(nodes, why)?)?,
     };
-    let counts = task_counts(tasks, env.required(tasks, why)?)?;
-    if hosts.len() != counts.len() {
-        let reason = format!("{} machines and {} counts", hosts.len(), counts.len());
+    let tasks_per_node = task_counts(tasks, env.required(tasks, why)?)?;
+    if hosts.len() != tasks_per_node.len() {
+        let reason = counts((hosts.len(), "machine"), (tasks_per_node.len(), "count"));
         return Err(Error::contradiction(nodes, tasks, reason));
     }
-    Ok(hosts.into_iter().zip(counts).collect())
+    Ok(hosts.into_iter().zip(tasks_per_node).collect())
 }
 
 /// `gpu[01-03,7],login` becomes `gpu01 gpu02 gpu03 gpu7 login`.
@@ -186,16 +186,17 @@ fn task_counts(name: &str, text: &str) -> Result<Vec<usize>, Error> {
     Ok(counts)
 }
 
-impl Scheduled {
+impl Allocation {
     /// Addresses follow from ranks only if the ranks of a machine follow each other.
     fn check(&self) -> Result<(), Error> {
         let total: usize = self.machines.iter().map(|(_, tasks)| tasks).sum();
         if total != self.size || self.rank >= self.size {
             let reason = format!(
-                "rank {} of {}, but {total} processes on {} machines",
+                "rank {} of {}, but {} on {}",
                 self.rank,
                 self.size,
-                self.machines.len()
+                counted(total, "process"),
+                counted(self.machines.len(), "machine")
             );
             return Err(Error::contradiction(self.name, IPS, reason));
         }
@@ -222,7 +223,7 @@ impl Scheduled {
         let start = env.parse::<u16>(START_PORT, "a port")?.unwrap_or(DEFAULT_PORT);
         let most = self.machines.iter().map(|(_, tasks)| *tasks).max().unwrap_or(0);
         if usize::from(start) + most > 65536 || start == 0 {
-            let reason = format!("{most} ports from there on are needed");
+            let reason = format!("it needs {} from there on", counted(most, "port"));
             return Err(Error::invalid(START_PORT, &start.to_string(), reason));
         }
         let on = |(host, tasks): &(String, usize)| {
@@ -240,7 +241,10 @@ impl Scheduled {
         endpoints: Vec<String>,
     ) -> Result<PsPlace, Error> {
         if servers >= self.size {
-            let reason = format!("there are only {} processes for servers and workers", self.size);
+            let reason = format!(
+                "the job has only {} for servers and workers",
+                counted(self.size, "process")
+            );
             return Err(Error::invalid(SERVER_NUM, &servers.to_string(), reason));
         }
         let (servers, workers) = endpoints.split_at(servers);

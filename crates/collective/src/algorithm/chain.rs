@@ -9,13 +9,13 @@ use crate::header::HEADER_LEN;
 /// Fills `data` on all ranks with what it holds on `root`.
 pub(crate) fn broadcast(call: &mut Call<'_>, data: &mut [u8], root: usize) -> Result<()> {
     let size = call.size;
-    let place = (call.rank + size - root) % size;
-    let prev = (place > 0).then(|| (call.rank + size - 1) % size);
-    let next = (place + 1 < size).then(|| (call.rank + 1) % size);
+    let position = (call.rank + size - root) % size;
+    let prev = (position > 0).then(|| (call.rank + size - 1) % size);
+    let next = (position + 1 < size).then(|| (call.rank + 1) % size);
     let total = HEADER_LEN + data.len();
     let head = call.header.encode();
     let mut their_head = [0; HEADER_LEN];
-    // The root has everything from the start; whoever has no successor has nothing to send.
+    // The root has everything from the start; the rank without a successor has nothing to send.
     let mut got = if prev.is_some() { 0 } else { total };
     let mut sent = if next.is_some() { 0 } else { total };
     while got < total || sent < total {

@@ -9,7 +9,7 @@ use crate::reduce::{Carrier, Element, Plain, ReduceOp, part, reduce_in_order};
 
 use super::exchange::{Announce, Incoming, Into, Outgoing, exchange};
 
-/// Elements of an all-reduce of much data that are under way at a time: bounds the scratch space.
+/// Elements of an all-reduce of much data in flight at a time: bounds the scratch space.
 const AT_A_TIME: usize = 4 << 20;
 
 /// Reduces everybody's part of `data`: afterwards `data[part(rank)]` is finished, the rest is as it
@@ -45,14 +45,14 @@ pub(crate) fn all_reduce_as<T: Element, C: Carrier<T>>(
     let mut announce = Announce::Header;
     let len = data.len();
     for i in 0..len.div_ceil(AT_A_TIME).max(1) {
-        let piece = &mut data[i * AT_A_TIME..((i + 1) * AT_A_TIME).min(len)];
-        all_reduce_piece(call, piece, op, carrier, scratch, announce)?;
+        let chunk = &mut data[i * AT_A_TIME..((i + 1) * AT_A_TIME).min(len)];
+        all_reduce_chunk(call, chunk, op, carrier, scratch, announce)?;
         announce = Announce::Nothing;
     }
     Ok(())
 }
 
-fn all_reduce_piece<T: Element, C: Carrier<T>>(
+fn all_reduce_chunk<T: Element, C: Carrier<T>>(
     call: &mut Call<'_>,
     data: &mut [T],
     op: ReduceOp,
@@ -140,8 +140,8 @@ fn reduce_mine<T: Element, C: Carrier<T>>(
 ) {
     let len = mine.len() * C::WIDTH;
     let input = |other: usize| {
-        let place = if other < call.rank { other } else { other - 1 };
-        &from_others[place * len..][..len]
+        let position = if other < call.rank { other } else { other - 1 };
+        &from_others[position * len..][..len]
     };
     reduce_in_order(carrier, op, (call.rank, call.size), mine, input, |_, _| ());
 }

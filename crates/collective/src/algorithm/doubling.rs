@@ -1,6 +1,6 @@
-//! All-reduce of little data by recursive doubling: in every round each rank exchanges all it has with
-//! one partner, twice as far away as the one before, and has then the sum over twice as many ranks.
-//! Messages are few, and messages are what an all-reduce of little data costs.
+//! All-reduce of little data by recursive doubling: in every round each rank exchanges all it has
+//! with one partner, twice as far away as the one before, and has then the sum over twice as many
+//! ranks. Messages are few, and messages are what an all-reduce of little data costs.
 //!
 //! Partners combine in the same order, the lower half first: all ranks hold the same bits.
 

@@ -18,7 +18,7 @@ pub(crate) struct Incoming<'b> {
     pub(crate) into: Into<'b>,
 }
 
-/// A place for bytes.
+/// Where bytes go.
 pub(crate) enum Into<'b> {
     /// A buffer that is filled.
     Slice(&'b mut [u8]),

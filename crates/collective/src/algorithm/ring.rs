@@ -1,10 +1,10 @@
 //! All-reduce of much data around a ring.
 //!
-//! The data is cut into one part per rank. In `size - 1` steps each part travels once around the
-//! ring and collects the contributions; in `size - 1` more steps the finished parts travel around
-//! again. What a rank sends in one step is exactly what it received (and combined) in the step
-//! before, so its outgoing bytes are one stream: its own part, followed by what comes in. There are
-//! no messages or barriers between steps: every byte leaves as soon as it can.
+//! The data is divided into one part per rank. In `size - 1` steps each part travels once around
+//! the ring and collects the contributions; in `size - 1` more steps the finished parts travel
+//! around again. What a rank sends in one step is exactly what it received (and combined) in the
+//! step before, so its outgoing bytes are one stream: its own part, followed by what comes in.
+//! There are no messages or barriers between steps: every byte leaves as soon as it can.
 //!
 //! Each part is combined in the order of the ring, at one place, and copied from there: all ranks
 //! hold the same bits.
@@ -39,7 +39,7 @@ pub(crate) fn all_reduce<T: Element>(
     let width = size_of::<T>();
     scratch.resize((SCRATCH + PAGE) / 8, 0);
     let scratch: &mut [u8] = bytemuck::cast_slice_mut(scratch);
-    // The kernel copies slowly to some places relative to a page, never to its beginning.
+    // The kernel copies slowly to some offsets relative to a page, never to its beginning.
     let aligned = scratch.as_ptr().align_offset(PAGE);
     let scratch = &mut scratch[aligned..aligned + SCRATCH];
     let mut ring = Ring {
@@ -132,7 +132,7 @@ impl Ring {
         }
     }
 
-    /// Goes on to the next step that has bytes to send, once this one is complete.
+    /// Continues with the next step that has bytes to send, once this one is complete.
     fn skip_sent(&mut self) {
         while self.sent.step < self.steps && self.sent.offset == self.parts[self.sent.step].len() {
             self.sent = Position { step: self.sent.step + 1, offset: 0 };

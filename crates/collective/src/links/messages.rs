@@ -1,8 +1,8 @@
-//! Links over messages of MPI. A stream is cut into messages of at most [`CHUNK`] bytes; between two
-//! members they arrive in the order in which they were sent.
+//! Links over messages of MPI. A stream is divided into messages of at most [`CHUNK`] bytes;
+//! between two members they arrive in the order in which they were sent.
 //!
 //! All calls return at once. Sends are synchronous in the sense of MPI: one is complete when the
-//! receiver has taken it, so that no more than [`DEPTH`] messages per stream are ever under way.
+//! receiver has taken it, so that no more than [`DEPTH`] messages per stream are ever in flight.
 #![expect(
     unsafe_code,
     reason = "calls of the MPI library; every block says why its arguments are valid"
@@ -21,13 +21,13 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::mpi::Running;
 use crate::patience::Patience;
-use crate::socket::{Got, poll_for};
+use crate::socket::{ReadOutcome, poll_for};
 
 use super::Links;
 
 /// Bytes of a message at most.
 const CHUNK: usize = 128 << 10;
-/// Messages of one stream under way at a time.
+/// Messages of one stream in flight at a time.
 const DEPTH: usize = 4;
 /// MPI wakes nobody: between looks at it, a rank that has waited for a while sleeps so long.
 const NAP: Duration = Duration::from_micros(50);
@@ -55,7 +55,7 @@ struct Peer {
     read: usize,
 }
 
-/// A message under way, with the buffer that MPI reads or writes.
+/// A message in flight, with the buffer that MPI reads or writes.
 struct Message {
     request: ffi::MPI_Request,
     buffer: Box<[u8]>,
@@ -64,7 +64,7 @@ struct Message {
 }
 
 impl Drop for Message {
-    /// MPI may use the buffer of a message that is under way for as long as the process lives.
+    /// MPI may use the buffer of a message in flight for as long as the process lives.
     fn drop(&mut self) {
         if !self.complete {
             std::mem::forget(std::mem::take(&mut self.buffer));
@@ -321,7 +321,7 @@ impl Links for Messages {
         Messages::peer(&mut self.peers, to)?.write(self.tag, bufs)
     }
 
-    fn try_read(&mut self, from: usize, bufs: &mut [IoSliceMut<'_>]) -> io::Result<Got> {
+    fn try_read(&mut self, from: usize, bufs: &mut [IoSliceMut<'_>]) -> io::Result<ReadOutcome> {
         let _calls = self.mpi.calls();
         let peer = Messages::peer(&mut self.peers, from)?;
         let (mut got, mut wanted) = (0, 0);
@@ -332,7 +332,7 @@ impl Links for Messages {
                 break;
             }
         }
-        Ok(if got == 0 && wanted > 0 { Got::Nothing } else { Got::Bytes(got) })
+        Ok(if got == 0 && wanted > 0 { ReadOutcome::Nothing } else { ReadOutcome::Bytes(got) })
     }
 
     fn wait(

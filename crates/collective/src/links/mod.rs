@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) use messages::{Messages, return_errors};
 pub(crate) use sockets::Sockets;
 
-pub(crate) use crate::socket::Got;
+pub(crate) use crate::socket::ReadOutcome;
 
 /// The streams of one member. Ranks are those of the group.
 pub(crate) trait Links: Send {
@@ -21,7 +21,7 @@ pub(crate) trait Links: Send {
     fn try_write(&mut self, to: usize, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// Reads what is there from `from`, into one buffer after the other.
-    fn try_read(&mut self, from: usize, bufs: &mut [IoSliceMut<'_>]) -> io::Result<Got>;
+    fn try_read(&mut self, from: usize, bufs: &mut [IoSliceMut<'_>]) -> io::Result<ReadOutcome>;
 
     /// Waits until one of `reads` can be read, one of `writes` written, `alarm` is readable, or
     /// `limit` has passed. May return early.

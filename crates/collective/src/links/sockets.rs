@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::patience::Patience;
-use crate::socket::{Got, Socket, poll_for};
+use crate::socket::{ReadOutcome, Socket, poll_for};
 
 use super::Links;
 
@@ -33,7 +33,7 @@ impl Links for Sockets {
         self.to(to)?.try_write(bufs)
     }
 
-    fn try_read(&mut self, from: usize, bufs: &mut [IoSliceMut<'_>]) -> io::Result<Got> {
+    fn try_read(&mut self, from: usize, bufs: &mut [IoSliceMut<'_>]) -> io::Result<ReadOutcome> {
         self.to(from)?.try_read(bufs)
     }
 

@@ -1,5 +1,5 @@
-//! Memory that several processes map, cut into one area per rank. All `unsafe` code of this crate
-//! is in this folder.
+//! Memory that several processes map, divided into one area per rank. All `unsafe` code of this
+//! crate is in this folder.
 //!
 //! ```text
 //! area of a rank:  flag "arrived" | flag "reduced" | header, twice | ... one page
@@ -144,7 +144,7 @@ impl Region {
         unsafe { at.cast::<Flag>().as_ref() }
     }
 
-    /// The place of `len` bytes at `offset` of the area of `rank`.
+    /// The address of `len` bytes at `offset` of the area of `rank`.
     #[inline]
     fn at(&self, rank: usize, offset: usize, len: usize) -> NonNull<u8> {
         assert!(rank < self.size && offset + len <= self.stride(), "inside the area of a rank");
@@ -185,8 +185,8 @@ impl Region {
         unsafe { at.cast().as_mut() }
     }
 
-    /// The first `len` bytes of the input of `rank` for `owner`; the slots of the owners follow each
-    /// other.
+    /// The first `len` bytes of the input of `rank` for `owner`; the slots of the owners follow
+    /// each other.
     ///
     /// # Safety
     /// Nobody may write them meanwhile.

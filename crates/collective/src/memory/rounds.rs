@@ -6,14 +6,15 @@
 //! 1. writes its input `k` and its header, and publishes `arrived = k + 1`;
 //! 2. waits until all have arrived in `k`, and reads their inputs `k`;
 //! 3. (all-reduce of much data) writes its output `k`, publishes `reduced = k + 1`, and later, not
-//!    after it has arrived in `k + 2`, reads the outputs `k` of the others when they have published them.
+//!    after it has arrived in `k + 2`, reads the outputs `k` of the others when they have published
+//!    them.
 //!
 //! There are two inputs, headers and outputs per rank, used in turn. That is enough:
 //!
-//! - A rank writes input `k` after it has seen all arrive in `k - 1`. Whoever has arrived in `k - 1`
-//!   has read all inputs `k - 2`, which were in the same place.
-//! - A rank writes output `k` after it has seen all arrive in `k`. Whoever has arrived in `k` has read
-//!   all outputs `k - 2`.
+//! - A rank writes input `k` after it has seen all arrive in `k - 1`. A rank that arrived in
+//!   `k - 1` has read all inputs `k - 2`, which were in the same memory.
+//! - A rank writes output `k` after it has seen all arrive in `k`. A rank that arrived in `k` has
+//!   read all outputs `k - 2`.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -121,20 +122,20 @@ impl Use<'_, '_> {
         Ok(())
     }
 
-    /// Copies `mine` of every rank to its place in `all`.
+    /// Copies `mine` of every rank to its position in `all`.
     pub(crate) fn all_gather(&mut self, mine: &[u8], all: &mut [u8]) -> Result<()> {
         let len = mine.len();
-        self.in_pieces(len, |memory, round, first, piece| {
+        self.in_chunks(len, |memory, round, first, chunk| {
             if first {
                 // SAFETY: this rank's own input, free in this round (see the module).
-                let input = unsafe { memory.region.input_mut(memory.rank, round, 0, piece.len()) };
-                vector::copy(&mine[piece], input);
+                let input = unsafe { memory.region.input_mut(memory.rank, round, 0, chunk.len()) };
+                vector::copy(&mine[chunk], input);
                 return;
             }
             for rank in 0..memory.size {
                 // SAFETY: all have arrived.
-                let input = unsafe { memory.region.input(rank, round, 0, piece.len()) };
-                vector::copy(input, &mut all[rank * len..][piece.clone()]);
+                let input = unsafe { memory.region.input(rank, round, 0, chunk.len()) };
+                vector::copy(input, &mut all[rank * len..][chunk.clone()]);
             }
         })
     }
@@ -143,14 +144,14 @@ impl Use<'_, '_> {
     /// header says how much it has.
     pub(crate) fn all_gather_any(&mut self, mine: &[u8], parts: &mut [Vec<u8>]) -> Result<()> {
         let at_a_time = self.memory.round_bytes();
-        let piece = |len: usize, start: usize| start.min(len)..(start + at_a_time).min(len);
+        let chunk = |len: usize, start: usize| start.min(len)..(start + at_a_time).min(len);
         let (rank, size) = (self.memory.rank, self.memory.size);
         let mut longest = mine.len();
         let mut start = 0;
         parts.iter_mut().for_each(Vec::clear);
         loop {
             let (memory, round) = (&*self.memory, self.memory.round);
-            let now = &mine[piece(mine.len(), start)];
+            let now = &mine[chunk(mine.len(), start)];
             // SAFETY: this rank's own input, free in this round (see the module).
             vector::copy(now, unsafe { memory.region.input_mut(rank, round, 0, now.len()) });
             self.arrive();
@@ -161,7 +162,7 @@ impl Use<'_, '_> {
                 let header = unsafe { self.memory.region.header(other, round) };
                 let len = Header::decode(header).map_or(0, |header| header.len as usize);
                 longest = longest.max(len);
-                let now = piece(len, start).len();
+                let now = chunk(len, start).len();
                 // SAFETY: as above.
                 let input = unsafe { self.memory.region.input(other, round, 0, now) };
                 parts[other].extend_from_slice(input);
@@ -176,39 +177,39 @@ impl Use<'_, '_> {
 
     /// Copies `data` of `root` to all.
     pub(crate) fn broadcast(&mut self, data: &mut [u8], root: usize) -> Result<()> {
-        self.in_pieces(data.len(), |memory, round, first, piece| {
+        self.in_chunks(data.len(), |memory, round, first, chunk| {
             if first && memory.rank == root {
                 // SAFETY: this rank's own input, free in this round (see the module).
-                let input = unsafe { memory.region.input_mut(root, round, 0, piece.len()) };
-                vector::copy(&data[piece], input);
+                let input = unsafe { memory.region.input_mut(root, round, 0, chunk.len()) };
+                vector::copy(&data[chunk], input);
             } else if !first && memory.rank != root {
                 // SAFETY: all have arrived.
-                let input = unsafe { memory.region.input(root, round, 0, piece.len()) };
-                vector::copy(input, &mut data[piece]);
+                let input = unsafe { memory.region.input(root, round, 0, chunk.len()) };
+                vector::copy(input, &mut data[chunk]);
             }
         })
     }
 
     /// Returns when all ranks have come.
     pub(crate) fn barrier(&mut self) -> Result<()> {
-        self.in_pieces(0, |_, _, _, _| ())
+        self.in_chunks(0, |_, _, _, _| ())
     }
 
-    /// For every piece of `len` bytes that fits in a round: calls `copy` before arriving, with
+    /// For every chunk of `len` bytes that fits in a round: calls `copy` before arriving, with
     /// `true`, and again when all have arrived.
-    fn in_pieces(
+    fn in_chunks(
         &mut self,
         len: usize,
         mut copy: impl FnMut(&Memory, u32, bool, Range<usize>),
     ) -> Result<()> {
         let at_a_time = self.memory.round_bytes();
         for k in 0..len.div_ceil(at_a_time).max(1) {
-            let piece = k * at_a_time..((k + 1) * at_a_time).min(len);
+            let chunk = k * at_a_time..((k + 1) * at_a_time).min(len);
             let round = self.memory.round;
-            copy(self.memory, round, true, piece.clone());
+            copy(self.memory, round, true, chunk.clone());
             self.arrive();
             self.await_all()?;
-            copy(self.memory, round, false, piece);
+            copy(self.memory, round, false, chunk);
             self.memory.round = round.wrapping_add(1);
         }
         Ok(())
@@ -221,7 +222,7 @@ impl Use<'_, '_> {
     }
 
     /// The elements of the part of `owner` that belong to round `k` of the operation.
-    fn piece(&self, len: usize, width: usize, owner: usize, k: usize) -> Range<usize> {
+    fn chunk(&self, len: usize, width: usize, owner: usize, k: usize) -> Range<usize> {
         let part = part(len, self.memory.size, owner);
         let at_a_time = self.memory.region.slot() / width;
         let start = (part.start + k * at_a_time).min(part.end);
@@ -237,17 +238,17 @@ impl Use<'_, '_> {
     ) -> Result<()> {
         let Memory { rank, size, round, .. } = *self.memory;
         for owner in (1..size).map(|step| (rank + step) % size) {
-            let piece = self.piece(data.len(), C::WIDTH, owner, k);
-            let bytes = piece.len() * C::WIDTH;
+            let chunk = self.chunk(data.len(), C::WIDTH, owner, k);
+            let bytes = chunk.len() * C::WIDTH;
             // SAFETY: this rank's own input, free in this round (see the module).
             let input = unsafe { self.memory.region.input_mut(rank, round, owner, bytes) };
-            carrier.put(&data[piece], input);
+            carrier.put(&data[chunk], input);
         }
         self.arrive();
         self.await_all()
     }
 
-    /// Reduces this rank's piece of round `k`, in the order of ranks, in place and, if `publish`,
+    /// Reduces this rank's chunk of round `k`, in the order of ranks, in place and, if `publish`,
     /// into its output.
     fn reduce_mine<T: Element, C: Carrier<T>>(
         &mut self,
@@ -259,11 +260,11 @@ impl Use<'_, '_> {
     ) {
         let Memory { rank, size, round, .. } = *self.memory;
         let region = &self.memory.region;
-        let piece = self.piece(data.len(), C::WIDTH, rank, k);
-        let total = piece.len() * C::WIDTH;
+        let chunk = self.chunk(data.len(), C::WIDTH, rank, k);
+        let total = chunk.len() * C::WIDTH;
         // SAFETY: all have arrived: their inputs stay until they see this rank in the next round.
         let input = |other| unsafe { region.input(other, round, rank, total) };
-        reduce_in_order(carrier, op, (rank, size), &mut data[piece], input, |at, result| {
+        reduce_in_order(carrier, op, (rank, size), &mut data[chunk], input, |at, result| {
             if publish {
                 // SAFETY: this rank's own output, free in this round (see the module).
                 let output = unsafe { region.output_mut(rank, round, total) };
@@ -272,7 +273,8 @@ impl Use<'_, '_> {
         });
     }
 
-    /// Step 3: copies what the others have reduced in `round`, which was round `k` of the operation.
+    /// Step 3: copies what the others have reduced in `round`, which was round `k` of the
+    /// operation.
     fn collect<T: Element, C: Carrier<T>>(
         &mut self,
         data: &mut [T],
@@ -282,13 +284,13 @@ impl Use<'_, '_> {
     ) -> Result<()> {
         let Memory { rank, size, .. } = *self.memory;
         for owner in (1..size).map(|step| (rank + step) % size) {
-            let piece = self.piece(data.len(), C::WIDTH, owner, k);
+            let chunk = self.chunk(data.len(), C::WIDTH, owner, k);
             self.await_flag(owner, Region::reduced, round.wrapping_add(1))?;
-            let bytes = piece.len() * C::WIDTH;
+            let bytes = chunk.len() * C::WIDTH;
             // SAFETY: its owner has published it, and keeps it until it has seen this rank arrive
             // two rounds later.
             let output = unsafe { self.memory.region.output(owner, round, bytes) };
-            carrier.get(output, &mut data[piece]);
+            carrier.get(output, &mut data[chunk]);
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! How the members of a group on one machine come to map the same memory: the first one makes it and
-//! passes the descriptor over the sockets that they share.
+//! How the members of a group on one machine come to map the same memory: the first one makes it
+//! and passes the descriptor over the sockets that they share.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

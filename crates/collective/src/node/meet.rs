@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use regatta_net::rendezvous::{Admission, Answer, Guest, Host, Seat};
 use regatta_net::{
     ClientOptions, Error as NetError, Event as NetEvent, Family, Identity, Server, ServerOptions,
-    bind_hint, own_address,
+    bind_hint, counted, own_address,
 };
 
 use crate::config::{Event, GroupConfig};
@@ -47,7 +47,7 @@ pub(crate) fn meet(config: &mut GroupConfig, master: &str, size: usize) -> Resul
 /// What a rank announces.
 struct Card {
     rank: usize,
-    /// How many ranks there are, as this one was told.
+    /// How many ranks there are, as this one is configured.
     size: usize,
     /// Where it listens.
     endpoint: String,
@@ -70,7 +70,7 @@ impl Card {
         let card = Card::decode(bytes).ok_or("the card cannot be read")?;
         let rank = card.rank;
         if rank >= size {
-            return Err(format!("there is no rank {rank} among {size} ranks"));
+            return Err(format!("there is no rank {rank} among {}", counted(size, "rank")));
         }
         if card.size != size {
             return Err(format!("rank 0 was told of {size} ranks, rank {rank} of {}", card.size));
@@ -144,8 +144,8 @@ fn listen(config: &GroupConfig, master: &str, size: usize) -> Result<(Arc<TcpLis
     Ok((listener, server))
 }
 
-/// Reports to rank 0 where this rank listens, and waits for the list. A rank 0 that is not up yet, or
-/// went away, may come.
+/// Reports to rank 0 where this rank listens, and waits for the list. A rank 0 that is not up yet,
+/// or went away, may come.
 fn join(
     config: &GroupConfig,
     master: &str,

@@ -18,11 +18,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use regatta_net::counted;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::config::{Event, GroupConfig, Transport};
 use crate::error::{Absent, Error, Result, system};
-use crate::fate::{Doing, Fate, lock};
+use crate::fate::{Activity, Fate, lock};
 use crate::header::Header;
 use crate::socket::Socket;
 
@@ -54,7 +55,7 @@ pub(crate) struct Shared {
     /// Handshakes in flight.
     handshakes: AtomicUsize,
     /// What other ranks answered when asked: per group and rank.
-    answers: Mutex<HashMap<(u64, usize), Option<Doing>>>,
+    answers: Mutex<HashMap<(u64, usize), Option<Activity>>>,
     answered: Condvar,
 }
 
@@ -119,10 +120,10 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
-        self.shared.tell_all(frame::GOODBYE, &[]);
+        self.shared.notify_all(frame::GOODBYE, &[]);
         self.shared.wake_watch();
         if let Some(watch) = self.watch.take() {
-            // It does not panic; if it did, there is nobody left to tell.
+            // It does not panic; if it did, there is nobody left to notify.
             let _ = watch.join();
         }
         for control in self.shared.controls() {
@@ -169,10 +170,10 @@ impl Shared {
         (self.config.observer)(event);
     }
 
-    /// Records a failure and tells everybody, unless somebody told us.
+    /// Records a failure and notifies everybody, unless it came from another rank.
     pub(crate) fn fail(&self, error: &Error) {
         if self.fate.fail(error.clone()) && !matches!(error, Error::Aborted { .. }) {
-            self.tell_all(frame::ABORT, error.to_string().as_bytes());
+            self.notify_all(frame::ABORT, error.to_string().as_bytes());
         }
         self.arrived.notify_all();
     }
@@ -181,7 +182,7 @@ impl Shared {
         lock(&self.lobby).controls.iter().flatten().cloned().collect()
     }
 
-    fn tell_all(&self, kind: u8, payload: &[u8]) {
+    fn notify_all(&self, kind: u8, payload: &[u8]) {
         for control in self.controls() {
             if !self.fate.has_left(control.rank) {
                 control.send(kind, payload);
@@ -351,7 +352,7 @@ impl Shared {
         }
         let deadline = Instant::now() + PATIENCE;
         let mut answers = lock(&self.answers);
-        let complete = |answers: &HashMap<(u64, usize), Option<Doing>>| {
+        let complete = |answers: &HashMap<(u64, usize), Option<Activity>>| {
             others.iter().all(|rank| answers.contains_key(&(header.group, *rank)))
         };
         while !complete(&answers) {
@@ -372,7 +373,7 @@ impl Shared {
                     found.waiting.push(rank);
                     continue;
                 }
-                Some(Some(Doing { header: theirs, inside })) => {
+                Some(Some(Activity { header: theirs, inside })) => {
                     if *inside && header.conflicts_with(theirs) {
                         found.conflict = Some((rank, theirs.to_string()));
                     }
@@ -405,7 +406,7 @@ impl Shared {
 /// In what two ranks differ that must agree.
 fn difference(ours: &About, theirs: &About) -> Option<(String, String)> {
     if ours.size != theirs.size {
-        return Some((format!("{} ranks", ours.size), format!("{} ranks", theirs.size)));
+        return Some((counted(ours.size, "rank"), counted(theirs.size, "rank")));
     }
     if ours.job != theirs.job {
         return Some((format!("job `{}`", ours.job), format!("job `{}`", theirs.job)));

@@ -8,15 +8,15 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
-use regatta_net::Role;
 use regatta_net::handshake::{self, Hello, REQUESTS, Refusal, Rejection};
+use regatta_net::{Role, counted};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::config::Event;
 use crate::error::Error;
-use crate::fate::{Doing, lock};
+use crate::fate::{Activity, lock};
 use crate::header::{HEADER_LEN, Header};
-use crate::socket::{Got, Socket, poll_for};
+use crate::socket::{ReadOutcome, Socket, poll_for};
 
 use super::dial::Listeners;
 use super::greet::{Purpose, read_hello};
@@ -32,7 +32,8 @@ pub(crate) mod frame {
     pub(crate) const BEAT: u8 = 1;
     /// What does your group do? Payload: the group.
     pub(crate) const ASK: u8 = 2;
-    /// The answer: group, 0 for not begun, 1 for outside or 2 for inside the operation that follows.
+    /// The answer: group, 0 for not begun, 1 for outside or 2 for inside the operation that
+    /// follows.
     pub(crate) const ANSWER: u8 = 3;
     /// Why this rank has given up, as text.
     pub(crate) const ABORT: u8 = 4;
@@ -68,14 +69,14 @@ pub(crate) mod frame {
 }
 
 /// What the thread keeps of each rank.
-struct Heard {
+struct Inbox {
     bytes: Vec<u8>,
     last: Instant,
 }
 
 pub(crate) fn run(shared: &Arc<Shared>, listeners: &Listeners) {
     let beat_every = shared.config.peer_timeout / 4;
-    let mut heard: HashMap<usize, Heard> = HashMap::new();
+    let mut heard: HashMap<usize, Inbox> = HashMap::new();
     let mut beat_at = Instant::now() + beat_every;
     while !shared.stopping.load(Ordering::Acquire) {
         let controls: Vec<Arc<Control>> = shared.controls();
@@ -88,14 +89,14 @@ pub(crate) fn run(shared: &Arc<Shared>, listeners: &Listeners) {
         for (control, ready) in controls.iter().zip(ready) {
             let heard = heard
                 .entry(control.rank)
-                .or_insert_with(|| Heard { bytes: Vec::new(), last: Instant::now() });
+                .or_insert_with(|| Inbox { bytes: Vec::new(), last: Instant::now() });
             if ready {
                 listen(shared, control, heard);
             }
             check_silence(shared, control, heard);
         }
         if Instant::now() >= beat_at {
-            shared.tell_all(frame::BEAT, &[]);
+            shared.notify_all(frame::BEAT, &[]);
             beat_at = Instant::now() + beat_every;
         }
         if shared.fate.has_failed() {
@@ -125,7 +126,7 @@ fn wait(
     ready
 }
 
-fn check_silence(shared: &Shared, control: &Control, heard: &Heard) {
+fn check_silence(shared: &Shared, control: &Control, heard: &Inbox) {
     let silence = heard.last.elapsed();
     if silence > shared.config.peer_timeout {
         let problem = format!("nothing heard for {} s", silence.as_secs());
@@ -134,14 +135,14 @@ fn check_silence(shared: &Shared, control: &Control, heard: &Heard) {
 }
 
 /// Reads what a rank says.
-fn listen(shared: &Shared, control: &Control, heard: &mut Heard) {
+fn listen(shared: &Shared, control: &Control, heard: &mut Inbox) {
     let rank = control.rank;
     let mut buf = [0; 4096];
     loop {
         match control.socket.try_read(&mut [IoSliceMut::new(&mut buf)]) {
-            Ok(Got::Bytes(n)) => heard.bytes.extend_from_slice(&buf[..n]),
-            Ok(Got::Nothing) => break,
-            Ok(Got::End) => {
+            Ok(ReadOutcome::Bytes(n)) => heard.bytes.extend_from_slice(&buf[..n]),
+            Ok(ReadOutcome::Nothing) => break,
+            Ok(ReadOutcome::End) => {
                 take_frames(shared, control, heard);
                 if !shared.fate.has_left(rank) {
                     let problem = "its process ended without a goodbye".to_owned();
@@ -160,7 +161,7 @@ fn listen(shared: &Shared, control: &Control, heard: &mut Heard) {
     take_frames(shared, control, heard);
 }
 
-fn take_frames(shared: &Shared, control: &Control, heard: &mut Heard) {
+fn take_frames(shared: &Shared, control: &Control, heard: &mut Inbox) {
     loop {
         match frame::take(&mut heard.bytes) {
             Ok(Some((kind, payload))) => obey(shared, control, kind, &payload),
@@ -197,7 +198,7 @@ fn obey(shared: &Shared, control: &Control, kind: u8, payload: &[u8]) {
     }
 }
 
-fn encode_answer(group: &[u8; 8], doing: Option<Doing>) -> Vec<u8> {
+fn encode_answer(group: &[u8; 8], doing: Option<Activity>) -> Vec<u8> {
     let mut out = group.to_vec();
     match doing {
         None => out.push(0),
@@ -209,12 +210,12 @@ fn encode_answer(group: &[u8; 8], doing: Option<Doing>) -> Vec<u8> {
     out
 }
 
-fn decode_answer(payload: &[u8]) -> Option<(u64, Option<Doing>)> {
+fn decode_answer(payload: &[u8]) -> Option<(u64, Option<Activity>)> {
     let (group, rest) = payload.split_first_chunk()?;
     let (state, header) = rest.split_first()?;
     let doing = match state {
         0 => None,
-        state => Some(Doing {
+        state => Some(Activity {
             header: Header::decode(header.first_chunk::<HEADER_LEN>()?)?,
             inside: *state == 2,
         }),
@@ -276,7 +277,7 @@ fn may_enter(shared: &Shared, hello: &Hello) -> Result<(), String> {
         return Err("its hello is not that of a rank".to_owned());
     };
     if from >= size || from == shared.rank() {
-        return Err(format!("there is no rank {from} among {size} ranks"));
+        return Err(format!("there is no rank {from} among {}", counted(size, "rank")));
     }
     match purpose {
         Purpose::Control if lock(&shared.lobby).controls[from].is_some() => {

@@ -1,5 +1,5 @@
-//! What every backend must do. Each check runs on all ranks of a group at the same time and compares
-//! with what one process computes.
+//! What every backend must do. Each check runs on all ranks of a group at the same time and
+//! compares with what one process computes.
 
 use regatta_collective::{Group, ReduceOp, Wire};
 use regatta_kernels::half::{self, Half};

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{Ended, Outgoing, Reply, Shared};
+use super::{ConnectionEnd, Outgoing, Reply, Shared};
 use crate::arena::Arena;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, Result};
@@ -44,7 +44,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
 }
 
 /// One round per connection.
-fn keep(shared: &Arc<Shared>, first: Established) {
+fn keep(shared: &Arc<Shared>, first: NewConnection) {
     let incarnation = first.terms.incarnation;
     let mut next = first;
     // Since when no connection has been of use, and how long to wait before the next useless one.
@@ -59,8 +59,10 @@ fn keep(shared: &Arc<Shared>, first: Established) {
         };
         let problem = match ended {
             None => return shared.fail(Error::Closed { peer: shared.options.server }),
-            Some(Ended::ServerStopped) => return give_up(shared, lost(shared, "it shut down")),
-            Some(Ended::Broken(problem)) => problem,
+            Some(ConnectionEnd::ServerStopped) => {
+                return give_up(shared, lost(shared, "it shut down"));
+            }
+            Some(ConnectionEnd::Broken(problem)) => problem,
         };
         let (server, endpoint) = (shared.options.server, shared.endpoint_text());
         shared.observe(Event::Broken { server, endpoint, problem: problem.clone() });
@@ -103,14 +105,14 @@ fn lost(shared: &Shared, problem: impl Into<String>) -> Error {
     Error::PeerLost { peer, endpoint, problem: problem.into() }
 }
 
-/// Tries to connect until it works, cannot work, or `limit` has passed since `since`. `broke` is how
-/// the connection broke that this one replaces.
+/// Tries to connect until it works, cannot work, or `limit` has passed since `since`. `broke` is
+/// how the connection broke that this one replaces.
 fn dial_until(
     shared: &Shared,
     since: Instant,
     limit: Duration,
     broke: Option<&str>,
-) -> Result<Established> {
+) -> Result<NewConnection> {
     let deadline = after(limit.saturating_sub(since.elapsed()));
     let mut backoff = FIRST_BACKOFF;
     let mut next_report = after(shared.options.report_every);
@@ -166,14 +168,14 @@ fn pause(shared: &Shared, deadline: Instant) -> bool {
 }
 
 /// A connection whose two ends know each other.
-struct Established {
+struct NewConnection {
     stream: Arc<dyn Stream>,
     reader: FrameReader,
     terms: ServerTerms,
 }
 
 /// One attempt, by the shortcut if the server offers one to this machine.
-fn dial(shared: &Shared, left: Duration) -> std::result::Result<Established, DialError> {
+fn dial(shared: &Shared, left: Duration) -> std::result::Result<NewConnection, DialError> {
     let (greeting, terms) = greet(shared, &shared.endpoint, left)?;
     if shared.options.shortcut
         && let Some(name) = &terms.shortcut
@@ -196,9 +198,9 @@ fn establish(
     shared: &Shared,
     greeting: Greeting,
     terms: ServerTerms,
-) -> std::result::Result<Established, DialError> {
+) -> std::result::Result<NewConnection, DialError> {
     let talk = greeting.finish(&shared.options.token)?;
-    Ok(Established { stream: talk.stream, reader: talk.reader, terms })
+    Ok(NewConnection { stream: talk.stream, reader: talk.reader, terms })
 }
 
 fn greet(
@@ -228,7 +230,7 @@ fn greet(
 }
 
 /// Takes over what the server said of itself in the handshake.
-fn adopt(shared: &Shared, established: &Established) {
+fn adopt(shared: &Shared, established: &NewConnection) {
     shared.max_request.store(established.terms.max_payload, Ordering::Relaxed);
     let mut link = lock(&shared.link);
     link.ended = None;
@@ -239,22 +241,22 @@ fn adopt(shared: &Shared, established: &Established) {
 /// Uses one connection until it ends. `None` when the client is closed.
 fn serve_connection(
     shared: &Arc<Shared>,
-    established: Established,
+    established: NewConnection,
     outage: Option<Instant>,
-) -> Result<Option<Ended>> {
+) -> Result<Option<ConnectionEnd>> {
     adopt(shared, &established);
     let beat_every = beat_every(shared.options.peer_timeout, established.terms.peer_timeout);
-    let Established { stream, reader, .. } = established;
+    let NewConnection { stream, reader, .. } = established;
     // A blocked writer looks at its deadline this often.
     if let Err(e) = stream
         .set_read_timeout(Some(shared.options.peer_timeout))
         .and_then(|()| stream.set_write_timeout(Some(beat_every)))
     {
-        return Ok(Some(Ended::Broken(e.to_string())));
+        return Ok(Some(ConnectionEnd::Broken(e.to_string())));
     }
     match Arena::share(&*stream, shared.options.me.index) {
         Ok(arena) => *lock(&shared.arena) = arena,
-        Err(e) => return Ok(Some(Ended::Broken(e.to_string()))),
+        Err(e) => return Ok(Some(ConnectionEnd::Broken(e.to_string()))),
     }
     let reading = {
         let (shared, stream) = (shared.clone(), stream.clone());
@@ -283,10 +285,12 @@ fn serve_connection(
         return Ok(None);
     }
     let mut ended = link.ended.take();
-    if let (Some(Ended::Broken(problem)), Some(better)) = (&mut ended, link.write_problem.take()) {
+    if let (Some(ConnectionEnd::Broken(problem)), Some(better)) =
+        (&mut ended, link.write_problem.take())
+    {
         *problem = better;
     }
-    if let Some(Ended::Broken(problem)) = &ended {
+    if let Some(ConnectionEnd::Broken(problem)) = &ended {
         link.last_problem = Some(problem.clone());
     }
     Ok(ended)
@@ -339,7 +343,8 @@ fn watch(shared: &Shared, beat_every: Duration) -> bool {
     }
 }
 
-/// Writes a frame without payload, unless a caller is writing: then the server hears from us anyway.
+/// Writes a frame without payload, unless a caller is writing: then the server hears from us
+/// anyway.
 fn send_own(shared: &Shared, kind: u16) {
     let Ok(mut writer) = shared.writer.try_lock() else { return };
     let Some(stream) = &writer.stream else { return };
@@ -352,8 +357,8 @@ fn send_own(shared: &Shared, kind: u16) {
     }
 }
 
-/// Tells the server that this end is done, and waits for it to close: a socket that is closed with
-/// unread replies would reset the connection, which may overtake the goodbye.
+/// Notifies the server that this end is done, and waits for it to close: a socket that is closed
+/// with unread replies would reset the connection, which may overtake the goodbye.
 fn say_goodbye(shared: &Shared, stream: &dyn Stream) {
     send_own(shared, kind::GOODBYE);
     stream.shutdown(Shutdown::Write);
@@ -382,7 +387,7 @@ fn drop_forgotten(shared: &Shared) {
 fn read_replies(shared: &Shared, stream: &dyn Stream, mut reader: FrameReader) {
     let ended = match replies(shared, stream, &mut reader) {
         Ok(ended) => ended,
-        Err(error) => Ended::Broken(error.to_string()),
+        Err(error) => ConnectionEnd::Broken(error.to_string()),
     };
     // Before the stream ends, so that the reason is known to whoever notices.
     lock(&shared.link).ended = Some(ended);
@@ -395,16 +400,16 @@ fn replies(
     shared: &Shared,
     stream: &dyn Stream,
     reader: &mut FrameReader,
-) -> std::result::Result<Ended, ReadError> {
+) -> std::result::Result<ConnectionEnd, ReadError> {
     let patience = Patience::Silence(shared.options.peer_timeout);
     loop {
         let Some(header) = reader.header(stream, shared.options.max_payload, patience)? else {
-            return Ok(Ended::Broken("the server closed the connection".to_owned()));
+            return Ok(ConnectionEnd::Broken("the server closed the connection".to_owned()));
         };
         let len = header.payload_len as usize;
         match header.kind {
             kind::HEARTBEAT if len == 0 => continue,
-            kind::GOODBYE if len == 0 => return Ok(Ended::ServerStopped),
+            kind::GOODBYE if len == 0 => return Ok(ConnectionEnd::ServerStopped),
             kind::ARENA if len == 0 => {
                 reader.share(stream)?;
                 continue;

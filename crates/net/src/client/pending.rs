@@ -1,4 +1,4 @@
-//! A request under way, from the caller's side.
+//! A request in flight, from the caller's side.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex};
@@ -17,7 +17,7 @@ pub struct Reply {
     /// above.
     pub status: u32,
     /// From the client's pool, or where the server wrote it. It should not be kept for long: the
-    /// server has few such places.
+    /// server has few such slots.
     pub payload: Buf,
 }
 
@@ -38,15 +38,15 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn fill(&self, outcome: Result<Reply>) {
-        let mut place = lock(&self.outcome);
-        *place = Some(outcome);
+        let mut slot = lock(&self.outcome);
+        *slot = Some(outcome);
         // After unlocking, the waiter finds the lock free.
-        drop(place);
+        drop(slot);
         self.filled.notify_one();
     }
 }
 
-/// A request that was sent. Dropping it forgets the reply: the request then keeps its place in the
+/// A request that was sent. Dropping it forgets the reply: the request then keeps its slot of the
 /// window until the server answers, and is not sent again when the connection breaks.
 #[must_use = "a request that is dropped is not repeated when the connection breaks"]
 pub struct Pending {
@@ -71,15 +71,15 @@ impl Pending {
     pub fn wait(mut self, limit: Duration) -> Result<Reply> {
         let deadline = after(limit);
         let slot = self.slot.clone();
-        let mut place = lock(&slot.outcome);
+        let mut filled = lock(&slot.outcome);
         loop {
-            if let Some(outcome) = place.take() {
+            if let Some(outcome) = filled.take() {
                 self.taken = true;
                 return outcome;
             }
-            let (next, in_time) = wait_until(&slot.filled, place, deadline);
-            place = next;
-            if !in_time && place.is_none() {
+            let (next, in_time) = wait_until(&slot.filled, filled, deadline);
+            filled = next;
+            if !in_time && filled.is_none() {
                 return Err(self.shared.timeout("reply", limit));
             }
         }

@@ -25,14 +25,14 @@ impl Guest {
     /// Takes a seat, and waits for the cards of all.
     ///
     /// # Errors
-    /// If the host does not answer. It has its own limit, and says who is missing: `limit` should be
-    /// longer.
+    /// If the host does not answer. It has its own limit, and says who is missing: `limit` should
+    /// be longer.
     pub fn join(&self, card: &[u8], limit: Duration) -> Result<Answer> {
         self.gather(CARDS, card, limit)
     }
 
-    /// Sends this guest's part of a round, and waits for those of all. Rounds have any numbers below
-    /// [`WATCH`].
+    /// Sends this guest's part of a round, and waits for those of all. Rounds have any numbers
+    /// below [`WATCH`].
     ///
     /// # Errors
     /// If the host does not answer.
@@ -49,8 +49,8 @@ impl Guest {
         self.gather(WATCH, &[], Duration::MAX)
     }
 
-    /// Leaves a meeting that is over for all if there is a `problem`. Whoever waits on another thread
-    /// gets [`Error::Closed`](crate::Error::Closed).
+    /// Leaves a meeting that is over for all if there is a `problem`. Whoever waits on another
+    /// thread gets [`Error::Closed`](crate::Error::Closed).
     pub fn leave(&self, problem: Option<&str>) {
         let sent = match problem {
             Some(why) => self.0.send(FAIL, 0, &[why.as_bytes()]),

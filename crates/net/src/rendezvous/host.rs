@@ -61,8 +61,8 @@ impl Host {
         });
     }
 
-    /// Waits until all seats are taken, and returns the cards of all in the order of seats. `report`
-    /// hears every few seconds how long that has taken and who has come.
+    /// Waits until all seats are taken, and returns the cards of all in the order of seats.
+    /// `report` hears every few seconds how long that has taken and who has come.
     ///
     /// # Errors
     /// The seats, some of them free, at the end of `limit`, or if the meeting is over before.

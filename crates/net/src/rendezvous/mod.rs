@@ -1,5 +1,5 @@
-//! Where the processes of a job find each other. One of them is the [`Host`]; each of the others, and
-//! the host itself if it likes, is a [`Guest`] that dials it with the job token.
+//! Where the processes of a job find each other. One of them is the [`Host`]; each of the others,
+//! and the host itself if it likes, is a [`Guest`] that dials it with the job token.
 //!
 //! ```text
 //! guest                                       host
@@ -10,8 +10,8 @@
 //!
 //! The first round is that of cards, with which guests take their seats; in the last one they say
 //! that they have done their part. Every answer may instead be that the meeting is over, and why: a
-//! guest was lost, somebody failed, or not all came in time. A guest that leaves before all seats are
-//! taken leaves its seat free.
+//! guest was lost, somebody failed, or not all came in time. A guest that leaves before all seats
+//! are taken leaves its seat free.
 //!
 //! What a card says, and which seats it takes, is up to the caller ([`Admission`]). The bookkeeping
 //! is plain data (`desk`); `host` and `guest` connect it to a [`Server`](crate::Server) and a

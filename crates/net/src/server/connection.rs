@@ -42,12 +42,12 @@ pub(super) struct Connection {
     pub(super) beat_every: Duration,
     /// Replies at the last look, and when something was last sent.
     beat: Mutex<(u64, Instant)>,
-    owed: Owed,
+    owed: OpenReplies,
 }
 
 /// How many responders are still out.
 #[derive(Default)]
-struct Owed {
+struct OpenReplies {
     count: Mutex<usize>,
     none: Condvar,
 }
@@ -91,7 +91,7 @@ pub(super) fn run(hub: &Arc<Hub>, number: u64, stream: Arc<dyn Stream>) {
         replies: AtomicU64::new(0),
         beat_every: beat_every(options.peer_timeout, terms.peer_timeout),
         beat: Mutex::new((0, Instant::now())),
-        owed: Owed::default(),
+        owed: OpenReplies::default(),
     });
     hub.accepted.fetch_add(1, Ordering::Relaxed);
     replace_older(hub, &connection);
@@ -308,7 +308,7 @@ impl Responder {
         self.send(status, len, None, parts)
     }
 
-    /// Answers with a [`buffer`](Responder::buffer) of this responder, which is not copied if it lies
+    /// Answers with a [`buffer`](Responder::buffer) of this responder, which is not copied if it is
     /// in memory that the client sees.
     ///
     /// # Errors
@@ -344,7 +344,7 @@ impl Responder {
         &self.connection.peer
     }
 
-    /// `parts` are what follows the header: all of the payload, or nothing if it lies in a slot.
+    /// `parts` are what follows the header: all of the payload, or nothing if it is in a slot.
     fn send(
         &mut self,
         status: u32,

@@ -1,5 +1,5 @@
-//! The sending end of a server's connection: replies from any thread, none of which waits for a slow
-//! client but the connection's own.
+//! The sending end of a server's connection: replies from any thread, none of which waits for a
+//! slow client but the connection's own.
 //!
 //! Whoever finds the outbox idle writes directly from the caller's memory. A thread of another
 //! connection (the last worker at a barrier answers for all) takes what the socket accepts at once;

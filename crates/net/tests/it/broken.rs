@@ -242,7 +242,7 @@ fn a_broken_connection_is_reported_with_its_repair() {
         (0..3).map(|_| events.recv_timeout(PATIENCE).unwrap().to_string()).collect();
     assert!(lines[0].starts_with("connected to server 0 at 127.0.0.1:"), "{lines:?}");
     assert!(lines[1].starts_with("connection to server 0 at 127.0.0.1:"), "{lines:?}");
-    assert!(lines[2].contains("1 requests sent again"), "{lines:?}");
+    assert!(lines[2].contains("1 request sent again"), "{lines:?}");
     let stats = client.stats();
     assert_eq!((stats.reconnects, stats.resent), (1, 1));
     assert!(stats.last_problem.is_some());

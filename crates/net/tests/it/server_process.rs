@@ -46,7 +46,7 @@ fn a_killed_server_is_lost_within_the_limit() {
         child.kill().unwrap();
         child.wait().unwrap();
         let start = Instant::now();
-        // It is lost with or without a request under way.
+        // It is lost with or without a request in flight.
         let error = match client.send(1, 0, &[]) {
             Ok(pending) => pending.wait(PATIENCE).unwrap_err(),
             Err(error) => error,
