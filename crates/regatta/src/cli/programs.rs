@@ -148,7 +148,7 @@ fn of_process(config: &Config, batch: usize) -> anyhow::Result<Listing> {
 }
 
 fn of_trainer(config: &Config, batch: usize) -> anyhow::Result<Listing> {
-    let mode = ps::mode(config)?;
+    let mode = config.runner.distributed.mode;
     if let Mode::Geo { every } = mode {
         let mut listing = of_process(config, batch)?;
         let network = Network::build(config)?;
@@ -177,7 +177,7 @@ fn of_trainer(config: &Config, batch: usize) -> anyhow::Result<Listing> {
 fn of_servers(config: &Config, servers: usize) -> anyhow::Result<Listing> {
     let network = Network::build(config)?;
     let split = split_trainer(&network.train)?;
-    let rules = match ps::mode(config)? {
+    let rules = match config.runner.distributed.mode {
         Mode::Geo { .. } => "; in geo mode workers apply these rules, and servers add differences",
         _ => "",
     };
