@@ -14,8 +14,8 @@ use anyhow::{Context, Result, bail};
 use regatta_checkpoint::SaveMode;
 use regatta_optim::{Adagrad, Adam, Rule, Schedule};
 use regatta_ps::{
-    AsyncConfig, Client, ClientConfig, ClientTable, Gradients, JobToken, Mode, Server,
-    ServerConfig, TableSetup, Tune, Wanted, Wire,
+    AsyncConfig, Client, ClientConfig, ClientTable, Gradients, JobToken, Mode, PullSpec, Server,
+    ServerConfig, TableSetup, Tune, Wire,
 };
 use regatta_table::{Accessor, Initializer, PlainConfig, SparseConfig, TableId};
 use regatta_tensor::Rng;
@@ -306,8 +306,8 @@ fn create(client: &Client, dim: usize, keys: std::ops::Range<u64>) -> Result<()>
     Ok(())
 }
 
-fn wanted<'a>(keys: &'a [&'a [u64]]) -> Wanted<'a> {
-    Wanted { step: 0, test: false, dense: false, keys, counts: &[] }
+fn wanted<'a>(keys: &'a [&'a [u64]]) -> PullSpec<'a> {
+    PullSpec { step: 0, test: false, dense: false, keys, counts: &[] }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -8,7 +8,7 @@ use common::*;
 use regatta_exec::{Executor, Options, Scope, run_startup};
 use regatta_optim::{Adam, Rule, Sgd};
 use regatta_passes::Optimizer;
-use regatta_ps::{AsyncConfig, Client, Mode, Server, Wanted};
+use regatta_ps::{AsyncConfig, Client, Mode, PullSpec, Server};
 use regatta_table::Admission;
 use regatta_tensor::Value;
 use regatta_train::job::{client_config, server_config};
@@ -81,7 +81,7 @@ fn train_copy(
     let mut server_dense: Vec<Vec<f32>> =
         copy[..split.dense.len()].iter().map(|v| vec![0.0; v.len()]).collect();
     let keys: &[&[u64]] = &[&[]];
-    let wanted = Wanted { step: 0, test: true, dense: true, keys, counts: &[] };
+    let wanted = PullSpec { step: 0, test: true, dense: true, keys, counts: &[] };
     let ticket = client.pull(&wanted).unwrap();
     let mut dense: Vec<&mut [f32]> = server_dense.iter_mut().map(Vec::as_mut_slice).collect();
     client.finish_pull(ticket, &mut [&mut []], &mut dense).unwrap();

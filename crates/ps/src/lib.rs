@@ -21,20 +21,11 @@ mod server;
 pub mod storage;
 
 pub use client::{
-    Client, ClientConfig, ClientTable, GeoTicket, Gradients, PullTicket, Pulled, PushTicket,
-    Wanted, WrittenTicket,
+    Client, ClientConfig, ClientTable, GeoTicket, PullTicket, Pulled, PushTicket, WrittenTicket,
 };
 pub use cut::{CutOrder, CutScope};
 pub use error::Error;
-pub use message::Wire;
+pub use message::{Gradients, PullSpec, Wire};
 pub use mode::{AsyncConfig, BadSetting, Mode};
 pub use regatta_net::{Event as NetEvent, JobToken, Observer};
 pub use server::{DenseSetup, Server, ServerConfig, TableSetup, Tune};
-
-/// The status of an answer that is what was asked for; any other carries a reason as text.
-pub(crate) const STATUS_OK: u32 = 0;
-/// The status of an answer that carries a reason.
-pub(crate) const STATUS_REFUSED: u32 = 1;
-/// The status of an answer to a pull without values, or to an exchange of differences as usual: the
-/// job comes to a cut, and the worker must take part before it goes on.
-pub(crate) const STATUS_CUT: u32 = 2;

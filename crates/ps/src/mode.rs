@@ -131,7 +131,7 @@ impl Mode {
     pub fn check(&self) -> Result<(), Error> {
         match self.problems().first() {
             None => Ok(()),
-            Some(problem) => Err(Error::Job(problem.to_string())),
+            Some(problem) => Err(Error::usage(problem.to_string())),
         }
     }
 

@@ -1,6 +1,25 @@
-//! Sorts the keys of a request by the server that holds them.
+//! Where a request goes: the keys of a batch by the server that holds them.
 
-use crate::partition::server_of;
+use crate::ClientTable;
+use crate::partition::{Piece, server_of};
+
+/// The server that a request goes to, and what it holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Destination<'a> {
+    /// Its number.
+    pub(crate) server: usize,
+    /// The tables of the job.
+    pub(crate) tables: &'a [ClientTable],
+    /// Its pieces of the dense parameters.
+    pub(crate) pieces: &'a [Piece],
+}
+
+impl Destination<'_> {
+    /// Floats of all of its pieces.
+    pub(crate) fn dense_len(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.range.len()).sum()
+    }
+}
 
 /// Positions of keys, grouped by server.
 #[derive(Debug)]

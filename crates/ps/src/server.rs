@@ -7,11 +7,15 @@ mod control;
 mod core;
 mod cut;
 mod dense;
+mod exchange;
 mod geo;
 mod monitor;
 mod reduce;
-mod scratches;
-mod tasks;
+mod request;
+mod round;
+mod slot_reuse;
+mod thread_pool;
+mod weight_prediction;
 
 use std::sync::Arc;
 use std::time::Duration;

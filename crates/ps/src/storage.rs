@@ -52,7 +52,7 @@ impl Moment {
                 Ok(cut) => kept.push((table, cut)),
                 Err(e) => {
                     kept.into_iter().try_for_each(|(t, cut)| t.end_cut(cut, false)).ok();
-                    return Err(Error::Job(format!("table '{name}': {e}")));
+                    return Err(Error::usage(format!("table '{name}': {e}")));
                 }
             }
         }
@@ -89,7 +89,7 @@ impl Moment {
     /// Ends it. If it is `stored`, changes of the tables are counted from it.
     pub(crate) fn end(self, tables: &[(&str, &SparseTable)], stored: bool) -> Result<(), Error> {
         let ended = tables.iter().zip(self.cuts).map(|((name, table), cut)| {
-            table.end_cut(cut, stored).map_err(|e| Error::Job(format!("table '{name}': {e}")))
+            table.end_cut(cut, stored).map_err(|e| Error::usage(format!("table '{name}': {e}")))
         });
         // All of them are ended, whatever the first one says.
         ended.collect::<Vec<_>>().into_iter().collect()
@@ -159,7 +159,7 @@ pub(crate) fn restore_pieces(
         let updates = file.metadata.get(STEPS).and_then(|n| n.parse::<u64>().ok());
         let Some(updates) = updates else {
             let path = checkpoint.path().display();
-            return Err(Error::Job(format!(
+            return Err(Error::usage(format!(
                 "{path}: {name} does not say how many updates it is of"
             )));
         };
@@ -194,7 +194,7 @@ const CONTENT: &str = "content";
 const WEIGHTS_ALONE: &str = "weights";
 
 fn file_error(e: regatta_checkpoint::Error) -> Error {
-    Error::Job(e.to_string())
+    Error::usage(e.to_string())
 }
 
 /// Writes a server's part of a saved model; tells the tables once it is on disk.
@@ -213,7 +213,7 @@ pub(crate) fn save_part<'a>(
         let receipts = table_tensors(name, table, mode, &mut out)?;
         stored.extend(receipts.into_iter().map(|receipt| (name, table, receipt)));
     }
-    std::fs::create_dir_all(dir).map_err(|e| Error::Job(format!("cannot create {dir}: {e}")))?;
+    std::fs::create_dir_all(dir).map_err(|e| Error::usage(format!("cannot create {dir}: {e}")))?;
     let Part { server, servers, id } = part;
     let path = Path::new(dir).join(format!("server-{server}-of-{servers}.safetensors"));
     let mut metadata = Metadata::from([
@@ -225,7 +225,7 @@ pub(crate) fn save_part<'a>(
     let tensors = out.iter().map(|(name, tensor)| (name.as_str(), tensor));
     save_tensors(&path, tensors, &metadata).map_err(file_error)?;
     let saved = |(name, table, receipt): &(&str, &SparseTable, Receipt)| {
-        table.saved(receipt).map_err(|e| Error::Job(format!("table '{name}': {e}")))
+        table.saved(receipt).map_err(|e| Error::usage(format!("table '{name}': {e}")))
     };
     stored.iter().try_for_each(saved)
 }
@@ -292,7 +292,7 @@ fn piece_tensors(pieces: &[DensePiece]) -> Result<Vec<(String, Tensor)>, Error> 
 }
 
 fn bad(e: regatta_tensor::Error) -> Error {
-    Error::Job(e.to_string())
+    Error::usage(e.to_string())
 }
 
 /// Appends the keys, words and bookkeeping of all rows, shard by shard.
@@ -305,14 +305,14 @@ fn table_tensors(
     let mut receipts = Vec::new();
     let width: usize = table.row_parts().iter().map(|(_, n)| n).sum();
     // Room for every row at once: a vector of this size is slow to grow.
-    let stats = table.stats().map_err(|e| Error::Job(format!("table '{name}': {e}")))?;
+    let stats = table.stats().map_err(|e| Error::usage(format!("table '{name}': {e}")))?;
     let n =
         if mode == SaveMode::Patch || mode == SaveMode::Delta { 0 } else { stats.rows as usize };
     let (mut keys, mut about) = (Vec::with_capacity(n), Vec::with_capacity(n));
     let mut words = Vec::with_capacity(n * width);
     for shard in 0..table.n_shards() {
         let rows =
-            table.export(shard, mode).map_err(|e| Error::Job(format!("table '{name}': {e}")))?;
+            table.export(shard, mode).map_err(|e| Error::usage(format!("table '{name}': {e}")))?;
         for row in rows.rows() {
             let (kind, body, extra): (u64, &[f32], u64) = match row.body {
                 RowBody::Base(words) => (KIND_BASE, words, 0),
@@ -339,7 +339,7 @@ fn table_tensors(
 pub(crate) fn files(dir: &str) -> Result<Vec<PathBuf>, Error> {
     let mut found: Vec<(usize, usize, PathBuf)> = Vec::new();
     let entries =
-        std::fs::read_dir(dir).map_err(|e| Error::Job(format!("cannot read {dir}: {e}")))?;
+        std::fs::read_dir(dir).map_err(|e| Error::usage(format!("cannot read {dir}: {e}")))?;
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let numbers = name
@@ -353,10 +353,10 @@ pub(crate) fn files(dir: &str) -> Result<Vec<PathBuf>, Error> {
     }
     found.sort();
     let Some(&(_, n, _)) = found.first() else {
-        return Err(Error::Job(format!("{dir} holds no parts of servers")));
+        return Err(Error::usage(format!("{dir} holds no parts of servers")));
     };
     if let Some((_, other, path)) = found.iter().find(|f| f.1 != n) {
-        return Err(Error::Job(format!(
+        return Err(Error::usage(format!(
             "{dir} holds parts of jobs with {n} and with {other} servers ({})",
             path.display()
         )));
@@ -366,7 +366,7 @@ pub(crate) fn files(dir: &str) -> Result<Vec<PathBuf>, Error> {
         .map(|i| format!("server-{i}-of-{n}.safetensors"))
         .collect();
     if !missing.is_empty() {
-        return Err(Error::Job(format!("{dir} is not complete: {} missing", missing.join(", "))));
+        return Err(Error::usage(format!("{dir} is not complete: {} missing", missing.join(", "))));
     }
     Ok(found.into_iter().map(|f| f.2).collect())
 }
@@ -402,7 +402,7 @@ impl Ids {
         if *known == id {
             return Ok(());
         }
-        Err(Error::Job(format!(
+        Err(Error::usage(format!(
             "{} and {} are parts of different saves",
             first.display(),
             path.display()
@@ -434,7 +434,7 @@ impl<'a> SavedRows<'a> {
         let known = tables_in(file);
         if !known.iter().any(|name| name == table) {
             let (path, known) = (file.path().display(), known.join(", "));
-            return Err(Error::Job(format!("{path} holds no table '{table}' (tables: {known})")));
+            return Err(Error::usage(format!("{path} holds no table '{table}' (tables: {known})")));
         }
         let describe = |what| file.describe(&part_of(table, what)).map_err(file_error);
         let (keys, about, rows) = (describe("keys")?, describe("about")?, describe("rows")?);
@@ -509,7 +509,10 @@ fn tables_in(file: &OpenTensors) -> Vec<String> {
 }
 
 fn odd(file: &OpenTensors, name: &str) -> Error {
-    Error::Job(format!("{}: the rows of table '{name}' do not fit together", file.path().display()))
+    Error::usage(format!(
+        "{}: the rows of table '{name}' do not fit together",
+        file.path().display()
+    ))
 }
 
 /// Takes those rows of a table that belong to this server; gives their ids.
@@ -526,7 +529,7 @@ pub(crate) fn load_table(
     if saved.width != width && !weights_alone {
         let parts: Vec<String> =
             table.row_parts().iter().map(|(part, n)| format!("{part} {n}")).collect();
-        return Err(Error::Job(format!(
+        return Err(Error::usage(format!(
             "{}: rows of table '{name}' have {} words, but this job's have {width} ({}): another \
              width or another optimizer",
             file.path().display(),
@@ -535,7 +538,7 @@ pub(crate) fn load_table(
         )));
     }
     let is_own = |key: u64| server_of(key, servers) == server;
-    let fail = |e| Error::Job(format!("{}, table '{name}': {e}", file.path().display()));
+    let fail = |e| Error::usage(format!("{}, table '{name}': {e}", file.path().display()));
     let keys = saved.keys(is_own)?;
     // Rows come in the order of their hashes. An index that grows under way has all of them in its
     // first lines, and every one walks over those before it.
@@ -631,7 +634,7 @@ pub fn load_dense(dir: &str, param: &str, len: usize) -> Result<Vec<f32>, Error>
         for piece in saved_pieces(file)?.iter().filter(|p| p.name == param) {
             let to = weights.get_mut(piece.offset..).and_then(|w| w.get_mut(..piece.weights.len()));
             let Some(to) = to else {
-                return Err(Error::Job(format!("{dir}: '{param}' has more than {len} floats")));
+                return Err(Error::usage(format!("{dir}: '{param}' has more than {len} floats")));
             };
             to.copy_from_slice(&piece.weights);
             covered += piece.weights.len();
@@ -639,7 +642,7 @@ pub fn load_dense(dir: &str, param: &str, len: usize) -> Result<Vec<f32>, Error>
         Ok(())
     })?;
     if covered != len {
-        return Err(Error::Job(format!("{dir} holds {covered} of {len} floats of '{param}'")));
+        return Err(Error::usage(format!("{dir} holds {covered} of {len} floats of '{param}'")));
     }
     Ok(weights)
 }
@@ -658,7 +661,7 @@ pub fn load_rows(
         let saved = SavedRows::find(file, table)?;
         if saved.width < dim {
             let (path, width) = (file.path().display(), saved.width);
-            return Err(Error::Job(format!("{path}, table '{table}': rows of {width} words")));
+            return Err(Error::usage(format!("{path}, table '{table}': rows of {width} words")));
         }
         saved.for_each_block(|block| {
             let rows = block.iter().filter(|(_, about, _)| about & 3 != KIND_CANDIDATE);

@@ -59,6 +59,17 @@ pub struct DensePiece {
     pub states: Vec<(String, Vec<f32>)>,
 }
 
+/// Values of a parameter and what they were, where that was kept.
+#[derive(Debug, Clone, Copy)]
+pub struct DenseHistory<'a> {
+    /// As they are.
+    pub now: &'a [f32],
+    /// Before the last step.
+    pub before: Option<&'a [f32]>,
+    /// Before the step before that.
+    pub earlier: Option<&'a [f32]>,
+}
+
 #[derive(Debug)]
 struct Piece {
     lr_scale: f32,
@@ -81,7 +92,7 @@ pub struct DenseTable {
     /// The ranges of `pieces`, readable without a lock.
     ranges: Vec<Range<usize>>,
     pieces: Vec<RwLock<Piece>>,
-    /// Somebody has pulled ahead, and will again.
+    /// Somebody has pulled the history, and will again.
     keeps_before: AtomicBool,
     is_set: AtomicBool,
 }
@@ -176,30 +187,25 @@ impl DenseTable {
         })
     }
 
-    /// As [`pull`](Self::pull), but the values as they will be after one more step, if that differs from
-    /// the last one as the last one did from the one before. The values before a step are kept from
-    /// the first such pull on, which gets what there is.
+    /// As [`pull`](Self::pull), but `write` makes the output of the values and those before the last
+    /// two steps. They are kept from the first such pull on, which finds none.
     ///
     /// # Errors
     /// As [`pull`](Self::pull).
-    pub fn pull_ahead(&self, range: Range<usize>, out: &mut [f32]) -> Result<(), Error> {
+    pub fn pull_history(
+        &self,
+        range: Range<usize>,
+        out: &mut [f32],
+        write: impl Fn(&DenseHistory<'_>, &mut [f32]),
+    ) -> Result<(), Error> {
         self.keeps_before.store(true, Ordering::Relaxed);
         self.pull_pieces(range, out, |piece, from, out| {
-            let now = &piece.data.weights[from.clone()];
-            match (piece.before.get(from.clone()), piece.earlier.get(from)) {
-                (Some(before), Some(earlier)) => out
-                    .iter_mut()
-                    .zip(now.iter().zip(before).zip(earlier))
-                    .for_each(|(out, ((now, before), earlier))| {
-                        let (last, one_before) = (now - before, before - earlier);
-                        *out = now + last + (last - one_before);
-                    }),
-                (Some(before), None) => out
-                    .iter_mut()
-                    .zip(now.iter().zip(before))
-                    .for_each(|(out, (now, before))| *out = now + (now - before)),
-                (None, _) => out.copy_from_slice(now),
-            }
+            let history = DenseHistory {
+                now: &piece.data.weights[from.clone()],
+                before: piece.before.get(from.clone()),
+                earlier: piece.earlier.get(from),
+            };
+            write(&history, out);
         })
     }
 

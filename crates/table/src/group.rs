@@ -6,6 +6,7 @@ use regatta_tensor::RowIndex;
 
 use crate::hash::{hash_of, shard_of};
 use crate::index::Place;
+use crate::pull_slots::PullSlots;
 
 /// One key of a request.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,14 +85,6 @@ impl Groups {
     pub(crate) fn are_of(&self, keys: &[u64]) -> bool {
         self.hashes.len() == keys.len()
             && keys.iter().zip(&self.hashes).all(|(key, hash)| hash_of(*key) == *hash)
-    }
-
-    /// Whether so many keys, with the same ones in three positions, were arranged last.
-    pub(crate) fn look_like(&self, keys: &[u64]) -> bool {
-        let n = keys.len();
-        self.hashes.len() == n
-            && n > 0
-            && [0, n / 2, n - 1].into_iter().all(|i| hash_of(keys[i]) == self.hashes[i])
     }
 
     /// Shards in the order to visit them. Requests begin at the shard of their first key, so that
@@ -176,47 +169,6 @@ pub(crate) struct Columns {
     pub(crate) unweighted: usize,
 }
 
-/// Where the items of a pull were found, for a push of the same keys.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// Which table was asked; 0 for none.
-    table: u64,
-    /// The version of each shard's index.
-    versions: Vec<u64>,
-    places: Vec<Place>,
-}
-
-impl Found {
-    /// Begins a pull of so many keys.
-    pub(crate) fn start(&mut self, table: u64, n_shards: usize, n_keys: usize) {
-        self.table = table;
-        self.versions.clear();
-        // No index gets there.
-        self.versions.resize(n_shards, u64::MAX);
-        self.places.resize(n_keys, Place::EMPTY);
-    }
-
-    /// What was found is not of use any more.
-    pub(crate) fn forget(&mut self) {
-        self.table = 0;
-    }
-
-    pub(crate) fn is_of(&self, table: u64) -> bool {
-        self.table == table
-    }
-
-    /// Keeps the places of one shard's items.
-    pub(crate) fn note(&mut self, shard: usize, version: u64, at: Range<usize>, places: &[Place]) {
-        self.versions[shard] = version;
-        self.places[at].copy_from_slice(places);
-    }
-
-    /// The places of one shard's items, if they are what they were.
-    pub(crate) fn places(&self, shard: usize, version: u64, at: Range<usize>) -> Option<&[Place]> {
-        (self.versions[shard] == version).then(|| &self.places[at])
-    }
-}
-
 /// Working memory of requests. Keep one per thread: after the first requests of a size, pulls and
 /// pushes allocate nothing.
 ///
@@ -225,7 +177,7 @@ impl Found {
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub(crate) pull: Groups,
-    pub(crate) found: Found,
+    pub(crate) found: PullSlots,
     pub(crate) push: Groups,
     pub(crate) merge: Merge,
     pub(crate) work: Work,

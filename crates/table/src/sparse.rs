@@ -1,17 +1,18 @@
 //! The sparse table: keys go in and rows come out ([`SparseTable::pull`]), keys and gradients go in
 //! and rows change ([`SparseTable::push`]).
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use regatta_optim::SharedState;
 
 use crate::admission::Admitter;
 use crate::config::{Create, SparseConfig};
 use crate::error::check_len;
-use crate::group::{Columns, Found, Groups, Item, Merge, Scratch, Work};
+use crate::group::{Columns, Groups, Item, Merge, Scratch, Work};
 use crate::hash::{hash_of, shard_of};
 use crate::index::{DAY_MASK, Place};
+use crate::pull_slots::PullSlots;
 use crate::row::Kind;
 use crate::shard::{Admitted, Shard};
 use crate::stats::Counters;
@@ -28,12 +29,9 @@ pub struct SparseTable {
     pub(crate) admitter: Admitter,
     pub(crate) day: AtomicU32,
     pub(crate) shards: Vec<Cell>,
-    /// Tells this table from all others of the process.
-    identity: u64,
+    /// Tells this table from all others.
+    identity: Arc<()>,
 }
-
-/// The last identity given to a table.
-static TABLES: AtomicU64 = AtomicU64::new(0);
 
 /// A shard, its lock, and counters that need no lock. Cells do not share cache lines.
 #[derive(Debug)]
@@ -106,7 +104,7 @@ impl SparseTable {
         };
         let shards = (0..config.n_shards).map(cell).collect::<Result<_, Error>>()?;
         let admitter = Admitter::new(config.admission.clone(), config.seed, config.table);
-        let identity = TABLES.fetch_add(1, Ordering::Relaxed) + 1;
+        let identity = Arc::new(());
         Ok(SparseTable { admitter, day: AtomicU32::new(0), shards, kind, config, identity })
     }
 
@@ -160,7 +158,7 @@ impl SparseTable {
         self.check_pull(keys, out, mode)?;
         let Scratch { pull, found, work, .. } = scratch;
         self.arrange_pull(keys, out, pull);
-        found.start(self.identity, self.shards.len(), keys.len());
+        found.start(&self.identity, self.shards.len(), keys.len());
         let mut counts = PullCounts::default();
         for shard_idx in pull.visit_order(self.shards.len()) {
             let items = pull.shard(shard_idx);
@@ -225,10 +223,10 @@ impl SparseTable {
         self.push_distinct(keys, values, step, scratch, |_| true)
     }
 
-    /// Whether the last pull with a scratch was, by a look at some of the keys, one of this table and
-    /// of these keys, so that a push of them is best done with it.
-    pub fn was_likely_asked(&self, keys: &[u64], scratch: &Scratch) -> bool {
-        scratch.found.is_of(self.identity) && scratch.pull.look_like(keys)
+    /// Whether the last pull with a scratch was one of this table and of these keys: a push of them
+    /// then reuses the slots that it found.
+    pub fn reuses_slots(&self, keys: &[u64], scratch: &Scratch) -> bool {
+        scratch.found.is_of(&self.identity) && scratch.pull.are_of(keys)
     }
 
     /// Counts a step; its rows are then updated by [`push_share`](Self::push_share).
@@ -322,8 +320,9 @@ impl SparseTable {
         scratch: &mut Scratch,
         wanted: impl Fn(usize) -> bool,
     ) -> Result<PushCounts, Error> {
+        let reuses_slots = self.reuses_slots(keys, scratch);
         let Scratch { push, pull, found, work, .. } = scratch;
-        if found.is_of(self.identity) && pull.are_of(keys) {
+        if reuses_slots {
             return self.push_arranged(values, step, (pull, Some(found)), work, wanted);
         }
         push.arrange(keys, self.shards.len(), self.config.padding_idx);
@@ -335,7 +334,7 @@ impl SparseTable {
         &self,
         values: &[f32],
         step: (f32, &SharedState),
-        (groups, found): (&Groups, Option<&Found>),
+        (groups, found): (&Groups, Option<&PullSlots>),
         work: &mut Work,
         wanted: impl Fn(usize) -> bool,
     ) -> Result<PushCounts, Error> {

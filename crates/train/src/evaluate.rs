@@ -9,7 +9,7 @@ use regatta_exec::{Executor, Lookup, Options, RoleTimes, Scope, run_startup};
 use regatta_ir::{Origin, Program, Programs};
 use regatta_passes::{TableExchange, clone_for_test, pull_tables};
 use regatta_ps::message::ReduceOp;
-use regatta_ps::{Client, CutOrder, Wanted};
+use regatta_ps::{Client, CutOrder, PullSpec};
 use regatta_tensor::{RowIndex, Tensor, Value};
 
 use crate::Error;
@@ -301,8 +301,8 @@ fn nothing_to_keep() -> Error {
 }
 
 /// A pull that creates and counts nothing.
-fn looking<'a>(keys: &'a [&'a [u64]], dense: bool) -> Wanted<'a> {
-    Wanted { step: 0, test: true, dense, keys, counts: &[] }
+fn looking<'a>(keys: &'a [&'a [u64]], dense: bool) -> PullSpec<'a> {
+    PullSpec { step: 0, test: true, dense, keys, counts: &[] }
 }
 
 /// A startup program that does not make some parameters: tables may be larger than the memory.

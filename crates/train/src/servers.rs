@@ -10,7 +10,7 @@ use regatta_exec::{Executor, Lookup, Options, RoleTimes, Scope};
 use regatta_passes::{Exchange, Split};
 use regatta_ps::communicator::{Command, Event, Pipeline};
 use regatta_ps::message::ReduceOp;
-use regatta_ps::{Client, CutOrder, Mode, PullTicket, Pulled, PushTicket, Wanted};
+use regatta_ps::{Client, CutOrder, Mode, PullSpec, PullTicket, Pulled, PushTicket};
 use regatta_tensor::{RowIndex, Tensor};
 
 use crate::Error;
@@ -145,7 +145,7 @@ impl Servers {
     fn pull_dense(&mut self, scope: &mut Scope) -> Result<(), Error> {
         let no_keys: Vec<&[u64]> = self.exchange.tables.iter().map(|_| &[][..]).collect();
         let wanted =
-            Wanted { step: self.step, test: true, dense: true, keys: &no_keys, counts: &[] };
+            PullSpec { step: self.step, test: true, dense: true, keys: &no_keys, counts: &[] };
         let ticket = self.client.pull_exactly(&wanted)?;
         self.receive(ticket, &mut [], scope).map(|_| ())
     }
@@ -300,7 +300,7 @@ impl Servers {
         let reply = if dense && self.wants_dense(next) {
             let no_keys: Vec<&[u64]> = self.exchange.tables.iter().map(|_| &[][..]).collect();
             let wanted =
-                Wanted { step: next, test: true, dense: true, keys: &no_keys, counts: &[] };
+                PullSpec { step: next, test: true, dense: true, keys: &no_keys, counts: &[] };
             Reply::PushAndDense(self.client.push_pull(&gradients.borrow(), &wanted)?)
         } else {
             Reply::Push(self.client.push(&gradients.borrow())?)
@@ -316,7 +316,7 @@ impl Servers {
         let start = Instant::now();
         let (keys, counts) = keys_and_counts(&work.lookups);
         let dense = dense && self.wants_dense(step);
-        let wanted = Wanted { step, test: false, dense, keys: &keys, counts: &counts };
+        let wanted = PullSpec { step, test: false, dense, keys: &keys, counts: &counts };
         work.ticket = Some(self.client.pull(&wanted)?);
         self.times.pull += start.elapsed();
         Ok(())
@@ -328,7 +328,7 @@ impl Servers {
         let start = Instant::now();
         let (keys, counts) = keys_and_counts(&work.lookups);
         let dense = self.wants_dense(step);
-        let wanted = Wanted { step, test: false, dense, keys: &keys, counts: &counts };
+        let wanted = PullSpec { step, test: false, dense, keys: &keys, counts: &counts };
         let gradients = self.gradients.view(&self.executor);
         work.ticket = Some(self.client.push_pull(&gradients.borrow(), &wanted)?);
         self.gradients.clear();

@@ -2,7 +2,7 @@
 
 use regatta_exec::Scope;
 use regatta_passes::Split;
-use regatta_ps::{Client, Wanted};
+use regatta_ps::{Client, PullSpec};
 use regatta_tensor::Tensor;
 
 use crate::Error;
@@ -38,7 +38,7 @@ pub(crate) fn pull_tables(
             let ids: Vec<u64> = (first..).take(part.len() / table.dim).collect();
             let mut keys: Vec<&[u64]> = vec![&[]; split.tables.len()];
             keys[number] = &ids;
-            let wanted = Wanted { step, test: true, dense: false, keys: &keys, counts: &[] };
+            let wanted = PullSpec { step, test: true, dense: false, keys: &keys, counts: &[] };
             let ticket = client.pull_exactly(&wanted)?;
             let mut rows: Vec<&mut [f32]> = keys.iter().map(|_| &mut [][..]).collect();
             rows[number] = part;

@@ -1,6 +1,6 @@
 //! Bytes of every worker, for every worker.
 
-use super::{Head, Reader};
+use super::bytes::{Array, Reader};
 use crate::Error;
 
 /// Most bytes that one worker may bring.
@@ -13,24 +13,26 @@ const MAX_WORKERS: u64 = 1 << 16;
 const MAX_NAME_BYTES: u64 = 4096;
 
 /// A worker's part of a gather; answered when every worker has sent its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gather<'a> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gather {
     /// Number of this meeting of the workers; reductions and gathers are counted together.
     pub round: u64,
     /// What is gathered, for messages.
-    pub name: &'a str,
+    pub name: String,
     /// This worker's bytes.
-    pub bytes: &'a [u8],
+    pub bytes: Array<u8>,
 }
 
-impl<'a> Gather<'a> {
+impl Gather {
     /// The payload.
-    pub fn encode(&self) -> Vec<u8> {
-        let lens = [self.name.len(), self.bytes.len()].map(|n| n as u64);
-        let mut payload = Head::default().u64(self.round).u64(lens[0]).u64(lens[1]).into_bytes();
-        payload.reserve_exact(self.name.len() + self.bytes.len());
-        payload.extend_from_slice(self.name.as_bytes());
-        payload.extend_from_slice(self.bytes);
+    pub fn encode(round: u64, name: &str, bytes: &[u8]) -> Vec<u8> {
+        let head = [round, name.len() as u64, bytes.len() as u64];
+        let head: &[u8] = bytemuck::cast_slice(&head);
+        let mut payload = Vec::with_capacity(head.len() + name.len() + bytes.len() + 7);
+        payload.extend_from_slice(head);
+        payload.extend_from_slice(bytes);
+        payload.resize(payload.len().next_multiple_of(8), 0);
+        payload.extend_from_slice(name.as_bytes());
         payload
     }
 
@@ -38,16 +40,16 @@ impl<'a> Gather<'a> {
     ///
     /// # Errors
     /// If it is not one, or has more bytes than a worker may bring.
-    pub fn decode(payload: &'a [u8]) -> Result<Gather<'a>, Error> {
+    pub fn decode(payload: &[u8]) -> Result<Gather, Error> {
         let mut r = Reader::new(payload);
         let round = r.u64("round")?;
         let n_name = r.count("length of the name", MAX_NAME_BYTES)?;
         let n_bytes = r.count("number of bytes", MAX_GATHER_BYTES as u64)?;
+        let bytes = r.array(n_bytes, "bytes")?;
         let name = std::str::from_utf8(r.take(n_name, "name")?);
         let name = name.map_err(|_| Error::malformed("the name of a gather is no text"))?;
-        let bytes = r.take(n_bytes, "bytes")?;
         r.end()?;
-        Ok(Gather { round, name, bytes })
+        Ok(Gather { round, name: name.to_string(), bytes })
     }
 }
 
@@ -61,9 +63,9 @@ pub struct GatherReply<'a> {
 impl<'a> GatherReply<'a> {
     /// The payload.
     pub fn encode(&self) -> Vec<u8> {
-        let head = Head::default().u64(self.parts.len() as u64);
-        let head = self.parts.iter().fold(head, |head, part| head.u64(part.len() as u64));
-        let mut payload = head.into_bytes();
+        let lens = self.parts.iter().map(|part| part.len() as u64);
+        let head: Vec<u64> = std::iter::once(self.parts.len() as u64).chain(lens).collect();
+        let mut payload: Vec<u8> = bytemuck::cast_slice(&head).to_vec();
         payload.reserve_exact(self.parts.iter().map(|part| part.len()).sum());
         self.parts.iter().for_each(|part| payload.extend_from_slice(part));
         payload
@@ -95,9 +97,10 @@ mod tests {
         fn a_gather_comes_back(
             round: u64, name in ".{0,20}", bytes in prop::collection::vec(any::<u8>(), 0..50),
         ) {
-            let gather = Gather { round, name: &name, bytes: &bytes };
-            let payload = gather.encode();
-            prop_assert_eq!(Gather::decode(&payload).unwrap(), gather);
+            let payload = Gather::encode(round, &name, &bytes);
+            let back = Gather::decode(&payload).unwrap();
+            prop_assert_eq!((back.round, &back.name), (round, &name));
+            prop_assert_eq!(back.bytes.of(&payload), &bytes[..]);
         }
 
         #[test]
@@ -118,8 +121,8 @@ mod tests {
 
     #[test]
     fn more_than_a_worker_may_bring_is_refused() {
-        let head = Head::default().u64(1).u64(0).u64(MAX_GATHER_BYTES as u64 + 1).into_bytes();
-        let error = Gather::decode(&head).unwrap_err().to_string();
+        let head = [1, 0, MAX_GATHER_BYTES as u64 + 1];
+        let error = Gather::decode(bytemuck::cast_slice(&head)).unwrap_err().to_string();
         assert!(error.contains("number of bytes is 67108865, more than 67108864"), "{error}");
     }
 }

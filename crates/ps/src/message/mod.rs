@@ -1,25 +1,34 @@
-//! The bytes of every request and reply, both directions, in one place.
+//! The bytes of every request and reply: one file per verb, which holds both directions and the
+//! reply. Nobody else writes or reads them.
 //!
-//! Data travels as fixed heads followed by plain arrays, each starting at a multiple of 8 bytes, so
-//! that neither side copies or converts them: [`Pull`], [`Push`] (and both in one), [`Geo`],
-//! [`SetDense`], [`Gather`]. Where the network is slow, pulls and pushes can be made shorter: [`Wire`]. Everything rare is
-//! a [`Control`] message in JSON.
+//! Data travels as fixed heads followed by plain arrays, each starting at a multiple of 8 bytes
+//! (`bytes.rs`), so that neither side copies or converts them: [`Pull`], [`Push`], [`PushPull`],
+//! [`Geo`], [`SetDense`], [`Gather`]. Where the network is slow, pulls and pushes can be made
+//! shorter: [`Wire`]. Everything rare is a [`Control`] message in JSON. `reply.rs` has the statuses.
 
+mod bytes;
 mod control;
 mod exact;
 mod gather;
 mod geo;
 mod pull;
 mod push;
+mod push_pull;
+pub(crate) mod reply;
+mod set_dense;
 mod wire;
 
+pub use bytes::Array;
 pub use control::{
     Control, ControlReply, CutTaken, Hello, Inspection, ReduceOp, ServerStats, TableStats,
 };
 pub use gather::{Gather, GatherReply, MAX_GATHER_BYTES, MAX_GATHER_REPLY_BYTES};
 pub use geo::{Geo, GeoReply};
-pub use pull::{Pull, PullReply, PullTable};
-pub use push::{Push, PushTable, SetDense};
+pub use pull::{Pull, PullSpec, PullTable};
+pub(crate) use pull::{PullReply, PullReplyWriter};
+pub use push::{Gradients, Push, PushTable};
+pub use push_pull::PushPull;
+pub use set_dense::SetDense;
 pub use wire::Wire;
 
 use crate::Error;
@@ -32,7 +41,7 @@ pub enum Kind {
     Pull = 1,
     /// A [`Push`].
     Push = 2,
-    /// A [`Push`] followed by a [`Pull`].
+    /// A [`PushPull`].
     PushPull = 3,
     /// A [`Geo`] exchange.
     Geo = 4,
@@ -55,108 +64,34 @@ impl TryFrom<u16> for Kind {
     }
 }
 
-#[cfg(not(target_endian = "little"))]
-compile_error!("arrays travel as they are in memory, which is little endian");
+/// A small job for the tests of messages.
+#[cfg(test)]
+mod testing {
+    use proptest::prelude::*;
+    use regatta_net::{Buf, Pool};
 
-/// Writes the fixed heads.
-#[derive(Default)]
-pub(crate) struct Head(Vec<u8>);
+    use crate::ClientTable;
+    use crate::partition::{Piece, dense_pieces};
 
-impl Head {
-    pub(crate) fn u64(mut self, x: u64) -> Head {
-        self.0.extend_from_slice(&x.to_le_bytes());
-        self
+    pub(super) fn room(n: usize) -> Buf {
+        Pool::default().take(n)
     }
 
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.0
-    }
-}
-
-/// Reads a payload, never beyond its end.
-pub(crate) struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, at: 0 }
+    /// Distinct keys, small enough to be whole numbers as floats.
+    pub(super) fn keys() -> impl Strategy<Value = Vec<u64>> {
+        prop::collection::btree_set(0u64..1 << 20, 0..40).prop_map(|set| set.into_iter().collect())
     }
 
-    pub(crate) fn u64(&mut self, what: &str) -> Result<u64, Error> {
-        let mut number = [0; 8];
-        number.copy_from_slice(self.take(8, what)?);
-        Ok(u64::from_le_bytes(number))
+    /// Two tables, of one and of three floats, and the pieces of [`dense_params`] by server.
+    pub(super) fn job(servers: usize, counted: bool) -> (Vec<ClientTable>, Vec<Vec<Piece>>) {
+        let table = |dim| ClientTable { name: format!("t{dim}"), dim, counted };
+        let lens: Vec<usize> = dense_params().iter().map(Vec::len).collect();
+        (vec![table(1), table(3)], dense_pieces(&lens, servers, false))
     }
 
-    /// A count that must be below a limit, so that a wrong one cannot ask for much memory.
-    pub(crate) fn count(&mut self, what: &str, limit: u64) -> Result<usize, Error> {
-        let n = self.u64(what)?;
-        if n > limit {
-            return Err(Error::malformed(format!("{what} is {n}, more than {limit}")));
-        }
-        Ok(n as usize)
-    }
-
-    pub(crate) fn u64s(&mut self, n: usize, what: &str) -> Result<&'a [u64], Error> {
-        let bytes = self.take(n.saturating_mul(8), what)?;
-        bytemuck::try_cast_slice(bytes).map_err(|_| misaligned(what))
-    }
-
-    pub(crate) fn u32s(&mut self, n: usize, what: &str) -> Result<&'a [u32], Error> {
-        let bytes = self.take(n.saturating_mul(4), what)?;
-        self.skip_padding()?;
-        bytemuck::try_cast_slice(bytes).map_err(|_| misaligned(what))
-    }
-
-    /// Of an array that goes on.
-    pub(crate) fn u16s(&mut self, n: usize, what: &str) -> Result<&'a [u16], Error> {
-        let bytes = self.take(n.saturating_mul(2), what)?;
-        bytemuck::try_cast_slice(bytes).map_err(|_| misaligned(what))
-    }
-
-    pub(crate) fn f32s(&mut self, n: usize, what: &str) -> Result<&'a [f32], Error> {
-        let floats = self.f32s_unpadded(n, what)?;
-        self.skip_padding()?;
-        Ok(floats)
-    }
-
-    pub(crate) fn f32s_unpadded(&mut self, n: usize, what: &str) -> Result<&'a [f32], Error> {
-        let bytes = self.take(n.saturating_mul(4), what)?;
-        bytemuck::try_cast_slice(bytes).map_err(|_| misaligned(what))
-    }
-
-    pub(crate) fn skip_padding(&mut self) -> Result<(), Error> {
-        self.take((8 - self.at % 8) % 8, "padding").map(|_| ())
-    }
-
-    pub(crate) fn take(&mut self, n: usize, what: &str) -> Result<&'a [u8], Error> {
-        let end = self.at.checked_add(n).filter(|&end| end <= self.bytes.len());
-        let Some(end) = end else {
-            return Err(Error::malformed(format!(
-                "{what}: {n} bytes expected, {} left",
-                self.bytes.len() - self.at
-            )));
-        };
-        let bytes = &self.bytes[self.at..end];
-        self.at = end;
-        Ok(bytes)
-    }
-
-    pub(crate) fn end(&self) -> Result<(), Error> {
-        match self.bytes.len() - self.at {
-            0 => Ok(()),
-            n => Err(Error::malformed(format!("{n} bytes too many"))),
-        }
+    /// Dense parameters of different lengths.
+    pub(super) fn dense_params() -> Vec<Vec<f32>> {
+        let values = |n: usize| (0..n).map(|i| i as f32).collect();
+        vec![values(5), values(0), values(8)]
     }
 }
-
-fn misaligned(what: &str) -> Error {
-    Error::malformed(format!("{what} does not start at a multiple of its size"))
-}
-
-/// Tables in one message; more is taken for garbage.
-pub(crate) const MAX_TABLES: u64 = 4096;
-/// Keys or floats in one array; more is taken for garbage.
-pub(crate) const MAX_ITEMS: u64 = 1 << 34;

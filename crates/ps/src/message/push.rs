@@ -1,22 +1,90 @@
-//! Sending gradients, and first values of dense parameters.
+//! Push: gradients of a step go to the servers; the reply has no content.
+//!
+//! Request: sequence, step, examples, dense floats, number of tables; per table its number, keys
+//! and floats; then dense gradients, and keys and gradients of each table.
 
-use super::{MAX_ITEMS, MAX_TABLES, Reader};
+use regatta_net::Buf;
+
+use super::bytes::{
+    Array, MAX_ITEMS, MAX_TABLES, Reader, padded_len, put_pieces, put_rows, put_u64,
+};
+use super::wire::Transcoder;
 use crate::Error;
+use crate::route::{Destination, Route};
+
+/// Words of a head, and per table.
+const HEAD: usize = 5;
+const TABLE_HEAD: usize = 3;
+
+/// What is pushed: dense gradients by parameter, and keys with rows of gradients by table.
+#[derive(Debug, Clone, Copy)]
+pub struct Gradients<'a> {
+    /// The worker's step.
+    pub step: u64,
+    /// Examples behind them.
+    pub examples: u64,
+    /// By parameter; empty if there are no dense ones.
+    pub dense: &'a [&'a [f32]],
+    /// By table: distinct keys and a row per key.
+    pub tables: &'a [(&'a [u64], &'a [f32])],
+}
+
+impl Gradients<'_> {
+    fn n_dense(&self, to: &Destination<'_>) -> usize {
+        if self.dense.is_empty() { 0 } else { to.dense_len() }
+    }
+
+    /// Bytes of the request to one server.
+    pub(crate) fn payload_len(&self, routes: &[Route], to: &Destination<'_>) -> usize {
+        let tables = routes.iter().zip(to.tables).map(|(route, table)| {
+            let n = route.len_of(to.server);
+            8 * TABLE_HEAD + padded_len::<u64>(n) + padded_len::<f32>(n * table.dim)
+        });
+        8 * HEAD + padded_len::<f32>(self.n_dense(to)) + tables.sum::<usize>()
+    }
+
+    /// Writes the request to one server.
+    pub(crate) fn encode(
+        &self,
+        sequence: u64,
+        routes: &[Route],
+        to: &Destination<'_>,
+        buf: &mut Buf,
+    ) {
+        let n_dense = self.n_dense(to);
+        let head = [sequence, self.step, self.examples, n_dense as u64, routes.len() as u64];
+        head.into_iter().for_each(|word| put_u64(buf, word));
+        for (number, (route, table)) in routes.iter().zip(to.tables).enumerate() {
+            let n = route.len_of(to.server);
+            put_u64(buf, number as u64);
+            put_u64(buf, n as u64);
+            put_u64(buf, (n * table.dim) as u64);
+        }
+        if n_dense > 0 {
+            put_pieces(buf, self.dense, to.pieces);
+        }
+        for ((route, table), (keys, grads)) in routes.iter().zip(to.tables).zip(self.tables) {
+            let positions = route.positions(to.server);
+            put_rows(buf, keys, 1, positions);
+            put_rows(buf, grads, table.dim, positions);
+        }
+    }
+}
 
 /// Gradients of rows of one table.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PushTable<'a> {
+pub struct PushTable {
     /// Number of the table.
     pub table: u64,
-    /// Distinct ids.
-    pub keys: &'a [u64],
-    /// A row of floats per id.
-    pub grads: &'a [f32],
+    /// Distinct keys.
+    pub keys: Array<u64>,
+    /// A row of floats per key.
+    pub grads: Array<f32>,
 }
 
-/// Gradients of a step.
+/// Gradients of a step, as the server reads them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Push<'a> {
+pub struct Push {
     /// Counts this worker's pushes to this server from 1; each is applied once, however often it
     /// arrives.
     pub sequence: u64,
@@ -25,18 +93,18 @@ pub struct Push<'a> {
     /// Examples behind the gradients, the weight of this worker in a synchronous step.
     pub examples: u64,
     /// This server's part of the dense gradients; empty if there is none.
-    pub dense: &'a [f32],
+    pub dense: Array<f32>,
     /// Gradients by table.
-    pub tables: Vec<PushTable<'a>>,
+    pub tables: Vec<PushTable>,
 }
 
-impl<'a> Push<'a> {
+impl Push {
     /// The gradients of one table, if there are any.
-    pub fn table(&self, number: usize) -> Option<PushTable<'a>> {
+    pub fn table(&self, number: usize) -> Option<PushTable> {
         self.tables.iter().find(|t| t.table as usize == number).copied()
     }
 
-    pub(crate) fn read(r: &mut Reader<'a>) -> Result<Push<'a>, Error> {
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Push, Error> {
         let sequence = r.u64("sequence")?;
         if sequence == 0 {
             return Err(Error::malformed("push 0, but they count from 1"));
@@ -51,14 +119,12 @@ impl<'a> Push<'a> {
             let keys = r.count("number of keys", MAX_ITEMS)?;
             heads.push((table, keys, r.count("number of floats", MAX_ITEMS)?));
         }
-        let dense = r.f32s(n_dense, "dense gradients")?;
-        let tables = heads
-            .into_iter()
-            .map(|(table, keys, grads)| {
-                let keys = r.u64s(keys, "keys")?;
-                Ok(PushTable { table, keys, grads: r.f32s(grads, "gradients")? })
-            })
-            .collect::<Result<_, Error>>()?;
+        let dense = r.array(n_dense, "dense gradients")?;
+        let table = |(table, keys, grads)| {
+            let keys = r.array(keys, "keys")?;
+            Ok(PushTable { table, keys, grads: r.array(grads, "gradients")? })
+        };
+        let tables = heads.into_iter().map(table).collect::<Result<_, Error>>()?;
         Ok(Push { sequence, step, examples, dense, tables })
     }
 
@@ -66,42 +132,67 @@ impl<'a> Push<'a> {
     ///
     /// # Errors
     /// If it is not one.
-    pub fn decode(bytes: &'a [u8]) -> Result<Push<'a>, Error> {
-        let mut r = Reader::new(bytes);
+    pub fn decode(payload: &[u8]) -> Result<Push, Error> {
+        let mut r = Reader::new(payload);
         let push = Push::read(&mut r)?;
         r.end()?;
         Ok(push)
     }
 
-    /// Reads a push and the pull that follows it.
-    ///
-    /// # Errors
-    /// If the payload is not both.
-    pub fn decode_with_pull(bytes: &'a [u8]) -> Result<(Push<'a>, super::Pull<'a>), Error> {
-        let mut r = Reader::new(bytes);
-        let both = (Push::read(&mut r)?, super::Pull::read(&mut r)?);
-        r.end()?;
-        Ok(both)
+    /// Takes the arrays of a request from one form of the wire to the other.
+    pub(super) fn transcode(t: &mut Transcoder<'_, '_>) -> Result<(), Error> {
+        let head = t.words(HEAD)?;
+        let tables = t.words(t.n_tables(head[4])? * TABLE_HEAD)?;
+        t.floats(head[3])?;
+        for table in tables.chunks_exact(TABLE_HEAD) {
+            t.keys(table[1])?;
+            t.floats(table[2])?;
+        }
+        Ok(())
     }
 }
 
-/// First values of this server's part of the dense parameters, from worker 0.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SetDense<'a> {
-    /// All floats of the part.
-    pub values: &'a [f32],
-}
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
 
-impl<'a> SetDense<'a> {
-    /// Reads a whole payload.
-    ///
-    /// # Errors
-    /// If it is not one.
-    pub fn decode(bytes: &'a [u8]) -> Result<SetDense<'a>, Error> {
-        let mut r = Reader::new(bytes);
-        let n = r.count("dense floats", MAX_ITEMS)?;
-        let values = r.f32s(n, "dense values")?;
-        r.end()?;
-        Ok(SetDense { values })
+    use super::*;
+    use crate::message::testing::{dense_params, job, keys, room};
+
+    proptest! {
+        #[test]
+        fn every_gradient_arrives_at_the_server_of_its_key(
+            keys in keys(), servers in 1usize..4, has_dense: bool, sequence in 1u64..9,
+        ) {
+            let (tables, pieces) = job(servers, false);
+            let dim = tables[1].dim;
+            let grads: Vec<f32> = keys.iter().flat_map(|k| vec![*k as f32; dim]).collect();
+            let params = dense_params();
+            let dense: Vec<&[f32]> = params.iter().map(Vec::as_slice).collect();
+            let dense = if has_dense { &dense[..] } else { &[] };
+            let rows: [(&[u64], &[f32]); 2] = [(&[], &[]), (&keys, &grads)];
+            let gradients = Gradients { step: 5, examples: 3, dense, tables: &rows };
+            let routes: Vec<_> = rows.iter().map(|(k, _)| Route::new(k, servers)).collect();
+            let mut arrived = 0;
+            for server in 0..servers {
+                let to = Destination { server, tables: &tables, pieces: &pieces[server] };
+                let mut buf = room(0);
+                gradients.encode(sequence, &routes, &to, &mut buf);
+                prop_assert_eq!(buf.len(), gradients.payload_len(&routes, &to));
+                let push = Push::decode(&buf).unwrap();
+                prop_assert_eq!((push.sequence, push.step, push.examples), (sequence, 5, 3));
+                let sent = pieces[server].iter().flat_map(|p| &params[p.param][p.range.clone()]);
+                let sent: Vec<f32> = sent.copied().filter(|_| has_dense).collect();
+                prop_assert_eq!(push.dense.of(&buf), sent);
+                let table = push.table(1).unwrap();
+                let (keys, grads) = (table.keys.of(&buf), table.grads.of(&buf));
+                for (key, row) in keys.iter().zip(grads.chunks(dim)) {
+                    prop_assert!(row.iter().all(|g| *g == *key as f32));
+                }
+                prop_assert_eq!(grads.len(), keys.len() * dim);
+                arrived += keys.len();
+            }
+            prop_assert_eq!(arrived, keys.len());
+        }
     }
 }

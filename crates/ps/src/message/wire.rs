@@ -8,7 +8,8 @@ use std::str::FromStr;
 use regatta_kernels::half::{Half, narrow, widen};
 use regatta_net::Buf;
 
-use super::{Kind, MAX_ITEMS, MAX_TABLES, Reader};
+use super::bytes::{MAX_ITEMS, MAX_TABLES, Reader, pad};
+use super::{Kind, Pull, Push};
 use crate::Error;
 
 /// How pulls and pushes travel. A request says how its own values do, and is answered alike.
@@ -90,17 +91,8 @@ impl Wire {
     ) -> Result<Buf, Error> {
         let Some(half) = self.half() else { return Ok(plain) };
         // Ids never take more than before, but for the word that says how many bytes they take.
-        let mut to = room(plain.len() + 64);
-        let mut from = Reader::new(&plain);
-        walk(kind, &mut from, &mut to, |array, n, from, to| {
-            match array {
-                Array::Floats => put_narrow(half, from.f32s(n, "floats")?, to),
-                Array::Keys => put_keys(from.u64s(n, "keys")?, to),
-            }
-            Ok(())
-        })?;
-        from.end()?;
-        Ok(to)
+        let to = room(plain.len() + 64);
+        Transcoder { from: Reader::new(&plain), to, convert: &Narrow(half) }.run(kind)
     }
 
     /// The plain request that was packed.
@@ -114,17 +106,8 @@ impl Wire {
         room: impl FnOnce(usize) -> Buf,
     ) -> Result<Buf, Error> {
         let Some(half) = self.half() else { return Ok(packed) };
-        let mut to = room(3 * packed.len());
-        let mut from = Reader::new(&packed);
-        walk(kind, &mut from, &mut to, |array, n, from, to| {
-            match array {
-                Array::Floats => put_wide(half, from.u16s(n, "floats")?, to)?,
-                Array::Keys => take_keys(n, from, to)?,
-            }
-            Ok(())
-        })?;
-        from.end()?;
-        Ok(to)
+        let to = room(3 * packed.len());
+        Transcoder { from: Reader::new(&packed), to, convert: &Widen(half) }.run(kind)
     }
 
     /// Makes an answer shorter, which is floats and nothing else.
@@ -154,46 +137,93 @@ impl Wire {
     }
 }
 
-/// An array of a request that becomes shorter.
-#[derive(Clone, Copy)]
-enum Array {
-    Floats,
-    Keys,
+/// Changes the form of one array.
+trait Convert {
+    fn floats(&self, n: usize, from: &mut Reader<'_>, to: &mut Buf) -> Result<(), Error>;
+    fn keys(&self, n: usize, from: &mut Reader<'_>, to: &mut Buf) -> Result<(), Error>;
 }
 
-/// Copies the heads of a request and its counts, and does what is to be done with each of the other arrays
-/// that the heads announce. Every array is filled up to a multiple of 8 bytes.
-fn walk<'a>(
-    kind: Kind,
-    from: &mut Reader<'a>,
-    to: &mut Buf,
-    mut array: impl FnMut(Array, usize, &mut Reader<'a>, &mut Buf) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let mut each = |what: Array, n: u64, from: &mut Reader<'a>, to: &mut Buf| {
-        array(what, limited(n)?, from, to)?;
-        pad(to);
-        from.skip_padding()
-    };
-    if matches!(kind, Kind::Push | Kind::PushPull) {
-        let head = heads(from, to, 5)?;
-        let tables = heads(from, to, n_tables(head[4])? * 3)?;
-        each(Array::Floats, head[3], from, to)?;
-        for table in tables.chunks_exact(3) {
-            each(Array::Keys, table[1], from, to)?;
-            each(Array::Floats, table[2], from, to)?;
-        }
+struct Narrow(Half);
+
+impl Convert for Narrow {
+    fn floats(&self, n: usize, from: &mut Reader<'_>, to: &mut Buf) -> Result<(), Error> {
+        put_narrow(self.0, from.items(n, "floats")?, to);
+        Ok(())
     }
-    if matches!(kind, Kind::Pull | Kind::PushPull) {
-        let head = heads(from, to, 3)?;
-        let tables = heads(from, to, n_tables(head[2])? * 3)?;
-        for table in tables.chunks_exact(3) {
-            each(Array::Keys, table[1], from, to)?;
-            let counts = from.u32s(limited(table[2])?, "counts")?;
-            to.extend_from_slice(bytemuck::cast_slice(counts));
-            pad(to);
-        }
+
+    fn keys(&self, n: usize, from: &mut Reader<'_>, to: &mut Buf) -> Result<(), Error> {
+        put_keys(from.items(n, "keys")?, to);
+        Ok(())
     }
-    Ok(())
+}
+
+struct Widen(Half);
+
+impl Convert for Widen {
+    fn floats(&self, n: usize, from: &mut Reader<'_>, to: &mut Buf) -> Result<(), Error> {
+        put_wide(self.0, from.items(n, "floats")?, to)
+    }
+
+    fn keys(&self, n: usize, from: &mut Reader<'_>, to: &mut Buf) -> Result<(), Error> {
+        take_keys(n, from, to)
+    }
+}
+
+/// Copies a request from one form to the other. The messages say which arrays come in which order.
+pub(super) struct Transcoder<'p, 'c> {
+    from: Reader<'p>,
+    to: Buf,
+    convert: &'c dyn Convert,
+}
+
+impl<'p> Transcoder<'p, '_> {
+    fn run(mut self, kind: Kind) -> Result<Buf, Error> {
+        if matches!(kind, Kind::Push | Kind::PushPull) {
+            Push::transcode(&mut self)?;
+        }
+        if matches!(kind, Kind::Pull | Kind::PushPull) {
+            Pull::transcode(&mut self)?;
+        }
+        self.from.end()?;
+        Ok(self.to)
+    }
+
+    /// Words of a head, which are the same in both forms.
+    pub(super) fn words(&mut self, n: usize) -> Result<&'p [u64], Error> {
+        let words = self.from.items(n, "head")?;
+        self.to.extend_from_slice(bytemuck::cast_slice(words));
+        Ok(words)
+    }
+
+    /// A number of tables, if it is a possible one.
+    pub(super) fn n_tables(&self, n: u64) -> Result<usize, Error> {
+        if n > MAX_TABLES {
+            return Err(Error::malformed(format!("{n} tables, more than {MAX_TABLES}")));
+        }
+        Ok(n as usize)
+    }
+
+    pub(super) fn floats(&mut self, n: u64) -> Result<(), Error> {
+        self.convert.floats(limited(n)?, &mut self.from, &mut self.to)?;
+        self.next_array()
+    }
+
+    pub(super) fn keys(&mut self, n: u64) -> Result<(), Error> {
+        self.convert.keys(limited(n)?, &mut self.from, &mut self.to)?;
+        self.next_array()
+    }
+
+    /// Counts are the same in both forms.
+    pub(super) fn counts(&mut self, n: u64) -> Result<(), Error> {
+        let counts: &[u32] = self.from.items(limited(n)?, "counts")?;
+        self.to.extend_from_slice(bytemuck::cast_slice(counts));
+        self.next_array()
+    }
+
+    fn next_array(&mut self) -> Result<(), Error> {
+        pad(&mut self.to);
+        self.from.skip_padding()
+    }
 }
 
 fn limited(n: u64) -> Result<usize, Error> {
@@ -201,20 +231,6 @@ fn limited(n: u64) -> Result<usize, Error> {
         return Err(Error::malformed(format!("an array of {n}, more than {MAX_ITEMS}")));
     }
     Ok(n as usize)
-}
-
-fn n_tables(n: u64) -> Result<usize, Error> {
-    if n > MAX_TABLES {
-        return Err(Error::malformed(format!("{n} tables, more than {MAX_TABLES}")));
-    }
-    Ok(n as usize)
-}
-
-/// Words that are the same in both forms.
-fn heads<'a>(from: &mut Reader<'a>, to: &mut Buf, n: usize) -> Result<&'a [u64], Error> {
-    let words = from.u64s(n, "head")?;
-    to.extend_from_slice(bytemuck::cast_slice(words));
-    Ok(words)
 }
 
 fn put_narrow(half: Half, floats: &[f32], to: &mut Buf) {
@@ -266,20 +282,13 @@ fn take_keys(n: usize, from: &mut Reader<'_>, to: &mut Buf) -> Result<(), Error>
     Ok(())
 }
 
-fn pad(to: &mut Buf) {
-    let over = to.len() % 8;
-    if over > 0 {
-        to.grow(8 - over).fill(0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use regatta_net::Pool;
 
     use super::*;
-    use crate::message::{Pull, Push};
+    use crate::message::PushPull;
 
     fn buf(bytes: &[u8]) -> Buf {
         let mut buf = Pool::default().take(bytes.len());
@@ -327,8 +336,9 @@ mod tests {
                 let packed = wire.pack(Kind::PushPull, buf(&plain), room).unwrap();
                 let back = wire.unpack(Kind::PushPull, packed, room).unwrap();
                 prop_assert_eq!(&back[..], &plain[..]);
-                let (push, pull) = Push::decode_with_pull(&back).unwrap();
-                prop_assert_eq!((push.dense, pull.tables[0].keys), (&dense[..], &others[..]));
+                let PushPull { push, pull } = PushPull::decode(&back).unwrap();
+                prop_assert_eq!(push.dense.of(&back), &dense[..]);
+                prop_assert_eq!(pull.tables[0].keys.of(&back), &others[..]);
             }
         }
 

@@ -14,7 +14,7 @@ impl Core {
     pub(super) fn shrink(&self, max_unseen_days: Option<u32>) -> Result<ControlReply, Error> {
         let mut removed = 0;
         for table in &self.tables {
-            let counts = table.rows.shrink(max_unseen_days).map_err(|e| table.error(&e))?;
+            let counts = table.rows.shrink(max_unseen_days).map_err(|e| table.error(e))?;
             removed += counts.rows as u64;
         }
         Ok(ControlReply::Removed(removed))
@@ -23,7 +23,7 @@ impl Core {
     pub(super) fn inspect(&self, table: &str, id: u64) -> Result<ControlReply, Error> {
         let server = self.config.index;
         let table = self.table(table)?;
-        let found = match table.rows.inspect(id).map_err(|e| table.error(&e))? {
+        let found = match table.rows.inspect(id).map_err(|e| table.error(e))? {
             Found::Row(row) => {
                 let detail = format!("unseen for {} days, shard {}", row.unseen_days, row.shard);
                 Some(Inspection { server, parts: row.parts, detail })
@@ -40,7 +40,7 @@ impl Core {
     fn table(&self, name: &str) -> Result<&Table, Error> {
         self.tables.iter().find(|t| t.setup.name == name).ok_or_else(|| {
             let names: Vec<_> = self.tables.iter().map(|t| t.setup.name.as_str()).collect();
-            Error::Job(format!("there is no table '{name}' (tables: {})", names.join(", ")))
+            Error::usage(format!("there is no table '{name}' (tables: {})", names.join(", ")))
         })
     }
 
@@ -60,14 +60,14 @@ impl Core {
     pub(super) fn load(&self, dir: &str, names: &[String], over: bool) -> Result<(), Error> {
         let known = |name: &String| self.config.params.contains(name);
         if let Some(name) = names.iter().find(|name| !known(name)) {
-            return Err(Error::Job(format!(
+            return Err(Error::usage(format!(
                 "there is no table or parameter '{name}' (known: {})",
                 self.config.params.join(", ")
             )));
         }
         let wanted = |name: &str| names.is_empty() || names.iter().any(|n| n == name);
         if Path::new(dir).join(MANIFEST_FILE).exists() {
-            let checkpoint = Checkpoint::open(dir).map_err(|e| Error::Job(e.to_string()))?;
+            let checkpoint = Checkpoint::open(dir).map_err(|e| Error::usage(e.to_string()))?;
             return self.load_checkpoint(&checkpoint, wanted, over).map(|_| ());
         }
         self.load_saved(dir, wanted, over)
@@ -89,7 +89,7 @@ impl Core {
             ids.check(&file)?;
             alone &= storage::is_weights_alone(&file);
             for (_, table) in tables().filter(|_| number == 0 && !over) {
-                table.rows.clear().map_err(|e| table.error(&e))?;
+                table.rows.clear().map_err(|e| table.error(e))?;
             }
             for (number, table) in tables() {
                 let name = &table.setup.name;
@@ -104,7 +104,7 @@ impl Core {
         for (_, table) in tables().filter(|_| !over) {
             table.rows.set_steps(steps.of(&table.setup.name));
         }
-        self.dense.import(&pieces, alone, wanted).map_err(|e| Error::Job(format!("{dir}: {e}")))
+        self.dense.import(&pieces, alone, wanted).map_err(|e| Error::usage(format!("{dir}: {e}")))
     }
 
     /// This server's number and how many there are.
@@ -115,10 +115,10 @@ impl Core {
     /// Goes on from a checkpoint: tables, dense parameters, and the step of the learning rate.
     /// With `count_changes`, changes of the tables are counted from there.
     pub(super) fn restore(&self, dir: &str, count_changes: bool) -> Result<(), Error> {
-        let checkpoint = Checkpoint::open(dir).map_err(|e| Error::Job(e.to_string()))?;
+        let checkpoint = Checkpoint::open(dir).map_err(|e| Error::usage(e.to_string()))?;
         let steps = self.load_checkpoint(&checkpoint, |_| true, false)?;
         for table in self.tables.iter().filter(|_| count_changes) {
-            table.rows.begin_changes().map_err(|e| table.error(&e))?;
+            table.rows.begin_changes().map_err(|e| table.error(e))?;
         }
         self.steps.store(steps, Ordering::Relaxed);
         Ok(())
@@ -136,7 +136,7 @@ impl Core {
                 continue;
             }
             if !over {
-                table.rows.clear().map_err(|e| table.error(&e))?;
+                table.rows.clear().map_err(|e| table.error(e))?;
             }
             storage::restore_table(checkpoint, name, &table.rows, self.place())?;
             if matches!(self.config.mode, Mode::Geo { .. }) {
@@ -146,7 +146,7 @@ impl Core {
         let (pieces, steps, table_steps) = storage::restore_pieces(checkpoint)?;
         let trained = self.tables.iter().filter(|table| wanted(&table.setup.name) && !over);
         trained.for_each(|table| table.rows.set_steps(table_steps.of(&table.setup.name)));
-        let fail = |e| Error::Job(format!("{}: {e}", checkpoint.path().display()));
+        let fail = |e| Error::usage(format!("{}: {e}", checkpoint.path().display()));
         self.dense.import(&pieces, false, wanted).map_err(fail)?;
         Ok(steps)
     }

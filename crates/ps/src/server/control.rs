@@ -2,29 +2,27 @@
 
 use regatta_net::{Peer, Responder, Role};
 
-use super::core::{Core, Part, Reduction, Waiting, refuse, reply};
+use super::core::Core;
 use super::cut::AtCut;
+use super::reduce::{Part, Reduction};
 use crate::Error;
+use crate::message::reply::{refuse, reply};
 use crate::message::{Control, ControlReply, Hello};
 
 /// Answers that are remembered in case their request comes again.
 const MAX_REMEMBERED: usize = 64;
 
 impl Core {
-    pub(super) fn control(&self, waiting: Waiting) {
-        let request = match Control::decode(&waiting.payload) {
-            Ok(request) => request,
-            Err(e) => return refuse(waiting.responder, &e.to_string()),
-        };
+    pub(super) fn control(&self, request: Control, id: u64, responder: Responder) {
         if is_answered_later(&request) {
-            return match self.worker(waiting.responder.peer()) {
-                Ok(worker) => self.control_later(worker, waiting.responder, request),
-                Err(e) => refuse(waiting.responder, &e.to_string()),
+            return match self.worker(responder.peer()) {
+                Ok(worker) => self.control_later(worker, responder, request),
+                Err(e) => refuse(responder, &e.to_string()),
             };
         }
-        match self.control_now(waiting.responder.peer(), waiting.id, request) {
-            Ok(answer) => reply(waiting.responder, &answer.encode()),
-            Err(e) => refuse(waiting.responder, &e.to_string()),
+        match self.control_now(responder.peer(), id, request) {
+            Ok(answer) => reply(responder, &answer.encode()),
+            Err(e) => refuse(responder, &e.to_string()),
         }
     }
 
@@ -45,11 +43,11 @@ impl Core {
     }
 
     /// The worker that asks; nobody else may.
-    fn worker(&self, peer: &Peer) -> Result<usize, Error> {
+    pub(super) fn worker(&self, peer: &Peer) -> Result<usize, Error> {
         if peer.identity.role != Role::Worker {
-            return Err(Error::Job("only workers may do that".into()));
+            return Err(Error::usage("only workers may do that"));
         }
-        self.standing(peer).map_err(Error::Job)
+        self.standing(peer).map_err(Error::Peer)
     }
 
     /// Workers must take part; tools only need to know the secret of the job.
@@ -86,7 +84,7 @@ impl Core {
             Control::Cut { id, dir, scope } => match self.worker(peer)? {
                 0 => self.open_cut(id, &dir, scope)?,
                 worker => {
-                    return Err(Error::Job(format!("worker {worker} opens a cut, not worker 0")));
+                    return Err(Error::usage(format!("worker {worker} opens a cut, not worker 0")));
                 }
             },
             Control::Stats => {
@@ -143,19 +141,19 @@ impl Core {
     fn hello(&self, peer: &Peer, hello: &Hello) -> Result<(), Error> {
         let c = &self.config;
         if hello.job != c.job {
-            return Err(Error::Job(format!(
+            return Err(Error::usage(format!(
                 "this server serves another model or configuration (server: {}, worker: {})",
                 c.job, hello.job
             )));
         }
         if (hello.workers, hello.servers) != (c.workers, c.servers) {
-            return Err(Error::Job(format!(
+            return Err(Error::usage(format!(
                 "the worker counts {} workers and {} servers, this server {} and {}",
                 hello.workers, hello.servers, c.workers, c.servers
             )));
         }
         match peer.identity.role {
-            Role::Worker => self.adopt(peer).map_err(Error::Job),
+            Role::Worker => self.adopt(peer).map_err(Error::Peer),
             _ => Ok(()),
         }
     }

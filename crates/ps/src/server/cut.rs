@@ -10,11 +10,12 @@ use regatta_checkpoint::Part;
 use regatta_net::Responder;
 use regatta_table::SparseTable;
 
-use super::core::{Core, State, refuse, reply};
+use super::core::{Core, State};
+use crate::Error;
 use crate::cut::{CutId, CutScope, Ready};
+use crate::message::reply::{defer, refuse, reply};
 use crate::message::{ControlReply, CutTaken};
 use crate::storage::Moment;
-use crate::{Error, STATUS_CUT};
 
 /// A worker that is ready for a cut.
 pub(super) struct AtCut {
@@ -55,7 +56,7 @@ impl Core {
     pub(super) fn open_cut(&self, id: CutId, dir: &str, scope: CutScope) -> Result<(), Error> {
         let mut state = self.lock();
         let from_step = if self.config.mode.is_sync() { state.sync.round() } else { 0 };
-        state.cut.open(id, from_step).map_err(Error::Job)?;
+        state.cut.open(id, from_step).map_err(Error::Usage)?;
         {
             let mut writing = self.writing();
             (writing.dir, writing.scope) = (dir.to_string(), scope);
@@ -63,7 +64,7 @@ impl Core {
         let early = std::mem::take(&mut state.early);
         let idle = std::mem::take(&mut state.idle);
         drop(state);
-        early.into_iter().for_each(|(_, waiting)| hold_back(waiting.responder));
+        early.into_iter().for_each(|(_, waiting)| defer(waiting.responder));
         idle.into_iter().for_each(|(_, responder)| say_idle(responder, true));
         Ok(())
     }
@@ -160,7 +161,7 @@ impl Core {
         expected: BTreeSet<usize>,
     ) -> Result<(), Error> {
         let me = self.me.get().and_then(Weak::upgrade);
-        let core = me.ok_or_else(|| Error::Job("this server is ending".into()))?;
+        let core = me.ok_or_else(|| Error::peer("this server is ending"))?;
         let mut writing = self.writing();
         if let Some(thread) = writing.thread.take() {
             // Its outcome is known: worker 0 opens no cut before.
@@ -172,7 +173,7 @@ impl Core {
         let work = move || core.write(&dir, scope, moment);
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(work);
         writing.thread =
-            Some(thread.map_err(|e| Error::Job(format!("cannot start a thread: {e}")))?);
+            Some(thread.map_err(|e| Error::internal(format!("cannot start a thread: {e}")))?);
         Ok(())
     }
 
@@ -259,11 +260,6 @@ fn tell(writing: &mut Writing) {
 
 fn say_idle(responder: Responder, cut: bool) {
     reply(responder, &ControlReply::Idle { cut }.encode());
-}
-
-/// Answers a pull without values: the worker must come to the cut first.
-pub(super) fn hold_back(responder: Responder) {
-    let _ = responder.reply(STATUS_CUT, &[]);
 }
 
 /// Where the copy of a cut is written.

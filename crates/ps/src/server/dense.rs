@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use regatta_optim::{RowRule, Rule};
-use regatta_table::{DenseConfig, DenseParam, DensePiece, DenseTable, TableId};
+use regatta_table::{DenseConfig, DenseHistory, DenseParam, DensePiece, DenseTable, TableId};
 
 use super::DenseSetup;
 use crate::Error;
@@ -39,15 +39,11 @@ impl Piece {
             params: vec![param],
             range: setup.start..end,
         };
-        let table = DenseTable::new(config).map_err(|e| named(&setup.param, &e))?;
+        let table = DenseTable::new(config).map_err(|e| Error::parameter(&setup.param, e))?;
         let loaded = AtomicBool::new(false);
         let (param, rule, at) = (setup.param.clone(), setup.rule, at..at + setup.len);
         Ok(Piece { param, rule, table, at, loaded })
     }
-}
-
-fn named(param: &str, e: &regatta_table::Error) -> Error {
-    Error::Job(format!("parameter '{param}': {e}"))
 }
 
 impl Dense {
@@ -83,10 +79,10 @@ impl Dense {
         &self,
         mut work: impl FnMut(&Piece) -> Result<(), regatta_table::Error>,
     ) -> Result<(), Error> {
-        self.pieces.iter().try_for_each(|p| work(p).map_err(|e| named(&p.param, &e)))
+        self.pieces.iter().try_for_each(|p| work(p).map_err(|e| Error::parameter(&p.param, e)))
     }
 
-    /// Gives all weights their first values; those that were loaded keep what they have.
+    /// Gives all weights their initial values; those that were loaded keep what they have.
     pub(super) fn set(&self, values: &[f32]) -> Result<(), Error> {
         self.check(values.len())?;
         self.each(|p| {
@@ -103,14 +99,18 @@ impl Dense {
         self.each(|p| p.table.pull(0..p.at.len(), &mut out[p.at.clone()]))
     }
 
-    /// Gives all weights as they will be after one more step like the last ones, under rules whose steps
-    /// are like each other.
-    pub(super) fn pull_ahead(&self, out: &mut [f32]) -> Result<(), Error> {
+    /// Lets `predict` write all weights from their last versions, under rules with momentum; others
+    /// are copied.
+    pub(super) fn pull_predicted(
+        &self,
+        out: &mut [f32],
+        predict: impl Fn(&DenseHistory<'_>, &mut [f32]),
+    ) -> Result<(), Error> {
         self.check(out.len())?;
         self.each(|p| {
             let (all, out) = (0..p.at.len(), &mut out[p.at.clone()]);
             if p.rule.has_momentum() {
-                p.table.pull_ahead(all, out)
+                p.table.pull_history(all, out, &predict)
             } else {
                 p.table.pull(all, out)
             }
@@ -154,7 +154,7 @@ impl Dense {
                 outcome
             }
         };
-        outcome.map_err(|e| named(param, &e))
+        outcome.map_err(|e| Error::parameter(param, e))
     }
 
     /// All pieces with their optimizer state.
@@ -180,10 +180,10 @@ impl Dense {
             let same = saved.iter().filter(|s| s.name == piece.param);
             let ordered = |s: &DensePiece| if alone { Ok(s.clone()) } else { in_order(s, &names) };
             let ordered = same.map(ordered).collect::<Result<Vec<_>, _>>()?;
-            let n = piece.table.import(&ordered).map_err(|e| named(&piece.param, &e))?;
+            let n = piece.table.import(&ordered).map_err(|e| Error::parameter(&piece.param, e))?;
             if n != piece.at.len() {
                 let (len, param) = (piece.at.len(), &piece.param);
-                return Err(Error::Job(format!("{n} of {len} floats of '{param}' were saved")));
+                return Err(Error::usage(format!("{n} of {len} floats of '{param}' were saved")));
             }
             piece.loaded.store(true, Ordering::Release);
         }
@@ -197,7 +197,7 @@ fn in_order(piece: &DensePiece, names: &[&str]) -> Result<DensePiece, Error> {
     let states: Vec<_> = names.iter().filter_map(found).collect();
     if states.len() != names.len() || states.len() != piece.states.len() {
         let saved: Vec<_> = piece.states.iter().map(|(n, _)| n.as_str()).collect();
-        return Err(Error::Job(format!(
+        return Err(Error::usage(format!(
             "parameter '{}' was saved with the states [{}] of another optimizer, this one has [{}]",
             piece.name,
             saved.join(", "),

@@ -4,11 +4,15 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use regatta_net::Responder;
-use regatta_table::{PullMode, Scratch};
+use regatta_optim::Rule;
+use regatta_table::{Accessor, Admission, AnyRule, PullMode, Scratch};
 
-use super::core::{Arrived, Core, Table, Waiting, refuse};
+use super::core::{Arrived, Core, Table};
+use super::dense::Dense;
+use super::slot_reuse::SlotUse;
+use crate::message::reply::{refuse, reply_with_snapshot};
 use crate::message::{Geo, GeoReply};
-use crate::{Error, STATUS_CUT, STATUS_OK};
+use crate::{Error, Mode};
 
 /// For every worker and table, the ids that have changed since the worker's last exchange.
 pub(super) struct Changed {
@@ -67,33 +71,32 @@ impl Core {
         self.changed_rows.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    pub(super) fn geo(&self, worker: usize, waiting: Waiting) {
-        let geo = match Geo::decode(&waiting.payload).and_then(|geo| {
-            self.check_gradients(geo.dense, &geo.tables)?;
-            Ok(geo)
-        }) {
-            Ok(geo) => geo,
-            Err(e) => return refuse(waiting.responder, &e.to_string()),
-        };
+    pub(super) fn geo(&self, worker: usize, geo: &Geo, payload: &[u8], responder: Responder) {
+        if !matches!(self.config.mode, Mode::Geo { .. }) {
+            return refuse(responder, "this job is not in geo mode");
+        }
+        if let Err(e) = self.check_gradients(geo.dense, &geo.tables) {
+            return refuse(responder, &e.to_string());
+        }
         let sequence = geo.sequence;
         let arrived = self.lock().arrived(worker, sequence);
         match arrived {
-            Arrived::New => match self.exchange_differences(worker, &geo) {
-                Ok(answer) => self.answer_geo(waiting.responder, &answer),
-                Err(e) => self.break_down(waiting.responder, &e),
+            Arrived::New => match self.exchange_differences(worker, geo, payload) {
+                Ok(answer) => self.answer_geo(responder, &answer),
+                Err(e) => self.break_down(responder, &e),
             },
             Arrived::Again => match self.last_answer(worker, sequence) {
-                Some(answer) => self.answer_geo(waiting.responder, &answer),
-                None => refuse(waiting.responder, "an exchange came again out of order"),
+                Some(answer) => self.answer_geo(responder, &answer),
+                None => refuse(responder, "an exchange came again out of order"),
             },
-            Arrived::TooEarly(reason) => refuse(waiting.responder, &reason),
+            Arrived::TooEarly(reason) => refuse(responder, &reason),
         }
     }
 
     /// The answer as usual; its status says whether the worker must come to a cut.
     fn answer_geo(&self, responder: Responder, answer: &[u8]) {
-        let status = if self.lock().cut.current().is_some() { STATUS_CUT } else { STATUS_OK };
-        let _ = responder.reply(status, &[answer]);
+        let open = self.lock().cut.current().is_some();
+        reply_with_snapshot(responder, answer, open);
     }
 
     fn last_answer(&self, worker: usize, sequence: u64) -> Option<Vec<u8>> {
@@ -102,19 +105,25 @@ impl Core {
         last.map(|last| last.answer.clone())
     }
 
-    fn exchange_differences(&self, worker: usize, geo: &Geo<'_>) -> Result<Vec<u8>, Error> {
+    fn exchange_differences(
+        &self,
+        worker: usize,
+        geo: &Geo,
+        payload: &[u8],
+    ) -> Result<Vec<u8>, Error> {
         let members: Vec<usize> = self.lock().members.iter().collect();
         // One exchange at a time: what a worker is told and what it is later told has changed fit
         // together.
         let mut changed = self.changed_rows();
         if !geo.dense.is_empty() {
-            self.dense.push(&[(1.0, geo.dense)], 1.0)?;
+            self.dense.push(&[(1.0, geo.dense.of(payload))], 1.0)?;
         }
         for t in &geo.tables {
             let number = t.table as usize;
-            self.add_rows(&self.tables[number], t.keys, t.grads)?;
+            let keys = t.keys.of(payload);
+            self.add_rows(&self.tables[number], keys, t.grads.of(payload))?;
             for &member in &members {
-                changed.by_worker[member][number].extend(t.keys);
+                changed.by_worker[member][number].extend(keys);
             }
         }
         self.steps.fetch_add(1, Ordering::Relaxed);
@@ -142,15 +151,15 @@ impl Core {
             table.rows.pull(keys, &mut values, PullMode::Train, scratch)?;
             table.rows.push_unique(keys, deltas, 1.0, scratch)
         };
-        self.scratches.any(add).map(|_| ()).map_err(|e| table.error(&e))
+        self.slots.with(SlotUse::Neither, add).map(|_| ()).map_err(|e| table.error(e))
     }
 
     /// Values of rows. One that was dropped in the meantime begins anew, here as in every copy.
     fn read_rows(&self, table: &Table, keys: &[u64]) -> Result<Vec<f32>, Error> {
         let mut values = vec![0.0; keys.len() * table.rows.pull_width()];
-        self.scratches
-            .any(|scratch| table.rows.pull(keys, &mut values, PullMode::Train, scratch))
-            .map_err(|e| table.error(&e))?;
+        let pull =
+            |scratch: &mut Scratch| table.rows.pull(keys, &mut values, PullMode::Train, scratch);
+        self.slots.with(SlotUse::Neither, pull).map_err(|e| table.error(e))?;
         Ok(values)
     }
 
@@ -159,4 +168,36 @@ impl Core {
         let mut changed = self.changed_rows();
         changed.by_worker.iter_mut().for_each(|sets| sets[table].extend(keys));
     }
+}
+
+/// Servers of geo mode add differences to plain rows; anything else would make the copies of the
+/// workers drift apart.
+pub(super) fn check_geo(tables: &[Table], dense: &Dense) -> Result<(), Error> {
+    let sum = |rule: &Rule| matches!(rule, Rule::Sum(_));
+    for table in tables {
+        let rule = match &table.setup.config.accessor {
+            Accessor::Plain(plain) => plain.rule,
+            _ => return Err(not_geo(&table.setup.name, "rows are not plain")),
+        };
+        if !matches!(&rule, AnyRule::Optimizer(rule) if sum(rule)) {
+            return Err(not_geo(
+                &table.setup.name,
+                "differences are added, but the rule is another",
+            ));
+        }
+        if table.setup.config.admission != Admission::None {
+            return Err(not_geo(
+                &table.setup.name,
+                "workers train all rows of their own copies, so ids cannot be admitted one by one",
+            ));
+        }
+    }
+    match dense.params().find(|(_, rule)| !sum(rule)) {
+        Some((param, _)) => Err(not_geo(param, "differences are added, but the rule is another")),
+        None => Ok(()),
+    }
+}
+
+fn not_geo(name: &str, why: &str) -> Error {
+    Error::usage(format!("'{name}' cannot be trained in geo mode: {why}"))
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use regatta_net::{Disconnect, Peer, Role};
 
-use super::core::{Core, State, refuse};
+use super::core::{Core, State};
+use crate::message::reply::refuse;
 use crate::{Error, Mode};
 
 /// How often absent workers are looked for.
@@ -120,7 +121,7 @@ impl Core {
                 self.wait_until(state, TELL_FOR, |w| {
                     w.told || w.away.is_some() || w.gone.is_some()
                 });
-                return Err(Error::Job(reason));
+                return Err(Error::Peer(reason));
             }
             if state.members.is_empty() {
                 self.wait_until(state, FAREWELL, |w| w.said_goodbye || !w.has_left);

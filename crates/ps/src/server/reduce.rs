@@ -3,18 +3,40 @@
 
 use std::sync::MutexGuard;
 
-use super::core::{Core, Part, Reduction, State, Waiting, refuse, reply};
+use regatta_net::Responder;
+
+use super::core::{Core, State};
+use crate::message::reply::{refuse, reply};
 use crate::message::{ControlReply, Gather, GatherReply, MAX_GATHER_REPLY_BYTES, ReduceOp};
 use crate::rounds::Offer;
 
+/// A worker's part of a reduction or gather; both are counted together, as all workers must come to
+/// them in the same order.
+pub(super) struct Reduction {
+    pub(super) what: String,
+    pub(super) part: Part,
+    pub(super) responder: Responder,
+}
+
+/// What a worker brings to a reduction.
+pub(super) enum Part {
+    /// To be combined.
+    Values(ReduceOp, Vec<f64>),
+    /// To be gathered.
+    Bytes(Vec<u8>),
+}
+
 impl Core {
-    pub(super) fn gather_bytes(&self, worker: usize, waiting: Waiting) {
-        let (round, what, bytes) = match Gather::decode(&waiting.payload) {
-            Ok(Gather { round, name, bytes }) => (round, name.to_string(), bytes.to_vec()),
-            Err(e) => return refuse(waiting.responder, &e.to_string()),
-        };
-        let (part, responder) = (Part::Bytes(bytes), waiting.responder);
-        self.reduce(worker, round, Reduction { what, part, responder });
+    pub(super) fn gather(
+        &self,
+        worker: usize,
+        gather: Gather,
+        payload: &[u8],
+        responder: Responder,
+    ) {
+        let Gather { round, name, bytes } = gather;
+        let part = Part::Bytes(bytes.of(payload).to_vec());
+        self.reduce(worker, round, Reduction { what: name, part, responder });
     }
 
     pub(super) fn reduce(&self, worker: usize, round: u64, part: Reduction) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use regatta_net::ServerOptions;
 use regatta_net::fault::Faults;
-use regatta_ps::{AsyncConfig, Client, Mode, Wanted};
+use regatta_ps::{AsyncConfig, Client, Mode, PullSpec};
 use regatta_table::Admission;
 
 use crate::common::*;
@@ -19,7 +19,7 @@ fn counting(servers: usize) -> Job {
 
 /// Pulls to train; gives the first float of each row.
 fn pull_counted(client: &Client, keys: &[u64], counts: &[u32]) -> Vec<f32> {
-    let wanted = Wanted { step: 0, test: false, dense: false, keys: &[keys], counts: &[counts] };
+    let wanted = PullSpec { step: 0, test: false, dense: false, keys: &[keys], counts: &[counts] };
     let ticket = client.pull(&wanted).unwrap();
     let mut rows = vec![f32::NAN; keys.len() * DIM];
     client.finish_pull(ticket, &mut [&mut rows], &mut []).unwrap();

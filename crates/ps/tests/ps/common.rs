@@ -11,7 +11,7 @@ use regatta_ps::message::ServerStats;
 use regatta_ps::partition::dense_pieces;
 use regatta_ps::{
     Client, ClientConfig, ClientTable, DenseSetup, Error, Gradients, JobToken, Mode, NetEvent,
-    Server, ServerConfig, TableSetup, Tune, Wanted, Wire,
+    PullSpec, Server, ServerConfig, TableSetup, Tune, Wire,
 };
 use regatta_table::{Accessor, Admission, Initializer, PlainConfig, SparseConfig, TableId};
 
@@ -194,8 +194,8 @@ pub(crate) fn with_gradients<T>(v: &Values, step: u64, f: impl FnOnce(&Gradients
     f(&Gradients { step, examples: 8, dense: &[&v.dense], tables: &tables })
 }
 
-pub(crate) fn wanted<'a>(step: u64, keys: &'a [&'a [u64]], test: bool) -> Wanted<'a> {
-    Wanted { step, test, dense: true, keys, counts: &[] }
+pub(crate) fn wanted<'a>(step: u64, keys: &'a [&'a [u64]], test: bool) -> PullSpec<'a> {
+    PullSpec { step, test, dense: true, keys, counts: &[] }
 }
 
 /// Rows of keys and the dense parameters, looked at or to train with.

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use regatta_net::{Client as Wire, ClientOptions, Identity, JobToken, ServerOptions};
-use regatta_ps::message::{Control, Geo, GeoReply, Hello, Kind, Pull, Push, SetDense};
+use regatta_ps::message::{
+    Control, Gather, GatherReply, Geo, GeoReply, Hello, Kind, Pull, Push, PushPull, SetDense,
+};
 use regatta_ps::{AsyncConfig, Error, Mode, Wire as Format};
 
 use crate::common::*;
@@ -24,10 +26,12 @@ fn decode_as_everything(bytes: &[u8]) {
     aligned(bytes, |bytes| {
         let _ = Pull::decode(bytes);
         let _ = Push::decode(bytes);
-        let _ = Push::decode_with_pull(bytes);
+        let _ = PushPull::decode(bytes);
         let _ = Geo::decode(bytes);
         let _ = GeoReply::decode(bytes);
         let _ = SetDense::decode(bytes);
+        let _ = Gather::decode(bytes);
+        let _ = GatherReply::decode(bytes);
         let _ = Control::decode(bytes);
     });
 }
@@ -70,7 +74,7 @@ proptest! {
 
 #[test]
 fn heads_that_promise_much_are_refused_at_once() {
-    aligned(&push_and_pull(1), |bytes| assert!(Push::decode_with_pull(bytes).is_ok()));
+    aligned(&push_and_pull(1), |bytes| assert!(PushPull::decode(bytes).is_ok()));
     for huge in [u64::MAX, 1 << 61, 1 << 40, 1 << 33] {
         // Sequence, step, examples, dense floats.
         aligned(&words(&[1, 0, 8, huge, 0]), |b| assert!(Push::decode(b).is_err()));
@@ -111,8 +115,8 @@ fn a_server_answers_nonsense_and_goes_on() {
             [Format::F16, Format::Bf16].map(|w| [Kind::Push, Kind::PushPull].map(|k| w.kind(k)));
         for kind in (0..9).chain([77, 0x7fff, 0x301]).chain(packed.into_iter().flatten()) {
             for cut in (0..valid.len()).step_by(5) {
-                // Nothing here is complete, so nothing is applied; a few pulls make sense. In the shorter form
-                // less is enough to be complete, but there is no push 0.
+                // Nothing here is complete, so nothing is applied; a few pulls make sense. In the
+                // shorter form less is enough to be complete, but there is no push 0.
                 let bytes = if kind < 0x100 { valid.clone() } else { push_and_pull(0) };
                 ask(&wire, kind, &bytes[..cut]);
                 ask(&wire, kind, &vec![0xff; cut]);

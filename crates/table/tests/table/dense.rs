@@ -1,7 +1,7 @@
 //! Dense tables: errors and locks; the suite checks the numbers.
 
 use regatta_optim::{Adam, Lamb, Rule, Sgd, Sum};
-use regatta_table::{DenseConfig, DenseParam, DenseTable, Error, TableId};
+use regatta_table::{DenseConfig, DenseHistory, DenseParam, DenseTable, Error, TableId};
 
 fn config(rule: Rule, range: std::ops::Range<usize>) -> DenseConfig {
     let params = vec![DenseParam::new("w", 6), DenseParam::new("b", 2)];
@@ -55,27 +55,34 @@ fn deltas_of_geo_training_are_added_whatever_the_threads() {
 }
 
 #[test]
-fn a_pull_ahead_goes_on_as_the_last_steps_went() {
+fn the_history_holds_the_values_before_the_last_two_steps() {
     let table = DenseTable::new(config(Rule::Sgd(Sgd {}), 0..8)).unwrap();
-    let ahead = |range: std::ops::Range<usize>| {
-        let mut out = vec![0.0; range.len()];
-        table.pull_ahead(range, &mut out).unwrap();
-        out
+    // Values now, before the last step and before the one before that; 0 where they are not kept.
+    let history = |range: std::ops::Range<usize>| {
+        let mut all = Vec::new();
+        for version in 0..3 {
+            let mut out = vec![0.0; range.len()];
+            let write = |h: &DenseHistory<'_>, out: &mut [f32]| {
+                let versions = [Some(h.now), h.before, h.earlier];
+                if let Some(values) = versions[version] {
+                    out.copy_from_slice(values);
+                }
+            };
+            table.pull_history(range.clone(), &mut out, write).unwrap();
+            all.push(out);
+        }
+        all
     };
     table.set(&[1.0; 8]).unwrap();
-    assert_eq!(ahead(0..8), [1.0; 8]);
+    assert_eq!(history(0..8), [[1.0; 8], [0.0; 8], [0.0; 8]]);
     table.push(&[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0], 0.25).unwrap();
-    assert_eq!(ahead(4..8), [0.5, 0.5, 0.0, 0.0]);
-    let mut now = [0.0; 8];
-    table.pull(0..8, &mut now).unwrap();
-    assert_eq!(now, [0.75, 0.75, 0.75, 0.75, 0.75, 0.75, 0.5, 0.5]);
-    // A step of 0.75 after one of 0.25 (0.5 for the last two): the next one is 1.25 (1.0).
+    assert_eq!(history(4..8), [[0.75, 0.75, 0.5, 0.5], [1.0; 4], [0.0; 4]]);
     table.push(&[3.0; 8], 0.25).unwrap();
-    assert_eq!(ahead(4..8), [-1.25, -1.25, -1.25, -1.25]);
+    assert_eq!(history(4..8), [[0.0, 0.0, -0.25, -0.25], [0.75, 0.75, 0.5, 0.5], [1.0; 4]]);
     table.push(&[0.0; 8], 0.25).unwrap();
-    assert_eq!(ahead(5..7), [0.75, 0.5]);
+    assert_eq!(history(5..7), [[0.0, -0.25], [0.0, -0.25], [0.75, 0.5]]);
     table.set(&[2.0; 8]).unwrap();
-    assert_eq!(ahead(0..8), [2.0; 8]);
+    assert_eq!(history(0..8), [[2.0; 8], [0.0; 8], [0.0; 8]]);
     table.push(&[1.0; 8], 0.25).unwrap();
-    assert_eq!(ahead(0..8), [1.5; 8]);
+    assert_eq!(history(0..8), [[1.75; 8], [2.0; 8], [0.0; 8]]);
 }

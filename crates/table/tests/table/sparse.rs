@@ -238,7 +238,7 @@ fn what_happens_between_pull_and_push_is_noticed() {
             let mut scratch = Scratch::default();
             let mut out = vec![0.0; keys.len() * 2];
             table.pull(&keys, &mut out, PullMode::Train, &mut scratch).unwrap();
-            assert!(table.was_likely_asked(&keys, &scratch));
+            assert!(table.reuses_slots(&keys, &scratch));
             happens(&table);
             let scratch = if knows { &mut scratch } else { &mut Scratch::default() };
             let counts = table.push_unique(&keys, &gradients, 0.5, scratch).unwrap();

@@ -1,0 +1,47 @@
+//! The status of every reply: done, refused with a reason, or come to the snapshot first.
+//!
+//! A worker that is gone will ask again or be missed, so a failure to send is not an error here.
+
+use regatta_net::{Buf, Responder};
+
+/// The payload is what was asked for.
+const OK: u32 = 0;
+/// The payload is a reason, as text.
+const REFUSED: u32 = 1;
+/// A reply to a pull without values, or to a geo exchange as usual: a snapshot of the job is open,
+/// and the worker must take part in it before it continues.
+const SNAPSHOT: u32 = 2;
+
+/// Sends a payload.
+pub(crate) fn reply(responder: Responder, payload: &[u8]) {
+    let _ = responder.reply(OK, &[payload]);
+}
+
+/// As [`reply`], with a buffer of the responder.
+pub(crate) fn reply_owned(responder: Responder, payload: Buf) {
+    let _ = responder.reply_owned(OK, payload);
+}
+
+/// Sends a payload to a worker that must take part in a snapshot, if one is open.
+pub(crate) fn reply_with_snapshot(responder: Responder, payload: &[u8], open: bool) {
+    let _ = responder.reply(if open { SNAPSHOT } else { OK }, &[payload]);
+}
+
+/// Replies to a pull without values: the worker must take part in the snapshot first.
+pub(crate) fn defer(responder: Responder) {
+    let _ = responder.reply(SNAPSHOT, &[]);
+}
+
+/// Says no.
+pub(crate) fn refuse(responder: Responder, reason: &str) {
+    let _ = responder.reply(REFUSED, &[reason.as_bytes()]);
+}
+
+/// The payload, and whether the worker must take part in a snapshot; or why the server says no.
+pub(crate) fn read(reply: regatta_net::Reply) -> Result<(Buf, bool), String> {
+    match reply.status {
+        OK => Ok((reply.payload, false)),
+        SNAPSHOT => Ok((reply.payload, true)),
+        _ => Err(String::from_utf8_lossy(&reply.payload).into_owned()),
+    }
+}
