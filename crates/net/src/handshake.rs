@@ -315,7 +315,7 @@ fn not_ours(server: Identity, endpoint: &str, bad: &BadFrame) -> DialError {
 pub enum Rejection {
     /// The dialler left by itself and there is nothing to report: a probe, or it took the shortcut.
     Left,
-    /// Something to log. The dialler has been told.
+    /// Something to log. The dialler has been notified.
     Refused(String),
 }
 

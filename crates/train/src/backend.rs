@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use regatta_checkpoint::{CheckpointConfig, Part, Topology};
 use regatta_exec::{RoleTimes, Scope};
-use regatta_ir::Program;
 use regatta_ps::message::{ReduceOp, ServerStats};
 use regatta_ps::{Client, CutOrder, WrittenTicket};
-use regatta_tensor::{Tensor, Value};
+use regatta_tensor::Tensor;
 
 use crate::Error;
 use crate::input::{Input, Next};
@@ -23,11 +22,20 @@ use crate::input::{Input, Next};
 /// A data pass is a conversation: [`advance`](Backend::advance) does what can be done and says what
 /// it needs, until it says [`Turn::End`].
 pub trait Backend {
+    /// The connections to servers, where there are any.
+    fn client(&self) -> Option<&Client> {
+        None
+    }
+
     /// This process among those that train, from 0. The first one decides and writes.
-    fn worker(&self) -> usize;
+    fn worker(&self) -> usize {
+        self.client().map_or(0, Client::worker)
+    }
 
     /// Number of processes that train.
-    fn workers(&self) -> usize;
+    fn workers(&self) -> usize {
+        self.client().map_or(1, Client::workers)
+    }
 
     /// The kind of job and its size, for the manifests of checkpoints.
     fn topology(&self) -> Topology;
@@ -62,7 +70,9 @@ pub trait Backend {
     ///
     /// # Errors
     /// If a server is gone.
-    fn begin_pass(&mut self) -> Result<(), Error>;
+    fn begin_pass(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Does everything that can be done now; says what is needed, or what is done.
     ///
@@ -82,7 +92,7 @@ pub trait Backend {
     /// # Errors
     /// If a worker or server is gone.
     fn wait_for_others(&mut self) -> Result<bool, Error> {
-        Ok(false)
+        self.client().map_or(Ok(false), |client| Ok(client.idle()?))
     }
 
     /// How the pass that has just ended went.
@@ -112,7 +122,12 @@ pub trait Backend {
     ///
     /// # Errors
     /// If a server is gone.
-    fn request_snapshot(&mut self, order: Option<&CutOrder>) -> Result<(), Error>;
+    fn request_snapshot(&mut self, order: Option<&CutOrder>) -> Result<(), Error> {
+        match (self.client(), order) {
+            (Some(client), Some(order)) => Ok(client.open_cut(order)?),
+            _ => Ok(()),
+        }
+    }
 
     /// Takes part in a snapshot with what this worker wrote down.
     ///
@@ -125,13 +140,14 @@ pub trait Backend {
     /// # Errors
     /// If the server that collects the parts is gone.
     fn report_part(&mut self, written: Result<Part, String>) -> Result<(), Error> {
-        let _ = written;
-        Ok(())
+        self.client().map_or(Ok(()), |client| Ok(client.own_part(written)?))
     }
 
     /// Names of the variables that this process keeps and a checkpoint of rank 0 must hold; none where
     /// servers have them.
-    fn kept(&self) -> Vec<String>;
+    fn kept(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Optimizer states that only other ranks keep, on the first one. All call it.
     ///
@@ -140,11 +156,6 @@ pub trait Backend {
     fn collect_states(&mut self, scope: &Scope) -> Result<HashMap<String, Tensor>, Error> {
         let _ = scope;
         Ok(HashMap::new())
-    }
-
-    /// The connections to servers, where there are any.
-    fn client(&self) -> Option<&Client> {
-        None
     }
 
     /// Sends what is still to be sent, and takes the latest parameters.
@@ -173,24 +184,39 @@ pub trait Backend {
         Ok(())
     }
 
+    /// Completes what others would wait for while this worker waits for them.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    fn before_meeting(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Combines numbers of all workers, or gathers them in their order.
     ///
     /// # Errors
     /// If a worker is gone.
-    fn reduce(&mut self, name: &str, op: ReduceOp, values: &[f64]) -> Result<Vec<f64>, Error>;
+    fn reduce(&mut self, name: &str, op: ReduceOp, values: &[f64]) -> Result<Vec<f64>, Error> {
+        self.before_meeting()?;
+        self.client().map_or(Ok(values.to_vec()), |c| Ok(c.reduce(name, op, values)?))
+    }
 
     /// Bytes of all workers, in their order.
     ///
     /// # Errors
     /// If a worker is gone.
-    fn gather(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error>;
+    fn gather(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        self.before_meeting()?;
+        self.client().map_or(Ok(vec![bytes.to_vec()]), |c| Ok(c.gather(name, bytes)?))
+    }
 
     /// Waits until all workers are here.
     ///
     /// # Errors
     /// If a worker is gone.
     fn barrier(&mut self, name: &str) -> Result<(), Error> {
-        self.reduce(name, ReduceOp::Sum, &[]).map(|_| ())
+        self.before_meeting()?;
+        self.client().map_or(Ok(()), |client| Ok(client.barrier(name)?))
     }
 
     /// Where the time of steps has gone since the last call.
@@ -202,12 +228,12 @@ pub trait Backend {
     /// If they do not fit the program.
     fn set_options(&mut self, options: regatta_exec::Options) -> Result<(), Error>;
 
-    /// Leaves the job. The first worker hears what servers have to report.
+    /// Leaves the job.
     ///
     /// # Errors
     /// If a server is gone.
     fn leave(&mut self) -> Result<(), Error> {
-        Ok(())
+        self.client().map_or(Ok(()), |client| Ok(client.leave()?))
     }
 
     /// Numbers about the servers, for the first worker.
@@ -270,6 +296,15 @@ pub struct Restored {
     pub same_workers: bool,
 }
 
+impl Restored {
+    /// Puts the variables into a scope; returns the step.
+    pub(crate) fn put_into(self, scope: &mut Scope) -> u64 {
+        let tensors = self.tensors.into_iter().flatten();
+        tensors.for_each(|(name, tensor)| scope.set(&name, tensor));
+        self.step
+    }
+}
+
 /// How a data pass went.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PassEnd {
@@ -305,12 +340,6 @@ impl StepTimes {
             ..self
         }
     }
-}
-
-/// The values of an input that a program reads.
-pub(crate) fn feeds<'a>(program: &Program, input: &'a Input) -> Vec<(&'a str, &'a Value)> {
-    let vars = &program.block().vars;
-    input.iter().filter(|(name, _)| vars.contains_key(*name)).collect()
 }
 
 /// Lets servers write their parts of a model to a directory.

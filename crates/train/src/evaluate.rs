@@ -5,30 +5,28 @@
 use std::collections::HashMap;
 
 use regatta_checkpoint::Topology;
-use regatta_exec::{Executor, Lookup, Options, RoleTimes, Scope, run_startup};
+use regatta_exec::{Lookup, Options, Scope, run_startup};
 use regatta_ir::{Origin, Program, Programs};
 use regatta_passes::{TableExchange, clone_for_test, pull_tables};
-use regatta_ps::message::ReduceOp;
-use regatta_ps::{Client, CutOrder, PullSpec};
+use regatta_ps::{Client, PullSpec};
 use regatta_tensor::{RowIndex, Tensor, Value};
 
 use crate::Error;
 use crate::backend::{Backend, Restored, Snapshot, StepTimes, Turn};
 use crate::input::{Input, Next};
+use crate::runner::{Inbox, Runner};
 
 /// A program that predicts, with its parameters.
 pub struct Evaluator {
-    executor: Executor,
-    fetch: Vec<String>,
+    runner: Runner,
+    inbox: Inbox,
     /// Inputs that the program reads as they are.
     direct: Vec<String>,
     tables: Vec<TableExchange>,
     lookups: Vec<Lookup>,
     index: RowIndex,
     rows: Rows,
-    next: Option<Next>,
     times: StepTimes,
-    reported: RoleTimes,
     missing_ids: u64,
 }
 
@@ -105,16 +103,14 @@ impl Evaluator {
         let names: Vec<&String> = tables.iter().map(|t| &t.name).collect();
         run_startup(&without(&forward.startup, &names), &mut scope)?;
         let evaluator = Evaluator {
-            executor: Executor::new(program, options)?,
-            fetch: Vec::new(),
+            runner: Runner::new(program, options)?,
+            inbox: Inbox::default(),
             direct,
             lookups: tables.iter().map(|_| Lookup::default()).collect(),
             tables,
             index: RowIndex::default(),
             rows,
-            next: None,
             times: StepTimes::default(),
-            reported: RoleTimes::default(),
             missing_ids: 0,
         };
         Ok((evaluator, scope))
@@ -122,7 +118,7 @@ impl Evaluator {
 
     /// Names of the dense parameters.
     pub fn dense_names(&self) -> Vec<String> {
-        self.executor.program().param_names()
+        self.runner.program().param_names()
     }
 
     /// Ids without a row so far: distinct ones of each batch and table. Servers count theirs.
@@ -146,9 +142,7 @@ impl Evaluator {
         for (table, lookup) in self.tables.iter().zip(&self.lookups) {
             feeds.extend(lookup.feeds(table));
         }
-        let fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
-        self.executor.run(scope, &feeds, &fetch)?;
-        Ok(())
+        self.runner.run_on(scope, &feeds)
     }
 
     fn fill_rows(&mut self) -> Result<(), Error> {
@@ -189,12 +183,11 @@ impl Evaluator {
 }
 
 impl Backend for Evaluator {
-    fn worker(&self) -> usize {
-        self.client().map_or(0, Client::worker)
-    }
-
-    fn workers(&self) -> usize {
-        self.client().map_or(1, Client::workers)
+    fn client(&self) -> Option<&Client> {
+        match &self.rows {
+            Rows::Servers(client) => Some(client),
+            Rows::InScope | Rows::Saved(_) => None,
+        }
     }
 
     fn topology(&self) -> Topology {
@@ -202,15 +195,15 @@ impl Backend for Evaluator {
     }
 
     fn step(&self) -> u64 {
-        self.executor.step()
+        self.runner.executor.step()
     }
 
     fn set_fetch(&mut self, fetch: &[&str]) {
-        self.fetch = fetch.iter().map(|f| f.to_string()).collect();
+        self.runner.set_fetch(fetch);
     }
 
     fn fetched(&self) -> &[Tensor] {
-        self.executor.fetched()
+        self.runner.fetched()
     }
 
     fn start(&mut self, _: &mut Scope, _: bool) -> Result<(), Error> {
@@ -221,78 +214,31 @@ impl Backend for Evaluator {
         Err(nothing_to_keep())
     }
 
-    fn begin_pass(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
     fn advance(&mut self, scope: &mut Scope) -> Result<Turn, Error> {
-        Ok(match self.next.take() {
-            None => Turn::Read,
-            Some(Next::Input(input)) => {
-                self.run(scope, &input)?;
-                Turn::Step(input)
-            }
-            Some(Next::Later) => Turn::Wait,
-            Some(Next::End) => Turn::End,
-        })
+        let mut inbox = std::mem::take(&mut self.inbox);
+        inbox.turn(|input| self.run(scope, input))
     }
 
     fn give(&mut self, next: Next) -> Result<(), Error> {
-        self.next = Some(next);
+        self.inbox.give(next);
         Ok(())
     }
 
-    fn request_snapshot(&mut self, _: Option<&CutOrder>) -> Result<(), Error> {
-        Err(nothing_to_keep())
+    /// Nobody waits in an evaluation: sums are exchanged after it.
+    fn wait_for_others(&mut self) -> Result<bool, Error> {
+        Ok(false)
     }
 
     fn snapshot(&mut self, _: &mut Scope, _: &str) -> Result<Snapshot, Error> {
         Err(nothing_to_keep())
     }
 
-    fn kept(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn client(&self) -> Option<&Client> {
-        match &self.rows {
-            Rows::Servers(client) => Some(client),
-            Rows::InScope | Rows::Saved(_) => None,
-        }
-    }
-
-    fn reduce(&mut self, name: &str, op: ReduceOp, values: &[f64]) -> Result<Vec<f64>, Error> {
-        match self.client() {
-            Some(client) => Ok(client.reduce(name, op, values)?),
-            None => Ok(values.to_vec()),
-        }
-    }
-
-    fn gather(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        match self.client() {
-            Some(client) => Ok(client.gather(name, bytes)?),
-            None => Ok(vec![bytes.to_vec()]),
-        }
-    }
-
-    fn barrier(&mut self, name: &str) -> Result<(), Error> {
-        self.client().map_or(Ok(()), |client| Ok(client.barrier(name)?))
-    }
-
     fn take_times(&mut self) -> StepTimes {
-        let now = self.executor.times();
-        let before = std::mem::replace(&mut self.reported, now);
-        std::mem::take(&mut self.times).with_roles(now, before)
+        self.runner.take_times(&mut self.times)
     }
 
     fn set_options(&mut self, options: Options) -> Result<(), Error> {
-        self.executor = Executor::new(self.executor.program().clone(), options)?;
-        self.reported = RoleTimes::default();
-        Ok(())
-    }
-
-    fn leave(&mut self) -> Result<(), Error> {
-        self.client().map_or(Ok(()), |client| Ok(client.leave()?))
+        self.runner.set_options(options)
     }
 }
 

@@ -3,30 +3,30 @@
 
 use std::time::Instant;
 
-use regatta_checkpoint::{Part, Topology};
-use regatta_exec::{Executor, Options, RoleTimes, Scope};
+use regatta_checkpoint::Topology;
+use regatta_exec::{Options, Scope};
 use regatta_ir::{Program, Programs};
 use regatta_ops::update_rule;
 use regatta_optim::RowRule;
 use regatta_passes::{Exchange, Split, TableExchange};
 use regatta_ps::communicator::{GeoCommand, GeoPlan};
-use regatta_ps::message::ReduceOp;
-use regatta_ps::{Client, CutOrder, GeoTicket};
+use regatta_ps::{Client, GeoTicket};
 use regatta_tensor::{Tensor, Value};
 
 use crate::Error;
-use crate::backend::{Backend, Restored, Snapshot, StepTimes, Turn, feeds};
+use crate::backend::{Backend, Restored, Snapshot, StepTimes, Turn};
 use crate::input::{Input, Next};
-use crate::servers::{take_snapshot, topology};
+use crate::runner::{Inbox, Runner};
+use crate::servers::{share_dense, take_snapshot, topology};
 use crate::tables::floats;
 
 /// A worker that trains its own copy.
 pub struct Geo {
     client: Client,
-    executor: Executor,
+    runner: Runner,
+    inbox: Inbox,
     exchange: Exchange,
     plan: GeoPlan,
-    fetch: Vec<String>,
     ticket: Option<GeoTicket>,
     /// Values as of the last exchange: dense parameters, then tables.
     old_dense: Vec<Vec<f32>>,
@@ -36,9 +36,6 @@ pub struct Geo {
     step_counts: Vec<StepCount>,
     step: u64,
     times: StepTimes,
-    /// Times of the executor that were taken before.
-    reported: RoleTimes,
-    next: Option<Next>,
     /// A step is done, after which an exchange may be due.
     has_stepped: bool,
     /// Servers wait for this worker in their snapshots.
@@ -71,24 +68,22 @@ impl Geo {
     ) -> Result<Geo, Error> {
         let names: Vec<String> = split.tables.iter().map(|t| t.name.clone()).collect();
         let exchange = split.exchange.clone();
-        let executor = Executor::new(programs.main.clone(), options)?;
+        let runner = Runner::new(programs.main.clone(), options)?;
         let touched = exchange.tables.iter().map(|_| Touched::default()).collect();
         let others = client.workers().saturating_sub(1) as u64;
         Ok(Geo {
             step_counts: step_counts(&programs.main, &names, others)?,
             client,
-            executor,
+            runner,
+            inbox: Inbox::default(),
             exchange,
             plan: GeoPlan::new(every),
-            fetch: Vec::new(),
             ticket: None,
             old_dense: Vec::new(),
             old_tables: Vec::new(),
             touched,
             step: 0,
             times: StepTimes::default(),
-            reported: RoleTimes::default(),
-            next: None,
             has_stepped: false,
             trains: false,
             snapshot_wanted: false,
@@ -101,7 +96,7 @@ impl Geo {
 
     /// This worker's copy of everything, and the values of the last exchange.
     fn own_tensors(&self, scope: &Scope) -> Result<Vec<(String, Tensor)>, Error> {
-        let kept = self.executor.program().persistables().map(|var| &var.name);
+        let kept = self.runner.kept();
         let kept = kept.filter_map(|name| Some((name.clone(), scope.get(name)?.clone())));
         let mut own: Vec<(String, Tensor)> = kept.collect();
         let old = self.exchange.params.iter().zip(&self.old_dense);
@@ -138,9 +133,7 @@ impl Geo {
     }
 
     fn compute(&mut self, scope: &mut Scope, input: &Input) -> Result<(), Error> {
-        let feeds = feeds(self.executor.program(), input);
-        let fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
-        self.executor.run(scope, &feeds, &fetch)?;
+        self.runner.run(scope, input)?;
         for (table, touched) in self.exchange.tables.iter().zip(&mut self.touched) {
             touch(table, input, touched);
         }
@@ -300,12 +293,8 @@ impl Geo {
 }
 
 impl Backend for Geo {
-    fn worker(&self) -> usize {
-        self.client.worker()
-    }
-
-    fn workers(&self) -> usize {
-        self.client.workers()
+    fn client(&self) -> Option<&Client> {
+        Some(&self.client)
     }
 
     fn topology(&self) -> Topology {
@@ -317,19 +306,16 @@ impl Backend for Geo {
     }
 
     fn set_fetch(&mut self, fetch: &[&str]) {
-        self.fetch = fetch.iter().map(|f| f.to_string()).collect();
+        self.runner.set_fetch(fetch);
     }
 
     fn fetched(&self) -> &[Tensor] {
-        self.executor.fetched()
+        self.runner.fetched()
     }
 
     /// Tables begin equal everywhere, because their initial values follow from the seed.
     fn start(&mut self, scope: &mut Scope, servers_have_values: bool) -> Result<(), Error> {
-        if self.client.worker() == 0 && !servers_have_values {
-            self.client.set_dense(&floats(scope, &self.exchange.params)?)?;
-        }
-        self.client.barrier("start")?;
+        share_dense(&self.client, &self.exchange, scope, servers_have_values)?;
         self.old_dense = to_vecs(&floats(scope, &self.exchange.params)?);
         self.old_tables = to_vecs(&floats(scope, &self.table_names())?);
         // An exchange without differences brings everyone to the servers' values.
@@ -343,7 +329,7 @@ impl Backend for Geo {
         restored: Restored,
     ) -> Result<Option<&'static str>, Error> {
         self.step = restored.step;
-        self.executor.set_step(restored.step);
+        self.runner.executor.set_step(restored.step);
         match restored.tensors.filter(|_| restored.same_workers) {
             Some(own) => self.take_copy(scope, own).map(|()| None),
             None => {
@@ -366,34 +352,23 @@ impl Backend for Geo {
         if self.snapshot_wanted && self.trains {
             return Ok(Turn::Snapshot);
         }
-        Ok(match self.next.take() {
-            None => Turn::Read,
-            Some(Next::Input(input)) => {
-                self.compute(scope, &input)?;
-                self.has_stepped = true;
-                Turn::Step(input)
-            }
-            Some(Next::Later) => Turn::Wait,
-            Some(Next::End) => {
+        let mut inbox = std::mem::take(&mut self.inbox);
+        let turn = inbox.turn(|input| self.compute(scope, input))?;
+        match turn {
+            Turn::Step(_) => self.has_stepped = true,
+            Turn::End => {
                 self.exchange_rest(scope)?;
                 self.client.rest()?;
                 self.trains = false;
-                Turn::End
             }
-        })
+            _ => {}
+        }
+        Ok(turn)
     }
 
     fn give(&mut self, next: Next) -> Result<(), Error> {
-        self.next = Some(next);
+        self.inbox.give(next);
         Ok(())
-    }
-
-    fn wait_for_others(&mut self) -> Result<bool, Error> {
-        Ok(self.client.idle()?)
-    }
-
-    fn request_snapshot(&mut self, order: Option<&CutOrder>) -> Result<(), Error> {
-        order.map_or(Ok(()), |order| Ok(self.client.open_cut(order)?))
     }
 
     fn snapshot(&mut self, scope: &mut Scope, state: &str) -> Result<Snapshot, Error> {
@@ -402,50 +377,16 @@ impl Backend for Geo {
         take_snapshot(&self.client, self.own_tensors(scope)?, state)
     }
 
-    fn report_part(&mut self, written: Result<Part, String>) -> Result<(), Error> {
-        Ok(self.client.own_part(written)?)
-    }
-
-    fn kept(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn client(&self) -> Option<&Client> {
-        Some(&self.client)
-    }
-
     fn pull_parameters(&mut self, scope: &mut Scope) -> Result<(), Error> {
         self.exchange_rest(scope)
     }
 
-    fn reduce(&mut self, name: &str, op: ReduceOp, values: &[f64]) -> Result<Vec<f64>, Error> {
-        Ok(self.client.reduce(name, op, values)?)
-    }
-
-    fn gather(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        Ok(self.client.gather(name, bytes)?)
-    }
-
-    fn barrier(&mut self, name: &str) -> Result<(), Error> {
-        Ok(self.client.barrier(name)?)
-    }
-
     fn take_times(&mut self) -> StepTimes {
-        let now = self.executor.times();
-        let before = std::mem::replace(&mut self.reported, now);
-        std::mem::take(&mut self.times).with_roles(now, before)
+        self.runner.take_times(&mut self.times)
     }
 
     fn set_options(&mut self, options: Options) -> Result<(), Error> {
-        let step = self.executor.step();
-        self.executor = Executor::new(self.executor.program().clone(), options)?;
-        self.executor.set_step(step);
-        self.reported = RoleTimes::default();
-        Ok(())
-    }
-
-    fn leave(&mut self) -> Result<(), Error> {
-        Ok(self.client.leave()?)
+        self.runner.set_options(options)
     }
 }
 

@@ -5,7 +5,7 @@
 //! differs is a [`Backend`]. Not in here: where a model or its settings come from (`rec`, `fleet`), and
 //! how values travel (`ps`, `collective`).
 //!
-//! Reading order: [`run_pass`] (`pass`), [`Backend`] and what it is fed ([`Input`]), the backends
+//! Reading order: [`run_pass`] (`pass`), [`Backend`] and what it is fed ([`Input`]), `runner`, the backends
 //! [`Local`], [`Servers`] (with `gradients`), [`Geo`] and [`Ranks`] (with `group_comm`,
 //! [`RankPlan`]), [`Evaluator`]; [`Session`] (a whole run), `state` (what a worker writes down),
 //! `checkpoints`, `resume`, `own_part`, [`remote`] (checkpoints in stores), [`observe`], [`report`],
@@ -30,6 +30,7 @@ mod ranks;
 pub mod remote;
 pub mod report;
 mod resume;
+mod runner;
 mod servers;
 mod session;
 mod state;

@@ -16,12 +16,11 @@ use regatta_ps::message::ReduceOp;
 use regatta_tensor::{Data, Tensor};
 
 use crate::Error;
-use crate::backend::{
-    Backend, PassEnd, Restored, Snapshot, SnapshotValues, StepTimes, Turn, feeds,
-};
+use crate::backend::{Backend, PassEnd, Restored, Snapshot, SnapshotValues, StepTimes, Turn};
 use crate::group_comm::GroupComm;
 use crate::input::{Input, Next};
 use crate::rank_plan::{RankPlan, When};
+use crate::runner::feeds;
 use crate::tables::{not_initialised, parameter};
 
 /// The variable that holds the learning rate.
@@ -444,9 +443,7 @@ impl Backend for Ranks {
         scope: &mut Scope,
         restored: Restored,
     ) -> Result<Option<&'static str>, Error> {
-        let tensors = restored.tensors.into_iter().flatten();
-        tensors.for_each(|(name, tensor)| scope.set(&name, tensor));
-        self.step = restored.step;
+        self.step = restored.put_into(scope);
         self.start(scope, true).map(|()| None)
     }
 
@@ -558,11 +555,6 @@ impl Backend for Ranks {
 
     fn collect_states(&mut self, scope: &Scope) -> Result<HashMap<String, Tensor>, Error> {
         self.states_of_others(scope)
-    }
-
-    fn pull_parameters(&mut self, _: &mut Scope) -> Result<(), Error> {
-        // Ranks have all parameters.
-        Ok(())
     }
 
     fn reduce(&mut self, name: &str, op: ReduceOp, values: &[f64]) -> Result<Vec<f64>, Error> {

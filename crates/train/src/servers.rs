@@ -5,24 +5,24 @@ use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use regatta_checkpoint::{Part, Topology};
-use regatta_exec::{Executor, Lookup, Options, RoleTimes, Scope};
+use regatta_checkpoint::Topology;
+use regatta_exec::{Lookup, Options, Scope};
 use regatta_passes::{Exchange, Split};
 use regatta_ps::communicator::{Command, Event, Pipeline};
-use regatta_ps::message::ReduceOp;
-use regatta_ps::{Client, CutOrder, Mode, PullSpec, PullTicket, Pulled, PushTicket};
+use regatta_ps::{Client, Mode, PullSpec, PullTicket, Pulled, PushTicket};
 use regatta_tensor::{RowIndex, Tensor};
 
 use crate::Error;
-use crate::backend::{Backend, Restored, Snapshot, SnapshotValues, StepTimes, Turn, feeds};
+use crate::backend::{Backend, Restored, Snapshot, SnapshotValues, StepTimes, Turn};
 use crate::gradients::{GradientSlots, MergedGradients};
 use crate::input::{Input, Next};
+use crate::runner::{Runner, feeds};
 use crate::tables::{floats, pull_tables};
 
 /// A worker that trains a split program.
 pub struct Servers {
     client: Client,
-    executor: Executor,
+    runner: Runner,
     exchange: Exchange,
     split: Split,
     mode: Mode,
@@ -38,8 +38,6 @@ pub struct Servers {
     /// For finding the distinct ids of a batch.
     index: RowIndex,
     times: StepTimes,
-    /// Times of the executor that were taken before.
-    reported: RoleTimes,
     in_flight: Option<InFlight>,
     /// Other workers do not wait for this one in their steps.
     rests: bool,
@@ -114,7 +112,7 @@ impl Servers {
     ) -> Result<Servers, Error> {
         mode.check()?;
         let exchange = split.exchange.clone();
-        let executor = Executor::new(split.trainer.clone(), options)?;
+        let runner = Runner::new(split.trainer.clone(), options)?;
         let fetch = exchange.fetches().map(str::to_string).collect();
         let slots = GradientSlots { first: 0, n_dense: exchange.grads.len() };
         let (batches_per_push, longest_wait) = match mode {
@@ -122,9 +120,8 @@ impl Servers {
             _ => (1, None),
         };
         Ok(Servers {
-            reported: executor.times(),
             client,
-            executor,
+            runner,
             exchange,
             split: split.clone(),
             mode,
@@ -296,7 +293,7 @@ impl Servers {
     /// Sends gradients, and asks for the `dense` parameters of step `next` if they come with it.
     fn send_push(&mut self, next: u64, dense: bool) -> Result<Reply, Error> {
         let start = Instant::now();
-        let gradients = self.gradients.view(&self.executor);
+        let gradients = self.gradients.view(&self.runner.executor);
         let reply = if dense && self.wants_dense(next) {
             let no_keys: Vec<&[u64]> = self.exchange.tables.iter().map(|_| &[][..]).collect();
             let wanted =
@@ -329,7 +326,7 @@ impl Servers {
         let (keys, counts) = keys_and_counts(&work.lookups);
         let dense = self.wants_dense(step);
         let wanted = PullSpec { step, test: false, dense, keys: &keys, counts: &counts };
-        let gradients = self.gradients.view(&self.executor);
+        let gradients = self.gradients.view(&self.runner.executor);
         work.ticket = Some(self.client.push_pull(&gradients.borrow(), &wanted)?);
         self.gradients.clear();
         self.times.push += start.elapsed();
@@ -367,16 +364,16 @@ impl Servers {
         if self.gradients.is_in_executor() {
             return Err(lost("gradients were not sent before the next batch"));
         }
-        let mut feeds = feeds(self.executor.program(), &work.input);
+        let mut feeds = feeds(self.runner.program(), &work.input);
         for (lookup, table) in work.lookups.iter().zip(&self.exchange.tables) {
             feeds.extend(lookup.feeds(table));
         }
         let fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
-        self.executor.set_step(step);
+        self.runner.executor.set_step(step);
         // Gradients are sent from where they are computed.
-        self.executor.run_copying(scope, &feeds, &fetch, self.n_user_fetches)?;
+        self.runner.executor.run_copying(scope, &feeds, &fetch, self.n_user_fetches)?;
         self.gradients.set_first_slot(self.n_user_fetches);
-        self.gradients.add(step, &self.executor, work.input.examples(), &work.lookups);
+        self.gradients.add(step, &self.runner.executor, work.input.examples(), &work.lookups);
         Ok(())
     }
 
@@ -386,8 +383,7 @@ impl Servers {
             self.exchange.params.contains(name)
                 || self.exchange.tables.iter().any(|table| table.name == *name)
         };
-        let own = self.executor.program().persistables().map(|var| &var.name);
-        let own = own.filter(|name| !on_servers(name));
+        let own = self.runner.kept().filter(|name| !on_servers(name));
         own.filter_map(|name| Some((name.clone(), scope.get(name)?.clone()))).collect()
     }
 
@@ -402,12 +398,8 @@ impl Servers {
 }
 
 impl Backend for Servers {
-    fn worker(&self) -> usize {
-        self.client.worker()
-    }
-
-    fn workers(&self) -> usize {
-        self.client.workers()
+    fn client(&self) -> Option<&Client> {
+        Some(&self.client)
     }
 
     fn topology(&self) -> Topology {
@@ -427,14 +419,11 @@ impl Backend for Servers {
     }
 
     fn fetched(&self) -> &[Tensor] {
-        &self.executor.fetched()[..self.n_user_fetches]
+        &self.runner.fetched()[..self.n_user_fetches]
     }
 
     fn start(&mut self, scope: &mut Scope, servers_have_values: bool) -> Result<(), Error> {
-        if self.client.worker() == 0 && !servers_have_values {
-            self.client.set_dense(&floats(scope, &self.exchange.params)?)?;
-        }
-        self.client.barrier("start")?;
+        share_dense(&self.client, &self.exchange, scope, servers_have_values)?;
         self.pull_dense(scope)
     }
 
@@ -443,9 +432,7 @@ impl Backend for Servers {
         scope: &mut Scope,
         restored: Restored,
     ) -> Result<Option<&'static str>, Error> {
-        self.step = restored.step;
-        let own = restored.tensors.into_iter().flatten();
-        own.for_each(|(name, tensor)| scope.set(&name, tensor));
+        self.step = restored.put_into(scope);
         self.start(scope, true).map(|()| None)
     }
 
@@ -490,32 +477,12 @@ impl Backend for Servers {
         Ok(())
     }
 
-    fn wait_for_others(&mut self) -> Result<bool, Error> {
-        Ok(self.client.idle()?)
-    }
-
-    fn request_snapshot(&mut self, order: Option<&CutOrder>) -> Result<(), Error> {
-        order.map_or(Ok(()), |order| Ok(self.client.open_cut(order)?))
-    }
-
     fn snapshot(&mut self, scope: &mut Scope, state: &str) -> Result<Snapshot, Error> {
         let snapshot = take_snapshot(&self.client, self.own_tensors(scope), state)?;
         if let Some(pass) = &mut self.in_flight {
             pass.event(Event::CutDone);
         }
         Ok(snapshot)
-    }
-
-    fn report_part(&mut self, written: Result<Part, String>) -> Result<(), Error> {
-        Ok(self.client.own_part(written)?)
-    }
-
-    fn kept(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn client(&self) -> Option<&Client> {
-        Some(&self.client)
     }
 
     fn pull_parameters(&mut self, scope: &mut Scope) -> Result<(), Error> {
@@ -528,40 +495,38 @@ impl Backend for Servers {
         pull_tables(&self.client, &self.split, self.step)
     }
 
-    fn reduce(&mut self, name: &str, op: ReduceOp, values: &[f64]) -> Result<Vec<f64>, Error> {
-        // Others may train meanwhile, and must not wait for this worker.
-        self.rest()?;
-        Ok(self.client.reduce(name, op, values)?)
-    }
-
-    fn gather(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        self.rest()?;
-        Ok(self.client.gather(name, bytes)?)
-    }
-
-    fn barrier(&mut self, name: &str) -> Result<(), Error> {
-        self.rest()?;
-        Ok(self.client.barrier(name)?)
+    /// Others may train meanwhile, and must not wait for this worker.
+    fn before_meeting(&mut self) -> Result<(), Error> {
+        self.rest()
     }
 
     fn take_times(&mut self) -> StepTimes {
-        let now = self.executor.times();
-        let before = std::mem::replace(&mut self.reported, now);
-        std::mem::take(&mut self.times).with_roles(now, before)
+        self.runner.take_times(&mut self.times)
     }
 
     fn set_options(&mut self, options: Options) -> Result<(), Error> {
         // Gradients that are still to be sent are in the executor.
         self.flush()?;
-        self.executor = Executor::new(self.executor.program().clone(), options)?;
-        self.reported = RoleTimes::default();
-        Ok(())
+        self.runner.set_options(options)
     }
 
     fn leave(&mut self) -> Result<(), Error> {
         self.flush()?;
         Ok(self.client.leave()?)
     }
+}
+
+/// Worker 0 gives the servers its dense parameters, unless they have loaded some; all wait for it.
+pub(crate) fn share_dense(
+    client: &Client,
+    exchange: &Exchange,
+    scope: &Scope,
+    servers_have_values: bool,
+) -> Result<(), Error> {
+    if client.worker() == 0 && !servers_have_values {
+        client.set_dense(&floats(scope, &exchange.params)?)?;
+    }
+    Ok(client.barrier("start")?)
 }
 
 /// Takes part in a snapshot of the servers; `own` is what only this worker has.

@@ -1,0 +1,157 @@
+//! A program that uses `Fleet` gets checkpoints by handing over a `CheckpointConfig`: started again
+//! after a crash, it ends with the bits of a run that never stopped, in every kind of training.
+
+mod common;
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::thread;
+
+use common::{batch, forward};
+use regatta_checkpoint::CheckpointConfig;
+use regatta_cluster::Env;
+use regatta_data::{Batch, Position, Stages};
+use regatta_exec::{Options, Scope, run_startup};
+use regatta_fleet::{DistributedStrategy, Fleet, PaddleCloudRoleMaker, TrainConfig};
+use regatta_optim::{Adam, Rule};
+use regatta_passes::Optimizer;
+use regatta_train::observe::Event;
+use regatta_train::report::Report;
+use regatta_train::{Data, Error, Feed, Sharing};
+
+/// Ten batches of a worker in every data pass; reading fails after `left` of them.
+struct Batches {
+    worker: u64,
+    left: u64,
+}
+
+struct Pass<'a> {
+    worker: u64,
+    next: u64,
+    left: &'a mut u64,
+}
+
+impl Data for Batches {
+    fn begin_pass(
+        &mut self,
+        _: u64,
+        from: &Position,
+    ) -> Result<(Box<dyn Feed + '_>, Stages), Error> {
+        let pass = Pass { worker: self.worker, next: from.batches, left: &mut self.left };
+        Ok((Box::new(pass), Stages::default()))
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Everything
+    }
+}
+
+impl Feed for Pass<'_> {
+    fn next(&mut self) -> Result<Option<Batch>, Error> {
+        if self.next == 10 {
+            return Ok(None);
+        }
+        *self.left = self.left.checked_sub(1).ok_or_else(|| Error::Store("crash".into()))?;
+        self.next += 1;
+        Ok(Some(batch(16 * self.next + 8 * self.worker, 8)))
+    }
+}
+
+struct Trained {
+    report: Report,
+    dense: Vec<Vec<f32>>,
+}
+
+/// Two data passes with a checkpoint after every third step.
+fn train(
+    env: Env,
+    collective: bool,
+    dir: &Path,
+    left: u64,
+) -> Result<Trained, regatta_fleet::Error> {
+    let fleet = Fleet::init(PaddleCloudRoleMaker::from_env(env), collective, None)?;
+    let (forward, loss) = forward();
+    let adam = Optimizer::new(Rule::Adam(Adam::default()), 0.01);
+    let strategy = DistributedStrategy { a_sync: false, ..Default::default() };
+    let strategy = (!collective).then_some(strategy);
+    let minimized = fleet.distributed_optimizer(adam, strategy)?.minimize(&forward, &loss)?;
+    if fleet.is_server() {
+        fleet.run_server()?;
+        let report = Report {
+            config: serde_json::json!({}),
+            epochs: vec![],
+            peak_rss_mb: 0.0,
+            resumed_from: None,
+            checkpoints: vec![],
+        };
+        return Ok(Trained { report, dense: vec![] });
+    }
+    let mut scope = Scope::new();
+    run_startup(&minimized.programs.startup, &mut scope)?;
+    let mut executor = fleet.executor(Options::default())?;
+    let checkpoint = CheckpointConfig { step_interval: Some(3), ..CheckpointConfig::new(dir) };
+    let config = TrainConfig { epochs: 2, checkpoint: Some(checkpoint), ..TrainConfig::new(loss) };
+    let mut data = Batches { worker: fleet.worker_index() as u64, left };
+    let report = executor.train_epochs(&mut scope, &mut data, &config, &mut |_: &Event<'_>| {})?;
+    fleet.stop_worker(&mut scope)?;
+    let names = ["fc_0.w_0", "fc_0.b_0", "fc_1.w_0", "fc_1.b_0"];
+    let dense = names.iter().map(|name| scope.get(name).unwrap().f32().to_vec()).collect();
+    Ok(Trained { report, dense })
+}
+
+/// A server and two workers; what the first worker has to say.
+fn job(dir: &Path, left: u64) -> Result<Trained, regatta_fleet::Error> {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let env = |role: &str, id: usize| {
+        Env::from([
+            ("PADDLE_PSERVERS_IP_PORT_LIST", format!("127.0.0.1:{port}")),
+            ("TRAINING_ROLE", role.to_string()),
+            ("PADDLE_TRAINERS_NUM", "2".to_string()),
+            ("PADDLE_TRAINER_ID", id.to_string()),
+            ("POD_IP", "127.0.0.1".to_string()),
+            ("PADDLE_PORT", port.to_string()),
+        ])
+    };
+    thread::scope(|s| {
+        let run = |role: &'static str, id: usize| {
+            let env = env(role, id);
+            s.spawn(move || train(env, false, dir, left))
+        };
+        let server = run("PSERVER", 0);
+        let workers = [run("TRAINER", 0), run("TRAINER", 1)];
+        let mut outcomes = workers.map(|worker| worker.join().unwrap()).into_iter();
+        let served = server.join().unwrap();
+        let first = outcomes.next().unwrap();
+        assert_eq!(served.is_ok(), first.is_ok());
+        first
+    })
+}
+
+/// Crashes after so many batches, then runs to the end; compares with a run that never stopped.
+fn check(kind: &str, run: impl Fn(&Path, u64) -> Result<Trained, regatta_fleet::Error>) {
+    let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let expected = run(whole.path(), u64::MAX).unwrap();
+    assert!(expected.report.checkpoints.len() >= 4, "{kind}: {:?}", expected.report.checkpoints);
+    let error = run(broken.path(), 15).err().unwrap_or_else(|| panic!("{kind}: no crash"));
+    assert!(!error.to_string().is_empty());
+    let resumed = run(broken.path(), u64::MAX).unwrap();
+    assert!(resumed.report.resumed_from.is_some(), "{kind}: it has not resumed");
+    assert_eq!(resumed.dense, expected.dense, "{kind}");
+    let loss = |trained: &Trained| trained.report.epochs.iter().map(|e| e.loss).collect::<Vec<_>>();
+    assert_eq!(loss(&resumed), loss(&expected), "{kind}");
+}
+
+#[test]
+fn a_local_program_resumes() {
+    check("local", |dir, left| train(Env::default(), false, dir, left));
+}
+
+#[test]
+fn a_rank_resumes() {
+    check("ranks", |dir, left| train(Env::default(), true, dir, left));
+}
+
+#[test]
+fn a_job_with_servers_resumes() {
+    check("servers", job);
+}
