@@ -229,6 +229,43 @@ fn overrides_defaults_and_a_round_trip() {
 }
 
 #[test]
+fn the_settings_of_a_mode_are_printed_and_reported() {
+    let s = Scratch::new();
+    s.write("a/c.yaml", &small(""));
+    let print = ["train", "-m", "a/c.yaml", "--print-config", "-o"];
+    let asynchronous = [
+        "  sync_mode: \"async\"",
+        "  pull_ahead: 1",
+        "  dense_ahead: True",
+        "  send_queue_size: 16",
+        "  max_merge_var_num: 1",
+        "  min_send_grad_num_before_recv: 1",
+        "  wire: \"f32\"",
+        "  split_file_list: \"auto\"",
+        "  use_fleet: False",
+    ];
+    let modes: [(&[&str], &[&str]); 3] = [
+        (&["runner.sync_mode=async"], &asynchronous),
+        (&["runner.sync_mode=bounded", "runner.staleness=2"], &["  staleness: 2"]),
+        (&["runner.sync_mode=geo", "runner.geo_step=4"], &["  geo_step: 4"]),
+    ];
+    for (given, lines) in modes {
+        let printed = s.run(&[&print[..], given].concat()).ok();
+        for line in lines {
+            assert!(printed.lines().any(|l| l == *line), "'{line}' is not in:\n{printed}");
+        }
+        s.write("b/again.yaml", &printed);
+        assert_eq!(s.run(&["train", "-m", "b/again.yaml", "--print-config"]).ok(), printed);
+    }
+    let report = s.path("report.json");
+    s.run(&["train", "-m", "a/c.yaml", "--report", report.to_str().unwrap()]).ok();
+    let text = std::fs::read_to_string(report).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["config"]["runner"]["pull_ahead"], 1);
+    assert_eq!(report["config"]["runner"]["sync_mode"], "async");
+}
+
+#[test]
 fn every_optimizer_trains() {
     let s = Scratch::new();
     s.write("c.yaml", &small("").replace("class: Adam", "class: SGD"));
