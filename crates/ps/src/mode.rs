@@ -15,7 +15,7 @@ pub enum Mode {
     /// All workers do step `t` together: gradients are averaged over all their examples, servers
     /// update once, everyone continues with the new values.
     Sync,
-    /// Each worker waits for its own update before it continues; workers do not wait for each other.
+    /// Each worker waits for its own update before it continues; workers do not wait for others.
     HalfAsync,
     /// Updates are applied as they come; a worker pulls for its next batch while it computes.
     Async(AsyncConfig),
@@ -178,9 +178,9 @@ mod tests {
         let good = AsyncConfig::default();
         assert_eq!(good.problems(), []);
         let bad = AsyncConfig { max_merge_var_num: 0, send_queue_size: 0, ..good };
-        let told: Vec<String> = bad.problems().iter().map(BadSetting::to_string).collect();
+        let found: Vec<String> = bad.problems().iter().map(BadSetting::to_string).collect();
         assert_eq!(
-            told,
+            found,
             [
                 "max_merge_var_num should be at least 1, but is 0",
                 "send_queue_size should be at least 1, but is 0"

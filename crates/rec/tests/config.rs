@@ -196,7 +196,7 @@ fn defaults_are_the_same_everywhere() {
     assert_eq!(config.runner.checkpoint.as_ref().unwrap().config, checkpoint);
     assert_eq!(config.runner.checkpoint.as_ref().unwrap().resume, Resume::Auto);
     assert_eq!(DistributedStrategy::new().ps_mode().unwrap(), Mode::default());
-    // Text by text, so that no default hides behind another one of the same meaning.
+    // One by one, so that no default hides behind another one of the same meaning.
     let options = DistributedStrategy::new().options();
     let of_strategy = |name: &str| {
         let name = format!("a_sync_configs.{name}");
@@ -206,6 +206,19 @@ fn defaults_are_the_same_everywhere() {
         let of_table = keys::find(&format!("runner.{name}")).unwrap().default;
         assert_eq!(of_table.map(str::to_lowercase), of_strategy(name), "{name}");
     }
+    // Mixed precision and recompute have the options of a strategy too.
+    let number = |text: &str| text.parse::<f64>().map_or(text.to_lowercase(), |x| x.to_string());
+    let mut shared = 0;
+    for key in keys::KEYS {
+        let path = key.name.trim_start_matches("runner.");
+        let group = path.starts_with("amp_configs.") || path.starts_with("recompute_configs.");
+        let option = options.iter().find(|(name, _)| group && name == path);
+        if let (Some(default), Some((_, value))) = (key.default, option) {
+            assert_eq!(number(default), number(value), "{path}");
+            shared += 1;
+        }
+    }
+    assert!(shared >= 6, "{shared}");
 }
 
 #[test]
@@ -258,7 +271,8 @@ fn nothing_is_offered_that_is_refused() {
     );
     assert_eq!(
         error("runner.sync_mode=GPUBox"),
-        "-o runner.sync_mode: gpubox cannot be honoured: it needs GPUs; use -o runner.sync_mode=async"
+        "-o runner.sync_mode: gpubox cannot be honoured: it needs GPUs; use -o \
+         runner.sync_mode=async"
     );
     assert!(!error("runner.reader_type=Loader").contains("CustomizeDataLoader"));
     assert_eq!(

@@ -125,7 +125,7 @@ const CONFLICTS: &[(&str, &str, &str)] = &[
 ];
 
 impl DistributedStrategy {
-    /// Checks that everything can be honoured in some training, and that no option excludes another.
+    /// Checks that everything can be honoured in some training, and that no option excludes others.
     ///
     /// # Errors
     /// If not, naming all of the options.

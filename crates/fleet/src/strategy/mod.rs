@@ -1,8 +1,8 @@
 //! What a user asks of distributed training, by Paddle's names.
 //!
-//! Reading order: [`DistributedStrategy`], `configs` and `tables` (its groups), `a_sync` (parameter servers), `check`
-//! (what can be honoured, and what excludes what), `setting` (how options become text and back), `text` and `yaml_form` (the two
-//! text forms), `renamed` (names of earlier versions).
+//! Reading order: [`DistributedStrategy`], `configs` and `tables` (its groups), `a_sync` (parameter
+//! servers), `check` (what can be honoured, and what excludes what), `setting` (how options become
+//! text and back), `text` and `yaml_form` (the two text forms), `renamed` (earlier names).
 
 mod a_sync;
 mod check;
@@ -41,14 +41,15 @@ choice! {
 options! {
     /// Everything that can be asked of distributed training.
     ///
-    /// Each field is an option of Paddle's `DistributedStrategy` with its default. Nothing is dropped
-    /// silently: an option that cannot be honoured in the training that it is used for is an error
+    /// Each field is an option of Paddle's `DistributedStrategy`. Nothing is dropped silently: an
+    /// option that cannot be honoured in the training that it is used for is an error
     /// ([`DistributedStrategy::check`]).
     ///
     /// ```
     /// use regatta_fleet::strategy::{DistributedStrategy, Use};
     ///
-    /// let strategy = DistributedStrategy::from_yaml("a_sync: true\na_sync_configs: {k_steps: 100}\n")?;
+    /// let text = "a_sync: true\na_sync_configs: {k_steps: 100}\n";
+    /// let strategy = DistributedStrategy::from_yaml(text)?;
     /// assert_eq!(strategy.a_sync_configs.k_steps, 100);
     /// strategy.check(Use::ParameterServer)?;
     ///

@@ -41,13 +41,16 @@ pub(super) trait Group: Default {
     fn list_fields(&self, path: &str, out: &mut Vec<(String, String)>);
 }
 
-/// Declares a group of options with their defaults: a struct, [`Default`], [`Group`] and [`Setting`].
-/// `as "name"` is for options whose name Rust would not write like that.
+/// Declares a group of options with their defaults: a struct, [`Default`], [`Group`] and
+/// [`Setting`]. `as "name"` is for options whose name Rust would not write like that.
 macro_rules! options {
     ($(
         $(#[$about:meta])*
         $name:ident {
-            $( $(#[$field_about:meta])* $field:ident $(as $text:literal)? : $type:ty = $default:expr, )*
+            $(
+                $(#[$field_about:meta])*
+                $field:ident $(as $text:literal)? : $type:ty = $default:expr,
+            )*
         }
     )*) => {$(
         $(#[$about])*
@@ -129,7 +132,10 @@ pub(super) use options;
 
 /// Declares an option that takes one of several words.
 macro_rules! choice {
-    ($( $(#[$about:meta])* $name:ident { $( $(#[$word_about:meta])* $word:ident = $text:literal, )* } )*) => {$(
+    ($(
+        $(#[$about:meta])*
+        $name:ident { $( $(#[$word_about:meta])* $word:ident = $text:literal, )* }
+    )*) => {$(
         $(#[$about])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum $name {
@@ -145,8 +151,8 @@ macro_rules! choice {
                 match node.scalar() {
                     $( Some($text) => Ok($name::$word), )*
                     _ => {
-                        let words = [$($text),*].join(", ");
-                        Err($crate::strategy::setting::wrong(path, node, &format!("one of {words}")))
+                        let words = format!("one of {}", [$($text),*].join(", "));
+                        Err($crate::strategy::setting::wrong(path, node, &words))
                     }
                 }
             }

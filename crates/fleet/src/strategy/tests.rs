@@ -321,7 +321,8 @@ proptest! {
         k_steps in any::<i64>(),
     ) {
         let mut s = DistributedStrategy::new();
-        (s.amp, s.lars, s.a_sync, s.split_data) = (switches[0], switches[1], switches[2], switches[3]);
+        (s.amp, s.lars) = (switches[0], switches[1]);
+        (s.a_sync, s.split_data) = (switches[2], switches[3]);
         (s.nccl_comm_num, s.fuse_grad_size_in_mb) = (numbers[0], numbers[1]);
         s.a_sync_configs.staleness = Some(numbers[2]);
         s.amp_configs.incr_ratio = ratio;

@@ -1,4 +1,5 @@
-//! The keys `runner.checkpoint.*`: where checkpoints are kept, when they are made, what a run resumes.
+//! The keys `runner.checkpoint.*`: where checkpoints are kept, when they are made, and what a run
+//! resumes from.
 
 use std::path::PathBuf;
 
@@ -52,7 +53,6 @@ fn resolve_dir(r: &mut Resolver) -> (Option<PathBuf>, Option<String>) {
 }
 
 fn resolve_intervals(r: &mut Resolver, dir: PathBuf) -> CheckpointConfig {
-    let default = CheckpointConfig::default();
     let seconds = r.float(&key("seconds"));
     let mut step_interval = r.int(&key("step_interval"));
     // Checkpoints by time alone, unless steps are asked for as well.
@@ -62,12 +62,12 @@ fn resolve_intervals(r: &mut Resolver, dir: PathBuf) -> CheckpointConfig {
     }
     CheckpointConfig {
         dir,
-        keep: r.int(&key("keep")).map_or(default.keep, |n| n as usize),
-        epoch_interval: r.int(&key("epoch_interval")).unwrap_or(default.epoch_interval),
+        keep: r.int(&key("keep")).unwrap_or_default() as usize,
+        epoch_interval: r.int(&key("epoch_interval")).unwrap_or_default(),
         step_interval,
         seconds,
-        full_every: r.int(&key("full_every")).unwrap_or(default.full_every),
-        keep_when_done: r.bool(&key("keep_when_done")).unwrap_or(default.keep_when_done),
+        full_every: r.int(&key("full_every")).unwrap_or_default(),
+        keep_when_done: r.bool(&key("keep_when_done")).unwrap_or_default(),
     }
 }
 

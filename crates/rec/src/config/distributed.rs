@@ -35,7 +35,7 @@ pub(super) fn resolve_distributed(r: &mut Resolver) -> Distributed {
         wire,
         split_file_list: split.unwrap_or(false),
         split_ranks: split.unwrap_or(true),
-        use_fleet: r.bool("runner.use_fleet").unwrap_or(false),
+        use_fleet: r.bool("runner.use_fleet").unwrap_or_default(),
         strategy: r.path("runner.strategy"),
         warmup_model_path: r.path("runner.warmup_model_path"),
         entry: resolve_entry(r),
@@ -72,7 +72,7 @@ fn resolve_mode(r: &mut Resolver) -> Mode {
 fn must_be_set(r: &mut Resolver, key: &str, mode: &str) -> u64 {
     let problems = r.problems.len();
     let value = r.int(key);
-    // A value that is no number has been told of.
+    // A value that is no number has been reported.
     if value.is_none() && r.problems.len() == problems {
         r.problem(key, format!("must be set for sync_mode {mode}"));
     }
@@ -90,25 +90,18 @@ fn leave_out(r: &mut Resolver, keys: &[&str], reason: &str) {
 
 /// The keys of asynchronous training are Paddle's options, and mean the same as in a strategy.
 fn resolve_async(r: &mut Resolver) -> AsyncConfig {
-    let default = ASyncConfigs::default();
-    let merge = r.int("runner.max_merge_var_num");
-    let queue = r.int("runner.send_queue_size");
-    let ahead = r.int("runner.pull_ahead");
-    let dense_ahead = r.bool("runner.dense_ahead");
-    let pushes = r.int("runner.min_send_grad_num_before_recv");
-    let send_wait_times = r.int("runner.send_wait_times");
-    let recv_thread = r.bool("runner.independent_recv_thread");
-    let threads = r.int("runner.thread_pool_size");
     let options = ASyncConfigs {
-        max_merge_var_num: merge.unwrap_or(default.max_merge_var_num),
-        send_queue_size: queue.unwrap_or(default.send_queue_size),
-        pull_ahead: ahead.unwrap_or(default.pull_ahead),
-        dense_ahead: dense_ahead.unwrap_or(default.dense_ahead),
-        min_send_grad_num_before_recv: pushes.unwrap_or(default.min_send_grad_num_before_recv),
-        send_wait_times,
-        independent_recv_thread: recv_thread.unwrap_or(default.independent_recv_thread),
-        thread_pool_size: threads.unwrap_or(default.thread_pool_size),
-        ..default
+        max_merge_var_num: r.int("runner.max_merge_var_num").unwrap_or_default(),
+        send_queue_size: r.int("runner.send_queue_size").unwrap_or_default(),
+        pull_ahead: r.int("runner.pull_ahead").unwrap_or_default(),
+        dense_ahead: r.bool("runner.dense_ahead").unwrap_or_default(),
+        min_send_grad_num_before_recv: r
+            .int("runner.min_send_grad_num_before_recv")
+            .unwrap_or_default(),
+        send_wait_times: r.int("runner.send_wait_times"),
+        independent_recv_thread: r.bool("runner.independent_recv_thread").unwrap_or(false),
+        thread_pool_size: r.int("runner.thread_pool_size").unwrap_or(1),
+        ..ASyncConfigs::default()
     };
     let config = options.asynchronous().unwrap_or_else(|problems| {
         for problem in problems {

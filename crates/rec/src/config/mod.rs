@@ -2,8 +2,8 @@
 //! with its place), then one resolved and checked [`Config`] (`resolve`, section by section with a
 //! `resolver`). [`Config`] holds types, no words of the file.
 //!
-//! [`keys`] lists what a file may hold, with every default; the hyper-parameters of a model are listed
-//! by the model.
+//! [`keys`] lists what a file may hold, with every default; the hyper-parameters of a model are
+//! listed by the model.
 
 mod checkpoints;
 mod distributed;

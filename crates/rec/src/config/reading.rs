@@ -71,8 +71,8 @@ pub(super) fn train_reading(
     let data = r.text("runner.train_data_dir");
     let kind = r.text("runner.reader_type").unwrap_or_default();
     let threads = r.int("runner.reader_threads").map_or(thread_num, |n| n as usize);
-    let shuffle_buffer = r.int("runner.shuffle_buffer").unwrap_or(0) as usize;
-    let local_shuffle = r.bool("runner.local_shuffle").unwrap_or(false);
+    let shuffle_buffer = r.int("runner.shuffle_buffer").unwrap_or_default() as usize;
+    let local_shuffle = r.bool("runner.local_shuffle").unwrap_or_default();
     let reader = reader(&kind, threads, shuffle_buffer, local_shuffle);
     if shuffle_buffer > 0 && (!matches!(reader, Reader::Loader { .. }) || kind == "RecDataset") {
         r.problem("runner.shuffle_buffer", format!("{kind} has no shuffle buffer"));
@@ -96,7 +96,7 @@ pub(super) fn train_reading(
         batch_key: "runner.train_batch_size",
         batch_size: r.int("runner.train_batch_size").map(|n| n as usize),
         drop_last,
-        max_bad_lines: r.int("runner.max_bad_lines").unwrap_or(0),
+        max_bad_lines: r.int("runner.max_bad_lines").unwrap_or_default(),
         seed,
     }
 }

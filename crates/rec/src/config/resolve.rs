@@ -86,15 +86,15 @@ fn resolve_hyper(r: &mut Resolver, model: &Model) -> Hyper {
 }
 
 fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
-    let epochs = r.int("runner.epochs").unwrap_or(1);
-    let thread_num = r.int("runner.thread_num").unwrap_or(1) as usize;
+    let epochs = r.int("runner.epochs").unwrap_or_default();
+    let thread_num = r.int("runner.thread_num").unwrap_or_default() as usize;
     let seed = r.int("runner.seed").unwrap_or_default();
     let formats = Formats::take(r, hyper);
     let train = train_reading(r, &formats, thread_num, seed);
     let test = test_reading(r, &formats, model, &train);
     let model_save_path = r.path("runner.model_save_path").unwrap_or_default();
     let load = r.path("runner.infer_load_path");
-    let start = r.int("runner.infer_start_epoch").unwrap_or(0);
+    let start = r.int("runner.infer_start_epoch").unwrap_or_default();
     let end = r.int("runner.infer_end_epoch").unwrap_or(epochs);
     if end <= start {
         let reason = format!("epochs {start} to {end} (exclusive) are none");
@@ -106,10 +106,10 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
         epochs,
         seed,
         thread_num,
-        use_auc: r.bool("runner.use_auc").unwrap_or(false),
-        print_interval: r.int("runner.print_interval").unwrap_or(10),
-        dataset_debug: r.bool("runner.dataset_debug").unwrap_or(false),
-        check_nan_inf: r.bool("runner.check_nan_inf").unwrap_or(false),
+        use_auc: r.bool("runner.use_auc").unwrap_or_default(),
+        print_interval: r.int("runner.print_interval").unwrap_or_default(),
+        dataset_debug: r.bool("runner.dataset_debug").unwrap_or_default(),
+        check_nan_inf: r.bool("runner.check_nan_inf").unwrap_or_default(),
         offload_dir: None,
         infer_load_path: load.unwrap_or_else(|| model_save_path.clone()),
         model_save_path,
@@ -120,9 +120,9 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
         checkpoint: resolve_checkpoint(r),
         distributed: resolve_distributed(r),
     };
-    let begins_anew =
+    let has_no_model =
         runner.model_init_path.is_none() && runner.distributed.warmup_model_path.is_none();
-    if runner.init_var_names.is_some() && begins_anew {
+    if runner.init_var_names.is_some() && has_no_model {
         let reason = "needs runner.model_init_path or runner.warmup_model_path".to_string();
         r.problem("runner.init_var_names", reason);
     }
@@ -130,7 +130,7 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
 }
 
 fn resolve_inference(r: &mut Resolver) -> Option<InferenceExport> {
-    let on = r.bool("runner.use_inference").unwrap_or(false);
+    let on = r.bool("runner.use_inference").unwrap_or_default();
     let keys = ["runner.save_inference_feed_varnames", "runner.save_inference_fetch_varnames"];
     let [feeds, fetches] = keys.map(|key| r.texts(key));
     if !on {

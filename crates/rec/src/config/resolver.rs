@@ -46,17 +46,23 @@ impl Resolver {
         self.written.entries.iter().any(|e| e.key == key)
     }
 
-    /// The value of a key of the list, or its default.
+    /// The value of a key of the list, or its default: also after a mistake, which is reported, so
+    /// that it does not look like others. So a key with a default always has a value.
     pub(super) fn value(&mut self, key: &str) -> Option<HyperValue> {
         let key = keys::find(key).unwrap_or_else(|| panic!("'{key}' is not in the list of keys"));
-        if self.is_refused(key) {
-            return None;
-        }
-        self.field(key.name, key.kind, key.default)
+        let found = match self.is_refused(key) {
+            true => None,
+            false => self.field(key.name, key.kind, key.default),
+        };
+        found.or_else(|| Some(self.read_default(key.kind, key.default?)))
     }
 
-    /// Whether one of Paddle's words was written that cannot be honoured. It is then taken and told
-    /// of, so that the words that are offered are those that can be.
+    fn read_default(&self, kind: Kind, text: &str) -> HyperValue {
+        kind.read(&kind.node(text), &self.dir).expect("a default is of its kind")
+    }
+
+    /// Whether one of Paddle's words was written that cannot be honoured. It is then reported and
+    /// taken out, so that the words that a message offers are those that can be honoured.
     fn is_refused(&mut self, key: &Key) -> bool {
         let Some(entry) = self.written.entries.iter().find(|e| e.key == key.name) else {
             return false;
@@ -85,11 +91,7 @@ impl Resolver {
         let written = self.written.take(key).filter(|e| e.value != Text::Raw(String::new()));
         let (value, source) = match written {
             Some(entry) => (self.read(&entry, kind)?, entry.source),
-            None => {
-                let node = kind.node(default?);
-                let value = kind.read(&node, &self.dir).expect("a default is of its kind");
-                (value, Source::Default)
-            }
+            None => (self.read_default(kind, default?), Source::Default),
         };
         self.settings.push(Setting { key: key.to_string(), value: value.clone(), source });
         Some(value)
@@ -260,7 +262,7 @@ impl Resolver {
     }
 }
 
-/// The key that was probably meant: a like name in the same section, or the same name in another one.
+/// The key that was probably meant: a like name in the same section, or the same name in another.
 fn nearest_key<'a>(key: &str, known: &'a [String]) -> Option<&'a String> {
     let split = |key: &'a str| key.rsplit_once('.').unwrap_or(("", key));
     let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
