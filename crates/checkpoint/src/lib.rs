@@ -29,6 +29,7 @@
 //!    parameters and tables
 //! 4. `publish`: how a file or directory appears at once
 //! 5. `format`: version and program hash, which all of them carry
+//! 6. [`server_parts`]: what parameter servers save
 //!
 //! and for checkpoints of jobs:
 //!
@@ -62,6 +63,7 @@ mod persistables;
 mod publish;
 mod resume;
 mod rows;
+pub mod server_parts;
 mod table;
 mod tensors;
 mod verify;

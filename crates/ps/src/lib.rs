@@ -18,7 +18,6 @@ pub mod partition;
 pub mod rounds;
 mod route;
 mod server;
-pub mod storage;
 
 pub use client::{
     Client, ClientConfig, ClientTable, GeoTicket, PullTicket, Pulled, PushTicket, WrittenTicket,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use regatta_checkpoint::server_parts;
 use regatta_checkpoint::{
     Checkpoint, CheckpointDir, EachRow, Encoding, Error as CheckpointError, MANIFEST_FILE,
     ModelAbout, ModelManifest, ModelSpec, PERSISTABLES_FILE, RowBody, SavedTable, TableRows,
@@ -105,18 +106,13 @@ impl Trained {
             }
             Trained::Epoch(folder, _) => {
                 let mut rows: Vec<(u64, Vec<f32>)> = Vec::new();
-                let dir = folder.to_string_lossy();
                 let collect = |key: u64, row: &[f32]| rows.push((key, row.to_vec()));
-                regatta_ps::storage::load_rows(&dir, name, dim, collect).map_err(servers)?;
+                server_parts::load_rows(folder, name, dim, collect)?;
                 rows.sort_by_key(|(key, _)| row_order(*key));
                 Ok(Box::new(move |put| rows.iter().try_for_each(|(key, row)| put(*key, row))))
             }
         }
     }
-}
-
-fn servers(e: regatta_ps::Error) -> Error {
-    Error::from(e)
 }
 
 /// Rows of a table begin with the weights that the program looks up.
@@ -187,8 +183,7 @@ fn epoch_dense(folder: &Path, program: &Program) -> Result<BTreeMap<String, Tens
     for var in program.block().params().filter(|var| !tables.contains(&var.name)) {
         let shape: Vec<usize> = var.ty.shape.iter().map(|&d| d.max(0) as usize).collect();
         let len = shape.iter().product();
-        let dir = folder.to_string_lossy();
-        let values = regatta_ps::storage::load_dense(&dir, &var.name, len).map_err(servers)?;
+        let values = server_parts::load_dense(folder, &var.name, len)?;
         if let Ok(tensor) = Tensor::from_f32(&shape, values) {
             all.insert(var.name.clone(), tensor);
         }

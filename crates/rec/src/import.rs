@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use regatta_checkpoint::server_parts::{TableWeights, save_weights};
 use regatta_checkpoint::{ModelAbout, lookup_tables, save_about, save_statistics};
 use regatta_ir::{Origin, Program};
-use regatta_ps::storage::{TableWeights, save_weights};
 use regatta_tensor::Tensor;
 
 use regatta_train::Error as TrainError;
@@ -77,7 +77,7 @@ pub fn import(
     let (name, config) = (config.model.name.to_string(), config.to_json());
     let about = ModelAbout { name, serial, step, config };
     publish(to, |dir| {
-        save_weights(dir, tables, &dense).map_err(|e| Error::from(e))?;
+        save_weights(dir, tables, &dense)?;
         save_statistics(&program, |name| statistics.get(name), dir)?;
         Ok(save_about(dir, &about)?)
     })

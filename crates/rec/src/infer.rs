@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use regatta_checkpoint::{PERSISTABLES_FILE, load_statistics};
+use regatta_checkpoint::{PERSISTABLES_FILE, load_statistics, server_parts};
 use regatta_exec::{Options, Scope};
 use regatta_ir::Program;
 use regatta_passes::split_trainer;
@@ -266,13 +266,12 @@ fn load_parts(
     network: &Network,
     folder: &Path,
 ) -> Result<(Evaluator, Scope), Error> {
-    let dir = folder.to_string_lossy();
     let mut tables = Vec::new();
     let mut names = Vec::new();
     for table in split_trainer(&network.train)?.tables {
         let mut saved = SavedTable::default();
         let each = |key: u64, row: &[f32]| saved.insert(key, row);
-        regatta_ps::storage::load_rows(&dir, &table.name, table.dim, each)?;
+        server_parts::load_rows(folder, &table.name, table.dim, each)?;
         tables.push(saved);
         names.push(table.name);
     }
@@ -281,7 +280,7 @@ fn load_parts(
     for name in evaluator.dense_names() {
         let Some(tensor) = scope.get_mut(&name) else { continue };
         let values = tensor.f32_mut();
-        values.copy_from_slice(&regatta_ps::storage::load_dense(&dir, &name, values.len())?);
+        values.copy_from_slice(&server_parts::load_dense(folder, &name, values.len())?);
     }
     load_statistics_into(network, folder, &mut scope)?;
     Ok((evaluator, scope))

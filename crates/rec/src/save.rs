@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use regatta_checkpoint::server_parts;
 use regatta_checkpoint::{
     Difference, Encoding, Error as CheckpointError, ModelAbout, ModelSpec, PERSISTABLES_FILE,
     TableRows, load_statistics, load_tensors, save_about, save_model, save_persistables,
@@ -300,16 +301,15 @@ fn load_servers(
     folder: &Path,
     wanted: impl Fn(&String) -> bool,
 ) -> Result<Vec<String>, Error> {
-    let dir = folder.to_string_lossy();
     let names: Vec<String> = program.param_names();
     for name in names.iter().filter(|name| wanted(name)) {
         let Some(tensor) = scope.get_mut(name) else { continue };
         let values = tensor.f32_mut();
-        match regatta_ps::storage::load_dense(&dir, name, values.len()) {
+        match server_parts::load_dense(folder, name, values.len()) {
             Ok(saved) => values.copy_from_slice(&saved),
             Err(dense) => {
                 let dim = program.block().vars[name].ty.shape.last().map_or(1, |&d| d as usize);
-                let rows = regatta_ps::storage::load_rows(&dir, name, dim, |key, row| {
+                let rows = server_parts::load_rows(folder, name, dim, |key, row| {
                     let at = (key as usize).saturating_mul(dim);
                     if let Some(to) = values.get_mut(at..at.saturating_add(dim)) {
                         to.copy_from_slice(row);

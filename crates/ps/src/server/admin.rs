@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use regatta_checkpoint::{Checkpoint, MANIFEST_FILE};
+use regatta_checkpoint::server_parts::{self, SaveIds, SavePart, TableSteps};
+use regatta_checkpoint::{Checkpoint, MANIFEST_FILE, OpenTensors};
 use regatta_table::{Inspection as Found, SaveMode};
 
 use super::core::{Core, Table};
 use crate::message::{ControlReply, Inspection};
-use crate::{Error, Mode, storage};
+use crate::partition::server_of;
+use crate::{Error, Mode};
 
 impl Core {
     pub(super) fn shrink(&self, max_unseen_days: Option<u32>) -> Result<ControlReply, Error> {
@@ -47,8 +49,8 @@ impl Core {
     /// Writes this server's part; the file appears complete or not at all.
     pub(super) fn save(&self, dir: &str, id: u64, mode: SaveMode) -> Result<ControlReply, Error> {
         let tables = self.tables.iter().map(|t| (t.setup.name.as_str(), &t.rows));
-        let part = storage::Part { server: self.config.index, servers: self.config.servers, id };
-        storage::save_part(dir, &part, mode, tables, &self.dense.export()?)?;
+        let part = SavePart { server: self.config.index, servers: self.config.servers, id };
+        server_parts::save_part(Path::new(dir), &part, mode, tables, &self.dense.export()?)?;
         if mode == SaveMode::Day {
             self.tables.iter().for_each(|t| t.rows.end_day());
         }
@@ -67,7 +69,7 @@ impl Core {
         }
         let wanted = |name: &str| names.is_empty() || names.iter().any(|n| n == name);
         if Path::new(dir).join(MANIFEST_FILE).exists() {
-            let checkpoint = Checkpoint::open(dir).map_err(|e| Error::usage(e.to_string()))?;
+            let checkpoint = Checkpoint::open(dir)?;
             return self.load_checkpoint(&checkpoint, wanted, over).map(|_| ());
         }
         self.load_saved(dir, wanted, over)
@@ -79,27 +81,27 @@ impl Core {
         wanted: impl Fn(&str) -> bool,
         over: bool,
     ) -> Result<(), Error> {
-        let files = storage::files(dir)?;
+        let files = server_parts::files(Path::new(dir))?;
         let tables = || self.tables.iter().enumerate().filter(|(_, t)| wanted(&t.setup.name));
         let geo = matches!(self.config.mode, Mode::Geo { .. });
-        let (mut pieces, mut ids, mut alone) = (Vec::new(), storage::Ids::default(), true);
-        let mut steps = storage::TableSteps::default();
+        let (mut pieces, mut ids, mut alone) = (Vec::new(), SaveIds::default(), true);
+        let mut steps = TableSteps::default();
         for (number, path) in files.iter().enumerate() {
-            let file = storage::open(path)?;
+            let file = OpenTensors::open(path)?;
             ids.check(&file)?;
-            alone &= storage::is_weights_alone(&file);
+            alone &= server_parts::is_weights_alone(&file);
             for (_, table) in tables().filter(|_| number == 0 && !over) {
                 table.rows.clear().map_err(|e| table.error(e))?;
             }
             for (number, table) in tables() {
                 let name = &table.setup.name;
-                let keys = storage::load_table(&file, name, &table.rows, self.place())?;
+                let keys = server_parts::load_table(&file, name, &table.rows, self.owns())?;
                 if geo {
                     self.note_changed(number, &keys);
                 }
             }
             steps.read(&file.metadata);
-            pieces.extend(storage::saved_pieces(&file)?);
+            pieces.extend(server_parts::saved_pieces(&file)?);
         }
         for (_, table) in tables().filter(|_| !over) {
             table.rows.set_steps(steps.of(&table.setup.name));
@@ -107,15 +109,16 @@ impl Core {
         self.dense.import(&pieces, alone, wanted).map_err(|e| Error::usage(format!("{dir}: {e}")))
     }
 
-    /// This server's number and how many there are.
-    fn place(&self) -> (usize, usize) {
-        (self.config.index, self.config.servers)
+    /// Whether a row belongs to this server.
+    fn owns(&self) -> impl Fn(u64) -> bool + Sync {
+        let (index, servers) = (self.config.index, self.config.servers);
+        move |key| server_of(key, servers) == index
     }
 
     /// Goes on from a checkpoint: tables, dense parameters, and the step of the learning rate.
     /// With `count_changes`, changes of the tables are counted from there.
     pub(super) fn restore(&self, dir: &str, count_changes: bool) -> Result<(), Error> {
-        let checkpoint = Checkpoint::open(dir).map_err(|e| Error::usage(e.to_string()))?;
+        let checkpoint = Checkpoint::open(dir)?;
         let steps = self.load_checkpoint(&checkpoint, |_| true, false)?;
         for table in self.tables.iter().filter(|_| count_changes) {
             table.rows.begin_changes().map_err(|e| table.error(e))?;
@@ -138,12 +141,15 @@ impl Core {
             if !over {
                 table.rows.clear().map_err(|e| table.error(e))?;
             }
-            storage::restore_table(checkpoint, name, &table.rows, self.place())?;
+            server_parts::restore_table(checkpoint, name, &table.rows, self.owns())?;
             if matches!(self.config.mode, Mode::Geo { .. }) {
-                self.note_changed(number, &storage::saved_keys(checkpoint, name, self.place())?);
+                self.note_changed(
+                    number,
+                    &server_parts::saved_keys(checkpoint, name, self.owns())?,
+                );
             }
         }
-        let (pieces, steps, table_steps) = storage::restore_pieces(checkpoint)?;
+        let (pieces, steps, table_steps) = server_parts::restore_pieces(checkpoint)?;
         let trained = self.tables.iter().filter(|table| wanted(&table.setup.name) && !over);
         trained.for_each(|table| table.rows.set_steps(table_steps.of(&table.setup.name)));
         let fail = |e| Error::usage(format!("{}: {e}", checkpoint.path().display()));

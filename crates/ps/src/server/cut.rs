@@ -2,20 +2,21 @@
 //! kept and written by a thread of its own while training goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use regatta_checkpoint::Part;
+use regatta_checkpoint::server_parts::ServerSnapshot;
 use regatta_net::Responder;
-use regatta_table::SparseTable;
+use regatta_table::{SaveMode, Scope, SparseTable};
 
 use super::core::{Core, State};
 use crate::Error;
 use crate::cut::{CutId, CutScope, Ready};
 use crate::message::reply::{defer, refuse, reply};
 use crate::message::{ControlReply, CutTaken};
-use crate::storage::Moment;
 
 /// A worker that is ready for a cut.
 pub(super) struct AtCut {
@@ -33,7 +34,7 @@ pub(super) struct Writing {
     dir: String,
     scope: CutScope,
     /// What was written, until worker 0 says whether it is stored.
-    kept: Option<Moment>,
+    kept: Option<ServerSnapshot>,
     outcome: Option<Result<Vec<Part>, String>>,
     /// Workers that write parts of their own, and what they have reported.
     expected: BTreeSet<usize>,
@@ -129,15 +130,22 @@ impl Core {
         }
     }
 
-    fn keep_moment(&self) -> Result<Moment, Error> {
-        let (scope, last) = {
+    fn keep_moment(&self) -> Result<ServerSnapshot, Error> {
+        let (dir, scope, last) = {
             let mut writing = self.writing();
-            (writing.scope, writing.kept.take())
+            (writing.dir.clone(), writing.scope, writing.kept.take())
         };
         // Nobody has said that the last one is stored, so it counts as lost.
-        last.map_or(Ok(()), |last| last.end(&self.named_tables(), false))?;
-        let tables = self.named_tables().into_iter();
-        Moment::keep(tables, scope, self.dense.export()?, self.steps())
+        if let Some(last) = last {
+            last.end(&self.named_tables(), false)?;
+        }
+        let scope = match scope {
+            CutScope::Whole | CutScope::Base => Scope::Rows(SaveMode::All),
+            CutScope::Changes => Scope::Changes,
+        };
+        let (dir, tables) = (Path::new(&dir), self.named_tables().into_iter());
+        let dense = self.dense.export()?;
+        Ok(ServerSnapshot::take(dir, tables, scope, dense, self.steps())?)
     }
 
     fn named_tables(&self) -> Vec<(&str, &SparseTable)> {
@@ -151,13 +159,16 @@ impl Core {
             let is_it = writing.id == id;
             writing.kept.take_if(|_| is_it)
         };
-        kept.map_or(Ok(()), |moment| moment.end(&self.named_tables(), stored))
+        if let Some(snapshot) = kept {
+            snapshot.end(&self.named_tables(), stored)?;
+        }
+        Ok(())
     }
 
     fn begin_to_write(
         &self,
         id: CutId,
-        moment: Moment,
+        moment: ServerSnapshot,
         expected: BTreeSet<usize>,
     ) -> Result<(), Error> {
         let me = self.me.get().and_then(Weak::upgrade);
@@ -167,10 +178,10 @@ impl Core {
             // Its outcome is known: worker 0 opens no cut before.
             let _ = thread.join();
         }
-        let (dir, scope) = (writing.dir.clone(), writing.scope);
+        let scope = writing.scope;
         (writing.id, writing.outcome) = (id, None);
         (writing.expected, writing.own_parts) = (expected, BTreeMap::new());
-        let work = move || core.write(&dir, scope, moment);
+        let work = move || core.write(scope, moment);
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(work);
         writing.thread =
             Some(thread.map_err(|e| Error::internal(format!("cannot start a thread: {e}")))?);
@@ -178,10 +189,10 @@ impl Core {
     }
 
     /// Writes a moment and tells who waits for it.
-    fn write(self: Arc<Core>, dir: &str, scope: CutScope, mut moment: Moment) {
+    fn write(self: Arc<Core>, scope: CutScope, mut moment: ServerSnapshot) {
         let tables = self.named_tables();
         let part = (self.config.index, self.config.servers);
-        let mut outcome = moment.write(dir, part, &tables);
+        let mut outcome = moment.write(part, &tables);
         let mut kept = Some(moment);
         if scope == CutScope::Whole {
             let ended = kept.take().map_or(Ok(()), |moment| moment.end(&tables, false));

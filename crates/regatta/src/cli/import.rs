@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use regatta_checkpoint::server_parts::TableWeights;
 use regatta_predict::files::{Wanted, read_weights};
-use regatta_ps::storage::TableWeights;
 use regatta_rec::Config;
 
 use super::Outcome;

@@ -1,0 +1,168 @@
+//! Saved models of servers, written: one file of plain tensors per server.
+
+use std::fs;
+use std::path::Path;
+
+use regatta_table::{DensePiece, Receipt, RowBody, SaveMode, SparseTable};
+use regatta_tensor::Tensor;
+
+use super::{
+    CONTENT, KIND_BASE, KIND_CANDIDATE, KIND_EXTENDED, SAVE_ID, WEIGHTS, WEIGHTS_ALONE, part_of,
+    steps_key,
+};
+use crate::{Error, Metadata, save_tensors};
+
+/// Which part of which save a file is.
+#[derive(Debug, Clone, Copy)]
+pub struct SavePart {
+    /// Number of the server.
+    pub server: usize,
+    /// How many there are.
+    pub servers: usize,
+    /// The same for all parts of one save.
+    pub id: u64,
+}
+
+/// Writes a server's part of a saved model; tells the tables once it is on disk.
+///
+/// # Errors
+/// If a table cannot give its rows, or the file cannot be written.
+pub fn save_part<'a>(
+    dir: &Path,
+    part: &SavePart,
+    mode: SaveMode,
+    tables: impl Iterator<Item = (&'a str, &'a SparseTable)>,
+    pieces: &[DensePiece],
+) -> Result<(), Error> {
+    let mut out = piece_tensors(dir, pieces)?;
+    let mut stored: Vec<(&str, &SparseTable, Receipt)> = Vec::new();
+    let mut counted: Vec<(String, String)> = Vec::new();
+    for (name, table) in tables {
+        counted.push((steps_key(name), table.steps().to_string()));
+        let receipts = table_tensors(dir, (name, table), mode, &mut out)?;
+        stored.extend(receipts.into_iter().map(|receipt| (name, table, receipt)));
+    }
+    fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+    let SavePart { server, servers, id } = part;
+    let path = dir.join(format!("server-{server}-of-{servers}.safetensors"));
+    let mut metadata = Metadata::from([
+        ("servers".to_string(), servers.to_string()),
+        ("mode".to_string(), mode.to_string()),
+        (SAVE_ID.to_string(), format!("{id:016x}")),
+    ]);
+    metadata.extend(counted);
+    let tensors = out.iter().map(|(name, tensor)| (name.as_str(), tensor));
+    save_tensors(&path, tensors, &metadata)?;
+    let saved = |(name, table, receipt): &(&str, &SparseTable, Receipt)| {
+        table.saved(receipt).map_err(Error::table(dir, name))
+    };
+    stored.iter().try_for_each(saved)
+}
+
+/// Rows of a table that come from elsewhere: weights without optimizer state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableWeights {
+    /// The table.
+    pub name: String,
+    /// Floats per row.
+    pub dim: usize,
+    /// The ids of the rows.
+    pub ids: Vec<u64>,
+    /// The rows, one after the other.
+    pub values: Vec<f32>,
+}
+
+/// Writes weights that come from elsewhere into a directory, as if one server had saved them.
+/// Servers that load them begin with a fresh optimizer state.
+///
+/// # Errors
+/// If the numbers of a table do not fit together, or the file cannot be written.
+pub fn save_weights(
+    dir: &Path,
+    tables: Vec<TableWeights>,
+    dense: &[(String, Vec<f32>)],
+) -> Result<(), Error> {
+    let pieces = dense.iter().map(|(name, weights)| {
+        let (name, weights) = (name.clone(), weights.clone());
+        DensePiece { name, offset: 0, weights, states: vec![] }
+    });
+    let mut out = piece_tensors(dir, &pieces.collect::<Vec<_>>())?;
+    for TableWeights { name, dim, ids, values } in tables {
+        let n = ids.len();
+        let about = vec![KIND_BASE; n];
+        out.push((part_of(&name, "keys"), Tensor::from_u64(&[n], ids).map_err(unfit(dir))?));
+        out.push((part_of(&name, "about"), Tensor::from_u64(&[n], about).map_err(unfit(dir))?));
+        let rows = Tensor::from_f32(&[n, dim], values).map_err(unfit(dir))?;
+        out.push((part_of(&name, "rows"), rows));
+    }
+    let metadata = Metadata::from([
+        ("servers".to_string(), "1".to_string()),
+        ("mode".to_string(), SaveMode::All.to_string()),
+        (CONTENT.to_string(), WEIGHTS_ALONE.to_string()),
+    ]);
+    let tensors = out.iter().map(|(name, tensor)| (name.as_str(), tensor));
+    let path = dir.join("server-0-of-1.safetensors");
+    save_tensors(&path, tensors, &metadata)
+}
+
+/// Pieces of dense parameters as tensors, with their positions in their names.
+pub(super) fn piece_tensors(
+    dir: &Path,
+    pieces: &[DensePiece],
+) -> Result<Vec<(String, Tensor)>, Error> {
+    let mut out: Vec<(String, Tensor)> = Vec::new();
+    for piece in pieces {
+        let mut add = |what: &str, values: &[f32]| {
+            let tensor = Tensor::from_f32(&[values.len()], values.to_vec()).map_err(unfit(dir))?;
+            out.push((format!("dense/{}/{}/{what}", piece.name, piece.offset), tensor));
+            Ok::<(), Error>(())
+        };
+        add(WEIGHTS, &piece.weights)?;
+        piece.states.iter().try_for_each(|(name, values)| add(name, values))?;
+    }
+    Ok(out)
+}
+
+/// Appends the keys, words and bookkeeping of all rows, shard by shard.
+fn table_tensors(
+    dir: &Path,
+    (name, table): (&str, &SparseTable),
+    mode: SaveMode,
+    out: &mut Vec<(String, Tensor)>,
+) -> Result<Vec<Receipt>, Error> {
+    let mut receipts = Vec::new();
+    let width: usize = table.row_parts().iter().map(|(_, n)| n).sum();
+    // Room for every row at once: a vector of this size is slow to grow.
+    let stats = table.stats().map_err(Error::table(dir, name))?;
+    let n =
+        if mode == SaveMode::Patch || mode == SaveMode::Delta { 0 } else { stats.rows as usize };
+    let (mut keys, mut about) = (Vec::with_capacity(n), Vec::with_capacity(n));
+    let mut words = Vec::with_capacity(n * width);
+    for shard in 0..table.n_shards() {
+        let rows = table.export(shard, mode).map_err(Error::table(dir, name))?;
+        for row in rows.rows() {
+            let (kind, body, extra): (u64, &[f32], u64) = match row.body {
+                RowBody::Base(words) => (KIND_BASE, words, 0),
+                RowBody::Extended(words) => (KIND_EXTENDED, words, 0),
+                RowBody::Candidate { appearances } => (KIND_CANDIDATE, &[], u64::from(appearances)),
+            };
+            keys.push(row.key);
+            let bits = kind | u64::from(row.changed) << 2 | u64::from(row.unseen_days) << 3;
+            about.push(bits | extra << 32);
+            words.extend_from_slice(body);
+            // Rows of several stages take the room of the longest.
+            words.resize(keys.len() * width, 0.0);
+        }
+        receipts.push(rows.receipt());
+    }
+    let n = keys.len();
+    out.push((part_of(name, "keys"), Tensor::from_u64(&[n], keys).map_err(unfit(dir))?));
+    out.push((part_of(name, "about"), Tensor::from_u64(&[n], about).map_err(unfit(dir))?));
+    out.push((part_of(name, "rows"), Tensor::from_f32(&[n, width], words).map_err(unfit(dir))?));
+    Ok(receipts)
+}
+
+/// Values that do not fill the shape that they should have.
+fn unfit(dir: &Path) -> impl Fn(regatta_tensor::Error) -> Error {
+    move |e| Error::refused(dir, e.to_string())
+}
