@@ -284,7 +284,7 @@ fn push(table: &SparseTable, keys: &[u64], create: bool) -> Result<()> {
         table.pull(keys, &mut vec![0.0; n], PullMode::Train, scratch)?;
     }
     let gradients: Vec<f32> = (0..n).map(|i| (i % 1000) as f32 * 1e-3 - 0.5).collect();
-    table.push_unique(keys, &gradients, 0.001, scratch)?;
+    table.push(keys, &gradients, 0.001, scratch)?;
     Ok(())
 }
 
@@ -362,12 +362,12 @@ fn save(dir: &CheckpointDir, table: &SparseTable, kind: Kind) -> Result<PathBuf>
         Kind::Delta { .. } => Scope::Changes,
     };
     let draft = dir.begin(dir.next_serial()?)?;
-    let cut = table.cut(scope)?;
+    let cut = table.snapshot(scope)?;
     let saved = save_table(draft.path(), ROWS, "emb", table, &cut)?;
     let mut manifest = Manifest::new("bench", Topology::default(), Progress::default());
     (manifest.kind, manifest.parts) = (kind, vec![saved.part]);
     let path = draft.publish(manifest)?;
-    table.end_cut(cut, true)?;
+    table.end_snapshot(cut, true)?;
     Ok(path)
 }
 
@@ -436,8 +436,8 @@ fn delta(folder: &Path, table: &SparseTable, options: &Options) -> Result<Delta>
 fn stall(folder: &Path, table: &SparseTable, options: &Options) -> Result<Stall> {
     let dir = CheckpointDir::open(folder.join("stall"));
     let (before, _) = pushes(table, options, |_, elapsed| elapsed > Duration::from_secs(1))?;
-    let (cut, cut_seconds) = timed(|| Ok(table.cut(Scope::Rows(SaveMode::All))?))?;
-    table.end_cut(cut, false)?;
+    let (cut, cut_seconds) = timed(|| Ok(table.snapshot(Scope::Rows(SaveMode::All))?))?;
+    table.end_snapshot(cut, false)?;
     let done = AtomicBool::new(false);
     let ((during, longest), saved) = std::thread::scope(|scope| {
         let saver = scope.spawn(|| {
@@ -557,7 +557,7 @@ impl<'t> Worker<'t> {
         self.table.pull(&keys, &mut values, PullMode::Train, &mut self.scratch)?;
         self.runner.step(self.n as usize)?;
         values.iter_mut().for_each(|value| *value *= 1e-3);
-        self.table.push_unique(&keys, &values, 0.001, &mut self.scratch)?;
+        self.table.push(&keys, &values, 0.001, &mut self.scratch)?;
         self.n += 1;
         Ok(())
     }

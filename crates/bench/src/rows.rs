@@ -73,7 +73,7 @@ pub fn measure(o: &Options) -> Result<Report> {
         Ok(())
     })?;
     let push_ns = best(&requests, o.seconds, |keys| {
-        table.push_unique(keys, &gradients[..keys.len() * o.dim], 1e-4, &mut scratch)?;
+        table.push(keys, &gradients[..keys.len() * o.dim], 1e-4, &mut scratch)?;
         Ok(())
     })?;
     let bytes_per_row = table.stats()?.bytes as f64 / o.rows as f64;

@@ -1,8 +1,8 @@
 //! The checkpoints of a job: a directory with one `checkpoint_<serial>` per checkpoint.
 //!
-//! A checkpoint is written under another name (`.checkpoint_<serial>.<token>`) by everyone who takes
-//! part, and gets its manifest and its own name in the end, in one step, from one of them. Whatever
-//! else is in the directory belongs to someone else and is left alone.
+//! A checkpoint is written under another name (`.checkpoint_<serial>.<token>`) by everyone who
+//! takes part, and gets its manifest and its own name in the end, in one step, from one of them.
+//! Whatever else is in the directory belongs to someone else and is left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -105,8 +105,8 @@ impl CheckpointDir {
         Ok(entries)
     }
 
-    /// The newest checkpoint that can be used, by names and sizes of files. To go on after a crash,
-    /// use [`choose`](Self::choose), which also reads the files.
+    /// The newest checkpoint that can be used, by names and sizes of files. To continue after a
+    /// crash, use [`choose`](Self::choose), which also reads the files.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -124,8 +124,8 @@ impl CheckpointDir {
         Ok(published.map(|(serial, _)| serial + 1).max().unwrap_or(0))
     }
 
-    /// Makes an unpublished directory for the parts of a checkpoint, and the checkpoint directory if
-    /// need be. One process of a job does this and tells the others the path.
+    /// Makes an unpublished directory for the parts of a checkpoint, and the checkpoint directory
+    /// if need be. One process of a job does this and tells the others the path.
     ///
     /// # Errors
     /// If there is a checkpoint with this serial, or the directory cannot be made.
@@ -328,8 +328,8 @@ impl Draft {
     ///
     /// # Errors
     /// If a part is not there with the reported size (as when a participant has written it to
-    /// another disk), a file is there that nobody reported, the checkpoint that a delta builds on is
-    /// not usable, or the disk refuses. The draft is then removed.
+    /// another disk), a file is there that nobody reported, the checkpoint that a delta builds on
+    /// is not usable, or the disk refuses. The draft is then removed.
     pub fn publish(mut self, mut manifest: Manifest) -> Result<PathBuf, Error> {
         manifest.format = crate::FORMAT_VERSION;
         manifest.serial = self.serial;

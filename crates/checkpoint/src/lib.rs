@@ -2,11 +2,11 @@
 //! inference models.
 //!
 //! Whatever is written appears under its name complete or not at all: it is made beside its
-//! destination, forced to disk, and renamed. What was there before stays until then. Everything that
-//! is read is checked, and an error names the file.
+//! destination, forced to disk, and renamed. What was there before stays until then. Everything
+//! that is read is checked, and an error names the file.
 //!
-//! This crate knows tensors, tables and programs. It knows nothing of training or of running programs, so
-//! values come in by lookup and go out as lists.
+//! This crate knows tensors, tables and programs. It knows nothing of training or of running
+//! programs, so values come in by lookup and go out as lists.
 //!
 //! ```
 //! use regatta_checkpoint::{Metadata, load_tensors, save_tensors};
@@ -25,8 +25,8 @@
 //! 1. `tensors`: [`save_tensors`] and [`load_tensors`], the safetensors file; `open_tensors`:
 //!    [`OpenTensors`], one that is read piece by piece
 //! 2. `persistables`: [`save_persistables`] and [`load_persistables`], everything a program keeps
-//! 3. `model`: [`save_model`], [`save_inference_model`] and [`open_model`], a pruned program with its
-//!    parameters and tables
+//! 3. `model`: [`save_model`], [`save_inference_model`] and [`open_model`], a pruned program with
+//!    its parameters and tables
 //! 4. `publish`: how a file or directory appears at once
 //! 5. `format`: version and program hash, which all of them carry
 //! 6. [`server_parts`]: what parameter servers save
@@ -40,7 +40,8 @@
 //! 5. `rows`: the file of a table, [`TableWriter`] and [`TableReader`]
 //! 6. `checkpoint`: [`Checkpoint`], one that is read
 //! 7. `verify`: [`verify()`](verify()), and `resume`: [`CheckpointDir::choose`]
-//! 8. `diff` ([`diff()`](diff())) and `history` ([`history()`](history())): for people who look for a cause
+//! 8. `diff` ([`diff()`](diff())) and `history` ([`history()`](history())): for people who look
+//!    for a cause
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 #![warn(clippy::unwrap_used)]

@@ -30,7 +30,7 @@ pub struct Manifest {
     pub serial: u64,
     /// Whether it stands alone.
     pub kind: Kind,
-    /// Which rows of tables it holds. Training can go on from `all` and `day` only.
+    /// Which rows of tables it holds. Training can continue from `all` and `day` only.
     pub mode: SaveMode,
     /// Hash of the program's text; see [`program_hash`](crate::program_hash).
     pub program_hash: String,
@@ -101,7 +101,7 @@ pub struct WorkerPosition {
     pub batches: u64,
     /// Examples in them.
     pub examples: u64,
-    /// What else its reader needs to go on.
+    /// What else its reader needs to continue.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub reader: BTreeMap<String, Value>,
 }
@@ -188,7 +188,7 @@ impl Manifest {
         write_checked(&dir.join(MANIFEST_FILE), self)
     }
 
-    /// Whether training can go on from it.
+    /// Whether training can continue from it.
     pub fn is_resumable(&self) -> bool {
         matches!(self.mode, SaveMode::All | SaveMode::Day)
     }

@@ -213,7 +213,7 @@ fn header_text(path: &Path, bytes: &impl Bytes, len: u64) -> Result<Vec<u8>, Err
     Ok(text)
 }
 
-/// The header of a file of so many bytes, or what is wrong with it.
+/// The header of a file of that many bytes, or what is wrong with it.
 fn header(text: &[u8], len: u64) -> Result<Header, String> {
     if let Some(name) = duplicate_key(text) {
         return Err(format!("holds '{name}' twice"));

@@ -81,7 +81,7 @@ pub(crate) fn create_part(draft: &Path, name: &str) -> Result<(PathBuf, File), E
         return Err(Error::refused(draft, problem));
     }
     let path = draft.join(name);
-    // A participant that tries again begins anew.
+    // A participant that tries again begins again.
     let file = File::create(&path).map_err(Error::io("write", &path))?;
     Ok((path, file))
 }

@@ -1,4 +1,4 @@
-//! Which checkpoint a job goes on from, and why not from another one.
+//! Which checkpoint a job resumes from, and why not from another one.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::dir::{CheckpointDir, State};
 use crate::verify::verify;
 use crate::{Checkpoint, Error};
 
-/// What a user wants to go on from: `auto`, `latest`, `none`, or the path of a checkpoint.
+/// What a user wants to resume from: `auto`, `latest`, `none`, or the path of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(into = "String", from = "String")]
 pub enum Resume {
@@ -74,7 +74,7 @@ pub enum Check {
 /// Where a job begins.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
-    /// The checkpoint to go on from; none to begin anew.
+    /// The checkpoint to resume from; none to begin at step 0.
     pub checkpoint: Option<Checkpoint>,
     /// Newer ones that cannot be used, and why: to be shown to the user.
     pub passed_over: Vec<PassedOver>,
@@ -96,12 +96,12 @@ impl fmt::Display for PassedOver {
 }
 
 impl CheckpointDir {
-    /// The checkpoint that a job goes on from.
+    /// The checkpoint that a job resumes from.
     ///
     /// # Errors
-    /// If the wanted one is not good, or there are checkpoints but none of them is: to begin anew
-    /// then takes the user's word (`none`), for the next checkpoints would replace what may be
-    /// repaired.
+    /// If the wanted one is not good, or there are checkpoints but none of them is: to begin at
+    /// step 0 then takes the user's word (`none`), for the next checkpoints would replace what may
+    /// be repaired.
     pub fn choose(&self, resume: &Resume, check: Check) -> Result<Choice, Error> {
         match resume {
             Resume::None => Ok(Choice { checkpoint: None, passed_over: Vec::new() }),
@@ -146,7 +146,7 @@ impl CheckpointDir {
     }
 }
 
-/// The checkpoint in a directory, if it is good to go on from.
+/// The checkpoint in a directory, if it is good to resume from.
 fn usable(path: &Path, check: Check) -> Result<Checkpoint, String> {
     let checkpoint = Checkpoint::open(path).map_err(|error| match error {
         Error::Corrupt { path: own, reason } if own == path => reason,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use regatta_table::{Cut, Receipt, Row, SaveMode, Scope, SparseTable};
+use regatta_table::{Receipt, Row, SaveMode, Scope, Snapshot, SparseTable};
 
 use crate::Error;
 use crate::manifest::Part;
@@ -22,12 +22,13 @@ pub struct SavedPart {
     /// For the manifest.
     pub part: Part,
     /// For [`SparseTable::saved`]; of checkpoints there is nothing to tell but
-    /// [`SparseTable::end_cut`].
+    /// [`SparseTable::end_snapshot`].
     pub receipts: Vec<Receipt>,
 }
 
-/// Writes the rows of a cut as the part `name` of a draft, while the table goes on. Afterwards the
-/// cut must be ended, whether this worked or not: with `true` once the checkpoint is published.
+/// Writes the rows of a snapshot as the part `name` of a draft, while the table continues.
+/// Afterwards the snapshot must be ended, whether this worked or not: with `true` once the
+/// checkpoint is published.
 ///
 /// # Errors
 /// If the table gives no rows or the file cannot be written.
@@ -36,9 +37,9 @@ pub fn save_table(
     name: &str,
     table_name: &str,
     table: &SparseTable,
-    cut: &Cut,
+    snapshot: &Snapshot,
 ) -> Result<SavedPart, Error> {
-    let (mode, delta) = match cut.scope() {
+    let (mode, delta) = match snapshot.scope() {
         Scope::Rows(mode) => (mode, false),
         Scope::Changes => (SaveMode::All, true),
     };
@@ -48,13 +49,14 @@ pub fn save_table(
         base_len: table.base_len(),
         mode,
         delta,
-        day: cut.day(),
+        day: snapshot.day(),
     };
     let mut writer = TableWriter::create(draft, name, header)?;
     let mut receipts = Vec::new();
-    let mut exported = table.export_cut(cut);
+    let mut exported = table.export_snapshot(snapshot);
     loop {
-        // While rows are visited their shard is locked: blocks that are full are written afterwards.
+        // While rows are visited their shard is locked: blocks that are full are written
+        // afterwards.
         let mut taken = Ok(());
         let slice = exported.next(|row| {
             if taken.is_ok() {

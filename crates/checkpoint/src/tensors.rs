@@ -85,8 +85,8 @@ pub(crate) fn type_text(tensor: &Tensor) -> String {
     format!("{}{:?}", tensor.dtype(), tensor.shape())
 }
 
-/// The JSON header. The library's own writer keeps metadata in a hash map, so that equal files would
-/// differ in their bytes.
+/// The JSON header. The library's own writer keeps metadata in a hash map, so that equal files
+/// would differ in their bytes.
 fn header<N: AsRef<str>>(tensors: &[(N, &Tensor)], metadata: &Metadata) -> Result<String, Error> {
     let mut entries = BTreeMap::new();
     if !metadata.is_empty() {

@@ -120,7 +120,7 @@ impl<T> Collector<T> {
     }
 }
 
-/// How many steps each worker has pushed, and who may go on.
+/// How many steps each worker has pushed, and who may continue.
 #[derive(Debug, Clone)]
 pub struct Clocks {
     done: Vec<u64>,

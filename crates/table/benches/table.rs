@@ -3,10 +3,10 @@
 //!
 //! Requests hold the distinct ids of batches of 26 slots x 2048 examples, drawn from a zipf
 //! distribution (exponent 1.05) over all rows of the table; one thread. 40 requests are timed in
-//! nine passes, and each counts with its best time. "B/row" is what a row takes beyond its floats by
-//! the table's own count, and by the memory of the process ("resident", request buffers included).
-//! The memory figures of the machine come from the same run. "pair" is a pull and then a push of the
-//! same keys, which uses what the pull found; "push" is one alone.
+//! nine passes, and each counts with its best time. "B/row" is what a row takes beyond its floats
+//! by the table's own count, and by the memory of the process ("resident", request buffers
+//! included). The memory figures of the machine come from the same run. "pair" is a pull and then a
+//! push of the same keys, which uses what the pull found; "push" is one alone.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -94,8 +94,6 @@ fn resident() -> f64 {
 struct Figures {
     pull: f64,
     push: f64,
-    merged: f64,
-    both: f64,
     pair: f64,
 }
 
@@ -112,23 +110,14 @@ fn measure(table: &SparseTable, requests: &[Vec<u64>]) -> Figures {
     });
     let push = best(requests, |keys| {
         let gradients = &gradients[..keys.len() * width];
-        black_box(table.push_unique(keys, gradients, 1e-4, scratch).unwrap());
-    });
-    let merged = best(requests, |keys| {
-        let gradients = &gradients[..keys.len() * width];
         black_box(table.push(keys, gradients, 1e-4, scratch).unwrap());
-    });
-    let both = best(requests, |keys| {
-        let (gradients, out) = (&gradients[..keys.len() * width], &mut out[..keys.len() * width]);
-        let (push, pull) = ((keys, gradients), (keys, out));
-        black_box(table.push_pull(push, 1e-4, pull, PullMode::Train, scratch).unwrap());
     });
     let pair = best(requests, |keys| {
         let (gradients, out) = (&gradients[..keys.len() * width], &mut out[..keys.len() * width]);
         black_box(table.pull(keys, out, PullMode::Train, scratch).unwrap());
-        black_box(table.push_unique(keys, gradients, 1e-4, scratch).unwrap());
+        black_box(table.push(keys, gradients, 1e-4, scratch).unwrap());
     });
-    Figures { pull, push, merged, both, pair }
+    Figures { pull, push, pair }
 }
 
 /// Copy bandwidth, and the time of independent reads of random cache lines, plain and prefetched
@@ -175,7 +164,7 @@ fn main() {
         ("dim 9 adam", 9, Rule::Adam(Adam::default())),
     ];
     println!(
-        "{:<14} {:>9} {:>5} {:<8} {:>7} {:>7} {:>7} {:>7} {:>9} {:>7} {:>9} {:>7} {:>9}",
+        "{:<14} {:>9} {:>5} {:<8} {:>7} {:>7} {:>7} {:>7} {:>9} {:>7} {:>9}",
         "ns per key",
         "rows",
         "huge",
@@ -183,8 +172,6 @@ fn main() {
         "create",
         "pull",
         "push",
-        "merge",
-        "push_pull",
         "pair",
         "keys/req",
         "B/row",
@@ -207,10 +194,10 @@ fn main() {
                 let extra = stats.bytes as f64 / stats.rows as f64 - 4.0 * floats as f64;
                 let extra_resident = grown - 4.0 * floats as f64;
                 for (ids, requests) in [("zipf", &zipf), ("uniform", &uniform)] {
-                    let Figures { pull, push, merged, both, pair } = measure(&table, requests);
+                    let Figures { pull, push, pair } = measure(&table, requests);
                     println!(
                         "{name:<14} {n_rows:>9} {huge_pages:>5} {ids:<8} {create:>7.1} {pull:>7.1} \
-                         {push:>7.1} {merged:>7.1} {both:>9.1} {pair:>7.1} {:>9} {extra:>7.1} \
+                         {push:>7.1} {pair:>7.1} {:>9} {extra:>7.1} \
                          {extra_resident:>9.1}",
                         requests[0].len()
                     );

@@ -128,9 +128,9 @@ impl PlainConfig {
 
 /// Rows with impression and click statistics for click-through-rate models.
 ///
-/// A pull gives `show, click, embed, embedx[embedx_dim]`; a push carries
-/// `slot, show, click, embed gradient, embedx gradient[embedx_dim]`. A row begins without the embedx
-/// part, which comes into being when the score of the row reaches `embedx_threshold`.
+/// A pull gives `show, click, embed, embedx[embedx_dim]`; a push carries `slot, show, click, embed
+/// gradient, embedx gradient[embedx_dim]`. A row begins without the embedx part, which comes into
+/// being when the score of the row reaches `embedx_threshold`.
 ///
 /// The defaults are those of Paddle's table description.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -215,9 +215,9 @@ pub enum Create {
 pub struct SparseConfig {
     /// Its number.
     pub table: TableId,
-    /// Seed of first values and of admission by probability.
+    /// Seed of initial values and of admission by probability.
     pub seed: u64,
-    /// The random sequence of first values.
+    /// The random sequence of initial values.
     pub stream: Stream,
     /// What a row holds.
     pub accessor: Accessor,

@@ -1,7 +1,8 @@
 //! Click-through-rate rows: `[slot, delta_score, show, click, embed, embed state]`, extended by
 //! `[embedx, embedx state]` when the score has earned it.
 //!
-//! The fields and rules of Paddle's `CtrCommonAccessor`; the days without a push stand in the index.
+//! The fields and rules of Paddle's `CtrCommonAccessor`; the days without a push stand in the
+//! index.
 
 use regatta_kernels::rows::copy_floats;
 use regatta_optim::{Kernel, RowLoop, RowRule, RowUpdater};

@@ -98,7 +98,7 @@ pub struct DenseTable {
 }
 
 impl DenseTable {
-    /// A table that waits for its first values.
+    /// A table that waits for its initial values.
     ///
     /// # Errors
     /// [`Error::Config`] if the range is not part of the vector, or cuts a parameter under a rule
@@ -187,8 +187,8 @@ impl DenseTable {
         })
     }
 
-    /// As [`pull`](Self::pull), but `write` makes the output of the values and those before the last
-    /// two steps. They are kept from the first such pull on, which finds none.
+    /// As [`pull`](Self::pull), but `write` makes the output of the values and those before the
+    /// last two steps. They are kept from the first such pull on, which finds none.
     ///
     /// # Errors
     /// As [`pull`](Self::pull).

@@ -60,7 +60,7 @@ pub enum Error {
     },
     /// A moment of the table cannot be saved now.
     #[error("{table}: {what}")]
-    Cut {
+    Snapshot {
         /// The table.
         table: TableId,
         /// Why not.

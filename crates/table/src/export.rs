@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::ctr::{CLICK, Ctr, DELTA_SCORE, SHOW};
-use crate::cut::Scope;
 use crate::error::check_len;
 use crate::hash::{hash_of, key_of, shard_of};
 use crate::index::{DAY_MASK, Place};
 use crate::row::Kind;
 use crate::shard::Shard;
+use crate::snapshot::Scope;
 use crate::sparse::SparseTable;
 
 /// How far ahead rows are asked for.
@@ -163,7 +163,8 @@ pub struct Receipt {
 }
 
 /// The place of an id in exports and in files: rows come in rising order of this number, which is a
-/// bijection of the id. It spreads ids evenly, and rows in this order are quick to put into a table.
+/// bijection of the id. It spreads ids evenly, and rows in this order are quick to put into a
+/// table.
 pub fn row_order(key: u64) -> u64 {
     hash_of(key)
 }
@@ -232,7 +233,7 @@ impl Receipt {
         Receipt { mode, shard, rows: Vec::new() }
     }
 
-    /// Notes a row. Checkpoints are acknowledged by the end of their cut.
+    /// Notes a row. Checkpoints are acknowledged by the end of their snapshot.
     #[inline]
     pub(crate) fn note(&mut self, hash: u64, place: Place, words: &[f32]) {
         let checkpoint = matches!(self.mode, SaveMode::All | SaveMode::Day);
@@ -273,8 +274,8 @@ impl SparseTable {
         self.shards.len()
     }
 
-    /// Names and lengths of the parts of a full row in storage order, such as `weight` and `moment`.
-    /// Two tables with the same parts can exchange rows.
+    /// Names and lengths of the parts of a full row in storage order, such as `weight` and
+    /// `moment`. Two tables with the same parts can exchange rows.
     pub fn row_parts(&self) -> Vec<(String, usize)> {
         self.kind.parts()
     }
@@ -285,9 +286,9 @@ impl SparseTable {
     }
 
     /// Copies the rows of one shard that `mode` asks for. Pushes to this shard wait for the copy
-    /// (some ten nanoseconds per row), pulls and other shards go on: a table can be saved shard by
-    /// shard while it is trained. Each row is whole; rows of different shards may stem from
-    /// different moments. For one moment use [`cut`](Self::cut).
+    /// (some ten nanoseconds per row), pulls and other shards continue: a table can be saved shard
+    /// by shard while it is trained. Each row is whole; rows of different shards may stem from
+    /// different moments. For one moment use [`snapshot`](Self::snapshot).
     ///
     /// # Errors
     /// [`Error::NoSuch`] shard, [`Error::Poisoned`].
@@ -314,8 +315,8 @@ impl SparseTable {
         Err(Error::NoSuch { table, what: "shard", index: shard, len })
     }
 
-    /// Visits those of the entries that the scope asks for: of the shard, and of those that were put
-    /// aside with their words; both in order and all different.
+    /// Visits those of the entries that the scope asks for: of the shard, and of those that were
+    /// put aside with their words; both in order and all different.
     pub(crate) fn select(
         &self,
         shard: &Shard,
@@ -348,7 +349,7 @@ impl SparseTable {
         }
     }
 
-    /// The words of a row that was put aside; none for what is no row.
+    /// The words of a row that was copied; none for what is no row.
     fn kept_words<'w>(&self, place: Place, words: &'w [f32]) -> Option<&'w [f32]> {
         let extended = place.has(Place::EXTENDED);
         let len = if extended { self.kind.extended_len() } else { self.kind.base_len() };
@@ -375,9 +376,9 @@ impl SparseTable {
         }
     }
 
-    /// Tells the table that rows exported as base, delta or patch are safely stored: what a delta or
-    /// a patch counts begins anew for them. What was pushed since the export still counts. After a
-    /// save that failed, do not call this; the next export gives the same rows again.
+    /// Tells the table that rows exported as base, delta or patch are safely stored: what a delta
+    /// or a patch counts begins again for them. What was pushed since the export still counts.
+    /// After a save that failed, do not call this; the next export gives the same rows again.
     ///
     /// # Errors
     /// [`Error::Poisoned`].

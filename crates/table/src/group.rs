@@ -172,8 +172,8 @@ pub(crate) struct Columns {
 /// Working memory of requests. Keep one per thread: after the first requests of a size, pulls and
 /// pushes allocate nothing.
 ///
-/// It remembers where the rows of its last pull are: a push of the same keys in the same order, which
-/// is how training goes, then need not look for them.
+/// It remembers where the rows of its last pull are: a push of the same keys in the same order,
+/// which is how training goes, then need not look for them.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub(crate) pull: Groups,

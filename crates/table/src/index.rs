@@ -1,10 +1,11 @@
 //! The index of one shard: a hash goes in, a [`Place`] comes out.
 //!
-//! Open addressing over cache lines: a line holds four hashes and their four places, a search starts
-//! at the line of the hash and goes on to the next one only if the line is full. Lines are numbered
-//! by the high bits of the hash, so the index is nearly sorted: growing it is one sequential pass,
-//! which makes steps of a third affordable and keeps the index at least two thirds full. Smaller steps
-//! cost more than they save: with a sixth, growing took half of the time of making a row.
+//! Open addressing over cache lines: a line holds four hashes and their four places, a search
+//! starts at the line of the hash and continues to the next one only if the line is full. Lines are
+//! numbered by the high bits of the hash, so the index is nearly sorted: growing it is one
+//! sequential pass, which makes steps of a third affordable and keeps the index at least two thirds
+//! full. Smaller steps cost more than they save: with a sixth, growing took half of the time of
+//! making a row.
 //!
 //! There is no removal of single entries; [`Index::retain`] rebuilds, as shrinking a table does.
 
@@ -37,9 +38,9 @@ impl Place {
     pub(crate) const CHANGED: u64 = 1 << 32;
     /// The row is in the slab of extended rows.
     pub(crate) const EXTENDED: u64 = 1 << 33;
-    /// Two marks for what differs from the last checkpoint; see `cut.rs`.
+    /// Two marks for what differs from the last checkpoint; see `snapshot.rs`.
     pub(crate) const DIRTY: [u64; 2] = [1 << 34, 1 << 35];
-    /// Not as it was at the cut under way; what it was is put aside. See `cut.rs`.
+    /// Not as it was when the open snapshot was taken; the old row is copied. See `snapshot.rs`.
     pub(crate) const KEPT: u64 = 1 << 36;
     /// The largest slot and the largest number of appearances.
     pub(crate) const MAX_SLOT: u32 = CANDIDATE - 1;
@@ -119,9 +120,10 @@ pub(crate) struct Index {
     huge: bool,
     /// The mark that changed entries get: 0 or one of [`Place::DIRTY`].
     pub(crate) dirty: u64,
-    /// The mark that entries get when they are set: 0, or [`Place::KEPT`] during a cut.
+    /// The mark that entries get when they are set: 0, or [`Place::KEPT`] during a snapshot.
     pub(crate) born: u64,
-    /// Counts what makes a place of a row that was read before wrong, other than new flags and days.
+    /// Counts what makes a place of a row that was read before wrong, other than new flags and
+    /// days.
     version: u64,
 }
 
@@ -137,7 +139,8 @@ impl Index {
         self.len
     }
 
-    /// As long as this is the same, rows are where they were, and marks of changes that were set are.
+    /// As long as this is the same, rows are where they were, and marks of changes that were set
+    /// are.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
@@ -248,7 +251,7 @@ impl Index {
     /// All hashes and places in the order of the hashes.
     ///
     /// Entries stand in their home line or a little behind it, so an insertion sort moves each of
-    /// them by a few steps only; those that wrapped around from the last line are put aside first.
+    /// them by a few steps only; those that wrapped around from the last line are set aside first.
     pub(crate) fn sorted(&self) -> Vec<(u64, Place)> {
         let mut entries: Vec<(u64, Place)> = Vec::with_capacity(self.len);
         let mut wrapped = Vec::new();
@@ -276,7 +279,8 @@ impl Index {
         ((u128::from(hash << self.shift) * n_slices as u128) >> 64) as usize
     }
 
-    /// Appends the entries of a slice that are as they were at the cut, in the order of the hashes.
+    /// Appends the entries of a slice that are as they were at the snapshot, in the order of the
+    /// hashes.
     ///
     /// Entries stand in their home line or a little behind it, with no gap between. So they end
     /// with the first gap behind the last home line; the first lines follow on the last one.
@@ -482,7 +486,8 @@ mod tests {
                 match op {
                     0 => {
                         map.retain(|_, place: &mut Place| !place.slot().unwrap().is_multiple_of(3));
-                        index.retain(|_, p| (!p.slot().unwrap().is_multiple_of(3)).then_some(p)).unwrap();
+                        let stays = |p: &Place| !p.slot().unwrap().is_multiple_of(3);
+                        index.retain(|_, p| stays(&p).then_some(p)).unwrap();
                     }
                     1 => {
                         if let Some(place) = map.get_mut(&key) {

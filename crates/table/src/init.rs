@@ -1,4 +1,4 @@
-//! First values of rows: a key goes in, the weights any server would give it come out.
+//! Initial values of rows: a key goes in, the weights any server would give it come out.
 //!
 //! Values depend on the seed, the stream, the key and the column only, so the number of servers,
 //! the order of arrival and restarts do not change them. Small keys use the numbers that the random

@@ -17,9 +17,9 @@
 //! let mut out = [0.0; 4];
 //! let counts = table.pull(&[7, 9], &mut out, PullMode::Train, &mut scratch)?;
 //! assert_eq!(counts.created, 2);
-//! // Equal keys are summed before the one step of the row; id 8 was never pulled and stays absent.
-//! let gradients = [1.0, 0.0, 1.0, 0.5, 1.0, 1.0];
-//! let counts = table.push(&[7, 7, 8], &gradients, 0.1, &mut scratch)?;
+//! // Id 8 was never pulled and stays absent.
+//! let gradients = [2.0, 0.5, 1.0, 1.0];
+//! let counts = table.push(&[7, 8], &gradients, 0.1, &mut scratch)?;
 //! assert_eq!((counts.updated, counts.ignored), (1, 1));
 //! table.pull(&[7, 8], &mut out, PullMode::Test, &mut scratch)?;
 //! assert_eq!(out, [-0.2, -0.05, 0.0, 0.0]);
@@ -29,17 +29,17 @@
 //! Reading order: [`SparseConfig`] (what a table is), [`SparseTable::pull`] and
 //! [`SparseTable::push`] in `sparse.rs`; on their way `group.rs` (keys by shard), `shard.rs`
 //! ([`Admission`] of new ids), `index.rs` and `slab.rs` (where rows are), `plain.rs` and `ctr.rs`
-//! (the two kinds of rows and the loops over them), `memory.rs` (all unsafe code). Then what happens
-//! between requests: `life.rs` ([`SparseTable::shrink`]), `export.rs` ([`SaveMode`]), `cut.rs`
-//! ([`SparseTable::cut`], one moment saved while training goes on), `stats.rs`, `inspect.rs`. Then
-//! [`DenseTable`]. With the feature `testing`, `suite` holds what every table must pass.
+//! (the two kinds of rows and the loops over them), `memory.rs` (all unsafe code). Then what
+//! happens between requests: `life.rs` ([`SparseTable::shrink`]), `export.rs` ([`SaveMode`]),
+//! `snapshot.rs` ([`SparseTable::snapshot`], one moment saved while training continues),
+//! `stats.rs`, `inspect.rs`. Then [`DenseTable`]. With the feature `testing`, `suite` holds what
+//! every table must pass.
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 
 mod admission;
 mod config;
 mod ctr;
-mod cut;
 mod dense;
 mod error;
 mod export;
@@ -55,6 +55,7 @@ mod pull_slots;
 mod row;
 mod shard;
 mod slab;
+mod snapshot;
 mod sparse;
 mod stats;
 #[cfg(any(test, feature = "testing"))]
@@ -62,7 +63,6 @@ pub mod suite;
 
 pub use admission::Admission;
 pub use config::{Accessor, AnyRule, Create, CtrConfig, PlainConfig, SparseConfig, TableId};
-pub use cut::{Cut, CutRows, CutSlice, Scope};
 pub use dense::{DenseConfig, DenseHistory, DenseParam, DensePiece, DenseTable};
 pub use error::Error;
 pub use export::{Generation, Receipt, Row, RowBody, SaveMode, ShardRows, row_order};
@@ -70,5 +70,6 @@ pub use group::Scratch;
 pub use init::{Initializer, Stream};
 pub use inspect::{InspectedRow, Inspection};
 pub use life::ShrinkCounts;
+pub use snapshot::{Scope, Snapshot, SnapshotRows, SnapshotSlice};
 pub use sparse::{Contribution, PullCounts, PullMode, PushCounts, SparseTable, Step};
 pub use stats::Stats;

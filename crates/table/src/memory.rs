@@ -78,7 +78,8 @@ mod imp {
         bytes: usize,
     }
 
-    // SAFETY: the mapping is owned by this value alone, and `Pod` values have no thread of their own.
+    // SAFETY: the mapping is owned by this value alone, and `Pod` values have no thread of their
+    // own.
     unsafe impl<T: Pod + Send> Send for Mapping<T> {}
     // SAFETY: shared access only reads.
     unsafe impl<T: Pod + Sync> Sync for Mapping<T> {}
@@ -131,7 +132,8 @@ mod imp {
 
         #[inline(always)]
         pub(super) fn as_mut_slice(&mut self) -> &mut [T] {
-            // SAFETY: as in `as_slice`; the mapping is writable, and `&mut self` makes it exclusive.
+            // SAFETY: as in `as_slice`; the mapping is writable, and `&mut self` makes it
+            // exclusive.
             unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
         }
     }

@@ -12,8 +12,8 @@ use crate::index::Place;
 use crate::init::RowInit;
 use crate::shard::Shard;
 
-/// Runs a block with the constant `D` set to the number of weights if that is a usual one, for which
-/// the loops are compiled with their lengths known, and to 0 otherwise.
+/// Runs a block with the constant `D` set to the number of weights if that is a usual one, for
+/// which the loops are compiled with their lengths known, and to 0 otherwise.
 macro_rules! by_dim {
     ($dim:expr, $D:ident => $block:block) => {
         match $dim {
@@ -43,7 +43,7 @@ pub(crate) struct Plain {
     pub(crate) delete_after_unseen_days: u32,
     rule: AnyRule,
     init: RowInit,
-    /// First values of the optimizer state.
+    /// Initial values of the optimizer state.
     first_state: Vec<f32>,
     /// What all rows share, such as the powers of Adam's betas, and the number of pushes that they
     /// count.
@@ -216,8 +216,8 @@ impl<const D: usize> RowLoop for Push<'_, D> {
     }
 }
 
-/// A push to rows whose places are those of an earlier pull. What was no row then may be one now, and
-/// the first push after that or of a day is noted in the index: such items are looked up.
+/// A push to rows whose places are those of an earlier pull. What was no row then may be one now,
+/// and the first push after that or of a day is noted in the index: such items are looked up.
 struct PushKnown<'a, const D: usize>(Push<'a, D>);
 
 impl<const D: usize> RowLoop for PushKnown<'_, D> {

@@ -4,8 +4,8 @@
 //! them or look for their rows. Every index counts the changes that move rows or marks, so a push
 //! knows for each shard whether the slots are what they were.
 //!
-//! Measured (`cargo bench -p regatta-table`, a million random rows with Adam, on a Zen 4): a pull and
-//! a push take 56 instead of 71 ns per key.
+//! Measured (`cargo bench -p regatta-table`, a million random rows with Adam, on a Zen 4): a pull
+//! and a push take 56 instead of 71 ns per key.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,11 +30,6 @@ impl PullSlots {
         // No index gets there.
         self.versions.resize(n_shards, u64::MAX);
         self.places.resize(n_keys, Place::EMPTY);
-    }
-
-    /// What was found is not of use any more.
-    pub(crate) fn forget(&mut self) {
-        self.table = None;
     }
 
     pub(crate) fn is_of(&self, table: &Arc<()>) -> bool {

@@ -2,11 +2,11 @@
 
 use crate::Error;
 use crate::admission::Admitter;
-use crate::cut::{CutState, Removed};
 use crate::hash::key_of;
 use crate::index::{Index, Place};
 use crate::row::Kind;
 use crate::slab::Slab;
+use crate::snapshot::{Removed, SnapshotState};
 
 /// Rows and candidates of the keys whose hashes fall into this shard.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Shard {
     /// How many of the rows are extended.
     pub(crate) n_extended: usize,
     /// How far a save of one moment is.
-    pub(crate) cut: CutState,
+    pub(crate) snapshot: SnapshotState,
     /// What went since the last checkpoint.
     pub(crate) removed: Removed,
 }
@@ -47,7 +47,7 @@ impl Shard {
             extended: Slab::new(kind.extended_len(), huge),
             n_rows: 0,
             n_extended: 0,
-            cut: CutState::None,
+            snapshot: SnapshotState::None,
             removed: Removed::default(),
         })
     }

@@ -1,7 +1,7 @@
 //! Rows of one length: a slot number goes in, a slice of floats comes out.
 //!
-//! Rows stand in large chunks that never move. A chunk is reserved whole and becomes resident as its
-//! rows are first written, so reserving costs address space only.
+//! Rows stand in large chunks that never move. A chunk is reserved whole and becomes resident as
+//! its rows are first written, so reserving costs address space only.
 
 use regatta_kernels::prefetch;
 

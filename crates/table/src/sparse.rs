@@ -9,7 +9,7 @@ use regatta_optim::SharedState;
 use crate::admission::Admitter;
 use crate::config::{Create, SparseConfig};
 use crate::error::check_len;
-use crate::group::{Columns, Groups, Item, Merge, Scratch, Work};
+use crate::group::{Columns, Groups, Item, Scratch, Work};
 use crate::hash::{hash_of, shard_of};
 use crate::index::{DAY_MASK, Place};
 use crate::pull_slots::PullSlots;
@@ -123,16 +123,17 @@ impl SparseTable {
         self.kind.push_columns().width
     }
 
-    /// Makes the next push count as the one after so many steps, as after loading rows that have been
-    /// trained: some rules, such as Adam, take the number of steps into account. Every push is a
-    /// step, also one without keys.
+    /// Makes the next push count as the one after so many steps, as after loading rows that have
+    /// been trained: some rules, such as Adam, take the number of steps into account. Every push is
+    /// a step, also one without keys.
     pub fn set_steps(&self, steps: u64) {
         if let Kind::Plain(plain) = &self.kind {
             plain.set_steps(steps);
         }
     }
 
-    /// Pushes so far, those before the rows were loaded included; 0 for tables whose rows share nothing.
+    /// Pushes so far, those before the rows were loaded included; 0 for tables whose rows share
+    /// nothing.
     pub fn steps(&self) -> u64 {
         match &self.kind {
             Kind::Plain(plain) => plain.steps(),
@@ -183,35 +184,16 @@ impl SparseTable {
         Ok(counts)
     }
 
-    /// Applies one step of the update rule to the row of each distinct key, with the sum of the
-    /// `values` of that key in order of appearance: [`push_width`](Self::push_width) values per key.
+    /// Applies one step of the update rule to the row of each key, with its gradient in `values`:
+    /// [`push_width`](Self::push_width) values per key. The keys are distinct; should they not be,
+    /// each appearance is a step of its own.
     ///
-    /// `lr` is the learning rate of plain rows, and a factor of the configured learning rates of CTR
-    /// rows. Keys in rising order are known to be distinct; for others that is found out first.
+    /// `lr` is the learning rate of plain rows, and a factor of the configured learning rates of
+    /// CTR rows.
     ///
     /// # Errors
     /// As [`pull`](Self::pull).
     pub fn push(
-        &self,
-        keys: &[u64],
-        values: &[f32],
-        lr: f32,
-        scratch: &mut Scratch,
-    ) -> Result<PushCounts, Error> {
-        let columns = self.check_push(keys, values)?;
-        let Scratch { push, merge, work, .. } = scratch;
-        let (keys, values) = distinct(keys, values, columns, merge);
-        push.arrange(keys, self.shards.len(), self.config.padding_idx);
-        let step = (lr, &self.kind.next_step());
-        self.push_arranged(values, step, (push, None), work, |_| true)
-    }
-
-    /// As [`push`](Self::push) for keys known to be distinct. Should they not be, each appearance
-    /// is a step of its own.
-    ///
-    /// # Errors
-    /// As [`pull`](Self::pull).
-    pub fn push_unique(
         &self,
         keys: &[u64],
         values: &[f32],
@@ -229,26 +211,26 @@ impl SparseTable {
         scratch.found.is_of(&self.identity) && scratch.pull.are_of(keys)
     }
 
-    /// Counts a step; its rows are then updated by [`push_share`](Self::push_share).
+    /// Counts a step; its rows are then updated by [`push_partition`](Self::push_partition).
     pub fn begin_step(&self) -> Step {
         Step(self.kind.next_step())
     }
 
-    /// One of `shares` parts of a step with the sum of several contributions, in their order: each
-    /// row belongs to one of the parts, which may be done at the same time by several threads.
+    /// One of `partitions` parts of a step with the sum of several contributions, in their order:
+    /// each row belongs to one of the parts, which may be done at the same time by several threads.
     ///
     /// # Errors
     /// As [`pull`](Self::pull).
-    pub fn push_share(
+    pub fn push_partition(
         &self,
         step: &Step,
         contributions: &[Contribution<'_>],
         lr: f32,
-        (share, shares): (usize, usize),
+        (partition, partitions): (usize, usize),
         scratch: &mut Scratch,
     ) -> Result<(), Error> {
         let n_shards = self.shards.len();
-        let is_mine = |shard: usize| shard * shares / n_shards == share;
+        let is_mine = |shard: usize| shard * partitions / n_shards == partition;
         let step = (lr, &step.0);
         if let [Contribution { weight: 1.0, keys, values }] = contributions {
             self.check_push(keys, values)?;
@@ -265,53 +247,8 @@ impl SparseTable {
         self.push_arranged(&merge.values, step, (push, None), work, |_| true).map(|_| ())
     }
 
-    /// A [`push`](Self::push) and then a [`pull`](Self::pull) of the same or other keys, locking
-    /// each shard once for both.
-    ///
-    /// # Errors
-    /// As [`pull`](Self::pull).
-    pub fn push_pull(
-        &self,
-        push: (&[u64], &[f32]),
-        lr: f32,
-        pull: (&[u64], &mut [f32]),
-        mode: PullMode<'_>,
-        scratch: &mut Scratch,
-    ) -> Result<(PushCounts, PullCounts), Error> {
-        let ((push_keys, values), (pull_keys, out)) = (push, pull);
-        let columns = self.check_push(push_keys, values)?;
-        self.check_pull(pull_keys, out, mode)?;
-        let Scratch { push, pull, found, merge, work } = scratch;
-        found.forget();
-        let (push_keys, values) = distinct(push_keys, values, columns, merge);
-        push.arrange(push_keys, self.shards.len(), self.config.padding_idx);
-        self.arrange_pull(pull_keys, out, pull);
-        let (mut pushed, mut pulled) = (PushCounts::default(), PullCounts::default());
-        let shared = self.kind.next_step();
-        for shard_idx in push.visit_order(self.shards.len()) {
-            let (push, pull) = (push.shard(shard_idx), pull.shard(shard_idx));
-            if push.is_empty() && pull.is_empty() {
-                continue;
-            }
-            let cell = &self.shards[shard_idx];
-            let shard = &mut *self.write(shard_idx)?;
-            let push = (push, None);
-            self.push_rows(shard, cell, push, values, (lr, &shared), work, &mut pushed)?;
-            self.pull_rows(shard, pull, out, work);
-            let mut created = 0;
-            if self.creates(mode) && !work.missing.is_empty() {
-                created = self.create_missing(shard, cell, pull, mode, work)?;
-                self.pull_missing(shard, pull, out, work);
-            }
-            pulled.note(&cell.counters, pull.len(), created, work);
-        }
-        pushed.ignored = push_keys.len() - pushed.updated;
-        pulled.zeros = pull_keys.len() - pulled.hits - pulled.created;
-        Ok((pushed, pulled))
-    }
-
-    /// A push of distinct keys, as far as they are in shards that are `wanted`. If they are those of
-    /// the last pull, its work is used.
+    /// A push of distinct keys, as far as they are in shards that are `wanted`. If they are those
+    /// of the last pull, its work is used.
     fn push_distinct(
         &self,
         keys: &[u64],
@@ -494,19 +431,4 @@ impl PullCounts {
         self.created += created;
         counters.pulled(n, hits);
     }
-}
-
-/// The same push with every key once.
-fn distinct<'a>(
-    keys: &'a [u64],
-    values: &'a [f32],
-    columns: Columns,
-    merge: &'a mut Merge,
-) -> (&'a [u64], &'a [f32]) {
-    if keys.is_sorted_by(|a, b| a < b) {
-        return (keys, values);
-    }
-    merge.start(keys.len());
-    merge.add(keys, values, columns, 1.0, |_| true);
-    if merge.keys.len() == keys.len() { (keys, values) } else { (&merge.keys, &merge.values) }
 }

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! The hash is that of all that follows it, and `params.safetensors` carries the same. Parameters
-//! that are looked up by id are tables: their rows stand in a file of their own, one after the other,
-//! all of one size, so that they can be used where they are. `manifest.json` lists everything with
-//! sizes and checksums.
+//! that are looked up by id are tables: their rows stand in a file of their own, one after the
+//! other, all of one size, so that they can be used where they are. `manifest.json` lists
+//! everything with sizes and checksums.
 //!
 //! Reading order: `manifest` ([`ModelManifest`]), `tables` ([`lookup_tables`], [`TableRows`]), then
 //! this file.

@@ -1,8 +1,9 @@
 //! A file that a thread of its own writes: buffers go in and come back empty.
 //!
 //! So rows are gathered while the ones before are on their way. Dirty memory does not pile up until
-//! the end: the system is told to begin with the disk early. The last step, [`WriteBehind::finish`],
-//! still forces everything to disk and reports whatever went wrong on the way.
+//! the end: the system is told to begin with the disk early. The last step,
+//! [`WriteBehind::finish`], still forces everything to disk and reports whatever went wrong on the
+//! way.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,7 +12,7 @@ use std::thread::{self, JoinHandle};
 
 /// Buffers between whoever fills them and the thread, each about a block.
 const BUFFERS: usize = 16;
-/// After so many bytes the disk is told to begin with them.
+/// After that many bytes the disk is told to begin with them.
 const START_BYTES: u64 = 8 << 20;
 
 /// Memory that is aligned for every column of a block, and how many bytes of it count.
@@ -49,7 +50,7 @@ impl WriteBehind {
         Ok(WriteBehind { full: Some(full), empty, thread: Some(thread) })
     }
 
-    /// Hands a buffer over and gives one to go on with; waits while the disk is behind.
+    /// Hands a buffer over and gives one to continue with; waits while the disk is behind.
     pub(crate) fn put(&mut self, buffer: Buffer) -> io::Result<Buffer> {
         let sent = self.full.as_ref().is_some_and(|full| full.send(buffer).is_ok());
         match self.empty.recv() {

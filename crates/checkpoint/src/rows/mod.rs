@@ -1,7 +1,7 @@
 //! The file of a table's rows.
 //!
-//! Reading order: `layout` (the bytes), `write` ([`TableWriter`]), `behind` (its way to disk), `read`
-//! ([`TableReader`]), `direct` (its way from disk), `merge` (a base and its deltas).
+//! Reading order: `layout` (the bytes), `write` ([`TableWriter`]), `behind` (its way to disk),
+//! `read` ([`TableReader`]), `direct` (its way from disk), `merge` (a base and its deltas).
 
 mod behind;
 mod direct;

@@ -153,8 +153,8 @@ impl TableReader {
         &self.blocks
     }
 
-    /// The same file once more, for a thread that reads blocks one after the other: the system reads
-    /// ahead for each open file on its own.
+    /// The same file once more, for a thread that reads blocks one after the other: the system
+    /// reads ahead for each open file on its own.
     pub(crate) fn stream(&self) -> Result<Stream<'_>, Error> {
         let file = ReadOnce::open(&self.path).map_err(Error::io("read", &self.path))?;
         Ok(Stream { reader: self, file })
@@ -187,7 +187,8 @@ impl TableReader {
         })
     }
 
-    /// `read` fills memory with so many bytes from so far into the file, and says where they begin.
+    /// `read` fills memory with that many bytes from so far into the file, and says where they
+    /// begin.
     fn check_block_by<'b>(
         &self,
         at: usize,

@@ -81,7 +81,7 @@ impl OpenBlock {
         self.n_rows += 1;
     }
 
-    /// Takes the block as it is in the file, and goes on with other memory.
+    /// Takes the block as it is in the file, and continues with other memory.
     fn take(&mut self, next: Buffer) -> Buffer {
         let mut buffer = std::mem::replace(&mut self.buffer, next);
         let (n, full, width) = (self.n_rows, self.rows_per_block, self.width);
@@ -207,7 +207,7 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Sends a buffer on its way; gives one to go on with.
+    /// Sends a buffer on its way; gives one to continue with.
     fn put(&mut self, buffer: Buffer) -> Result<Buffer, Error> {
         self.at += buffer.len as u64;
         self.file.put(buffer).map_err(Error::io("write", &self.path))

@@ -213,7 +213,7 @@ pub fn load_table(
     }
     let fail = |e| Error::table(file.path(), name)(e);
     let keys = saved.keys(&is_own)?;
-    // Rows come in the order of their hashes. An index that grows under way has all of them in its
+    // Rows come in the order of their hashes. An index that grows meanwhile has all of them in its
     // first lines, and every one walks over those before it.
     table.reserve(keys.len()).map_err(fail)?;
     if weights_alone {

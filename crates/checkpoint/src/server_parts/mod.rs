@@ -1,9 +1,9 @@
 //! The files of parameter servers, and how any number of servers (or one machine) reads them back.
 //!
-//! Checkpoints: [`ServerSnapshot`] is a server's part of one (`snapshot.rs`). Saved models are plain
-//! tensors: a directory holds one `server-<i>-of-<n>.safetensors` per server (`save.rs`, `load.rs`).
-//! Table rows are there as keys, rows of words (weights and optimizer state) and a word of
-//! bookkeeping per row; pieces of dense parameters carry their position in their name.
+//! Checkpoints: [`ServerSnapshot`] is a server's part of one (`snapshot.rs`). Saved models are
+//! plain tensors: a directory holds one `server-<i>-of-<n>.safetensors` per server (`save.rs`,
+//! `load.rs`). Table rows are there as keys, rows of words (weights and optimizer state) and a word
+//! of bookkeeping per row; pieces of dense parameters carry their position in their name.
 //!
 //! Which rows a server owns is not known here: whoever reads passes a test of keys.
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use regatta_table::{Cut, DensePiece, Scope, SparseTable};
+use regatta_table::{DensePiece, Scope, Snapshot, SparseTable};
 
 use super::save::piece_tensors;
 use super::{LOAD_THREADS, STEPS, TableSteps, dense_pieces, steps_key};
@@ -13,7 +13,7 @@ use crate::{Checkpoint, Error, Metadata, Part, part_name, save_table, write_tens
 pub struct ServerSnapshot {
     /// Where it goes.
     dir: PathBuf,
-    cuts: Vec<Cut>,
+    snapshots: Vec<Snapshot>,
     pieces: Vec<DensePiece>,
     steps: u64,
     /// Steps of each table.
@@ -33,19 +33,21 @@ impl ServerSnapshot {
         pieces: Vec<DensePiece>,
         steps: u64,
     ) -> Result<ServerSnapshot, Error> {
-        let mut kept: Vec<(&SparseTable, Cut)> = Vec::new();
+        let mut kept: Vec<(&SparseTable, Snapshot)> = Vec::new();
         for (name, table) in tables {
-            match table.cut(scope) {
-                Ok(cut) => kept.push((table, cut)),
+            match table.snapshot(scope) {
+                Ok(snapshot) => kept.push((table, snapshot)),
                 Err(e) => {
-                    kept.into_iter().try_for_each(|(t, cut)| t.end_cut(cut, false)).ok();
+                    kept.into_iter()
+                        .try_for_each(|(t, snapshot)| t.end_snapshot(snapshot, false))
+                        .ok();
                     return Err(Error::table(dir, name)(e));
                 }
             }
         }
         let table_steps = kept.iter().map(|(table, _)| table.steps()).collect();
-        let cuts = kept.into_iter().map(|(_, cut)| cut).collect();
-        Ok(ServerSnapshot { dir: dir.to_path_buf(), cuts, pieces, steps, table_steps })
+        let snapshots = kept.into_iter().map(|(_, snapshot)| snapshot).collect();
+        Ok(ServerSnapshot { dir: dir.to_path_buf(), snapshots, pieces, steps, table_steps })
     }
 
     /// Writes it as the parts of server `index` of `servers`. `tables` are those that it was taken
@@ -61,9 +63,9 @@ impl ServerSnapshot {
         let own = format!("server-{index}-of-{servers}");
         let dir = self.dir.as_path();
         let mut parts = Vec::new();
-        for ((name, table), cut) in tables.iter().zip(&self.cuts) {
+        for ((name, table), snapshot) in tables.iter().zip(&self.snapshots) {
             let file = part_name(name, &format!("{own}.rows"));
-            parts.push(save_table(dir, &file, name, table, cut)?.part);
+            parts.push(save_table(dir, &file, name, table, snapshot)?.part);
         }
         let tensors = piece_tensors(dir, &std::mem::take(&mut self.pieces))?;
         let mut metadata = Metadata::from([(STEPS.to_string(), self.steps.to_string())]);
@@ -81,8 +83,8 @@ impl ServerSnapshot {
     /// If a table cannot end it.
     pub fn end(self, tables: &[(&str, &SparseTable)], stored: bool) -> Result<(), Error> {
         let dir = self.dir;
-        let ended = tables.iter().zip(self.cuts).map(|((name, table), cut)| {
-            table.end_cut(cut, stored).map_err(Error::table(&dir, name))
+        let ended = tables.iter().zip(self.snapshots).map(|((name, table), snapshot)| {
+            table.end_snapshot(snapshot, stored).map_err(Error::table(&dir, name))
         });
         // All of them are ended, whatever the first one says.
         ended.collect::<Vec<_>>().into_iter().collect()

@@ -21,10 +21,10 @@ fn child() {
 
     train(&table, 0..40_000);
     let draft = dir.begin(1).unwrap();
-    let cut = table.cut(Scope::Rows(SaveMode::All)).unwrap();
-    let error = save_table(draft.path(), "emb.rows", "emb", &table, &cut).unwrap_err();
+    let snapshot = table.snapshot(Scope::Rows(SaveMode::All)).unwrap();
+    let error = save_table(draft.path(), "emb.rows", "emb", &table, &snapshot).unwrap_err();
     println!("save: {error}");
-    table.end_cut(cut, false).unwrap();
+    table.end_snapshot(snapshot, false).unwrap();
     drop(draft);
 
     // Only the old one is there, it is whole, and once there is room the next save works.
@@ -48,8 +48,8 @@ fn check(output: &Output, reason: &str) {
 
 #[test]
 fn a_limit_on_file_sizes() {
-    // 1 MiB or half of it, depending on the shell; the rows take more. The signal that goes with the
-    // limit would end the process, so it is ignored.
+    // 1 MiB or half of it, depending on the shell; the rows take more. The signal that goes with
+    // the limit would end the process, so it is ignored.
     let dir = tempfile::tempdir().unwrap();
     let line =
         "trap '' XFSZ; ulimit -f 1024; exec \"$0\" --exact disk::child --ignored --nocapture";

@@ -91,11 +91,11 @@ fn checkpoint(dir: &CheckpointDir, table: &SparseTable, kind: Kind) -> PathBuf {
         Kind::Full => Scope::Rows(SaveMode::All),
         Kind::Delta { .. } => Scope::Changes,
     };
-    let cut = table.cut(scope).unwrap();
+    let snapshot = table.snapshot(scope).unwrap();
     let mut parts = dense_parts(draft.path());
-    parts.push(save_table(draft.path(), "emb.0-of-1.rows", "emb", table, &cut).unwrap().part);
+    parts.push(save_table(draft.path(), "emb.0-of-1.rows", "emb", table, &snapshot).unwrap().part);
     let path = draft.publish(Manifest { kind, ..manifest(parts) }).unwrap();
-    table.end_cut(cut, true).unwrap();
+    table.end_snapshot(snapshot, true).unwrap();
     path
 }
 
@@ -158,10 +158,10 @@ fn parts_of_several_servers_are_one_table_for_any_number_of_servers() {
     let draft = dir.begin(0).unwrap();
     let mut parts = Vec::new();
     for (i, table) in servers.iter().enumerate() {
-        let cut = table.cut(Scope::Rows(SaveMode::All)).unwrap();
+        let snapshot = table.snapshot(Scope::Rows(SaveMode::All)).unwrap();
         let name = format!("emb.{i}-of-3.rows");
-        parts.push(save_table(draft.path(), &name, "emb", table, &cut).unwrap().part);
-        table.end_cut(cut, true).unwrap();
+        parts.push(save_table(draft.path(), &name, "emb", table, &snapshot).unwrap().part);
+        table.end_snapshot(snapshot, true).unwrap();
     }
     let path = draft.publish(manifest(parts)).unwrap();
     let all: BTreeMap<u64, Known> = servers.iter().flat_map(contents).collect();

@@ -11,7 +11,7 @@ use crate::partition::server_of;
 
 impl Client {
     /// Lets every server save the rows of its part that a mode asks for, and all of its dense
-    /// parameters. After a base, delta or patch, what such a save counts begins anew; after a day
+    /// parameters. After a base, delta or patch, what such a save counts begins again; after a day
     /// save, a day is over.
     ///
     /// # Errors
@@ -22,8 +22,8 @@ impl Client {
         self.control_all(&Control::Save { dir: dir.to_string(), id, mode }).map(|_| ())
     }
 
-    /// Lets every server load its part of what any number of servers has saved: the named tables and
-    /// parameters, or all. Other tables keep what they have.
+    /// Lets every server load its part of what any number of servers has saved: the named tables
+    /// and parameters, or all. Other tables keep what they have.
     ///
     /// # Errors
     /// If a server is gone or cannot read, or there is no such table or parameter in this job or in
@@ -42,8 +42,8 @@ impl Client {
         self.control_all(&request).map(|_| ())
     }
 
-    /// Lets every server go on from its part of a checkpoint, which any number of servers has
-    /// written. With `count_changes`, later cuts may ask for what has changed since.
+    /// Lets every server continue from its part of a checkpoint, which any number of servers has
+    /// written. With `count_changes`, later snapshots may ask for what has changed since.
     ///
     /// # Errors
     /// If a server is gone or cannot read.
@@ -60,8 +60,8 @@ impl Client {
         self.control_all(&Control::EndDay).map(|_| ())
     }
 
-    /// Lets statistics decay and drops rows that are not worth keeping, after so many days without a
-    /// push or as the tables are configured; returns how many went.
+    /// Lets statistics decay and drops rows that are not worth keeping, after so many days without
+    /// a push or as the tables are configured; returns how many went.
     ///
     /// # Errors
     /// If a server is gone.

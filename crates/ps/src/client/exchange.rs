@@ -22,8 +22,8 @@ pub struct PullTicket {
 pub enum Pulled {
     /// The values are there.
     Values,
-    /// There are none before this worker has come to the cut; see [`Client::ready`].
-    HeldBack,
+    /// There are none before this worker has come to the snapshot; see [`Client::ready`].
+    Deferred,
 }
 
 /// Gradients in flight.
@@ -136,9 +136,9 @@ impl Client {
     ) -> Result<Pulled, Error> {
         let mut pulled = Pulled::Values;
         for (server, pending) in ticket.pending.into_iter().enumerate() {
-            let (payload, deferred) = self.payload_or_cut(server, pending)?;
+            let (payload, deferred) = self.payload_and_snapshot(server, pending)?;
             if deferred {
-                pulled = Pulled::HeldBack;
+                pulled = Pulled::Deferred;
                 continue;
             }
             let payload = ticket.wire.unpack_answer(payload, |n| self.room(server, n))?;

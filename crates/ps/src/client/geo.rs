@@ -11,14 +11,14 @@ use crate::message::{Geo, GeoReply, Gradients, Kind, Wire};
 pub struct GeoTicket {
     pending: Vec<Option<Pending>>,
     replies: Vec<Option<Buf>>,
-    /// A server wants this worker to come to a cut.
-    cut: bool,
+    /// A server wants this worker to come to a snapshot.
+    snapshot: bool,
 }
 
 impl GeoTicket {
-    /// Whether a server that has answered wants this worker to come to a cut.
-    pub fn wants_cut(&self) -> bool {
-        self.cut
+    /// Whether a server that has answered wants this worker to come to a snapshot.
+    pub fn wants_snapshot(&self) -> bool {
+        self.snapshot
     }
 }
 
@@ -38,7 +38,7 @@ impl Client {
         })?;
         let pending: Vec<_> = pending.into_iter().map(Some).collect();
         let replies = (0..pending.len()).map(|_| None).collect();
-        Ok(GeoTicket { pending, replies, cut: false })
+        Ok(GeoTicket { pending, replies, snapshot: false })
     }
 
     /// Whether all servers have answered; never waits.
@@ -49,10 +49,10 @@ impl Client {
         for server in 0..ticket.pending.len() {
             let Some(pending) = &mut ticket.pending[server] else { continue };
             if let Some(reply) = pending.try_take() {
-                let (payload, cut) = self.checked(server, reply?)?;
+                let (payload, snapshot) = self.checked(server, reply?)?;
                 ticket.replies[server] = Some(payload);
                 ticket.pending[server] = None;
-                ticket.cut |= cut;
+                ticket.snapshot |= snapshot;
             }
         }
         Ok(ticket.pending.iter().all(Option::is_none))
@@ -60,7 +60,7 @@ impl Client {
 
     /// Waits for all servers and hands their answers to `apply(table, keys, rows)` and the dense
     /// values to `dense(parameter, first element, values)`. Returns whether a server wants this
-    /// worker to come to a cut.
+    /// worker to come to a snapshot.
     ///
     /// # Errors
     /// If a server is gone, refuses, or answers something else.
@@ -70,14 +70,14 @@ impl Client {
         mut apply: impl FnMut(usize, &[u64], &[f32]),
         mut dense: impl FnMut(usize, usize, &[f32]),
     ) -> Result<bool, Error> {
-        let mut cut = ticket.cut;
+        let mut snapshot = ticket.snapshot;
         for (server, (pending, reply)) in ticket.pending.into_iter().zip(ticket.replies).enumerate()
         {
             let payload = match (reply, pending) {
                 (Some(payload), _) => payload,
                 (None, Some(pending)) => {
-                    let (payload, wanted) = self.payload_or_cut(server, pending)?;
-                    cut |= wanted;
+                    let (payload, wanted) = self.payload_and_snapshot(server, pending)?;
+                    snapshot |= wanted;
                     payload
                 }
                 (None, None) => continue,
@@ -103,6 +103,6 @@ impl Client {
                 at += n;
             }
         }
-        Ok(cut)
+        Ok(snapshot)
     }
 }

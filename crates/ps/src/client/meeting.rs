@@ -30,8 +30,8 @@ impl Client {
     ///
     /// # Errors
     /// If there are more than [`MAX_GATHER_BYTES`] of this worker or
-    /// [`MAX_GATHER_REPLY_BYTES`](crate::message::MAX_GATHER_REPLY_BYTES) of all of them, the server
-    /// is gone, a worker was lost, or workers gather different things.
+    /// [`MAX_GATHER_REPLY_BYTES`](crate::message::MAX_GATHER_REPLY_BYTES) of all of them, the
+    /// server is gone, a worker was lost, or workers gather different things.
     pub fn gather(&self, name: &str, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         if bytes.len() > MAX_GATHER_BYTES {
             return Err(Error::usage(format!(

@@ -70,7 +70,7 @@ pub struct ClientTable {
 
 /// Connections to all servers of a job.
 ///
-/// Requests are under way as soon as the call that makes them returns; a ticket stands for the
+/// Requests are in flight as soon as the call that makes them returns; a ticket stands for the
 /// answer. A push whose ticket is dropped may be lost with the connection, and servers then refuse
 /// the next one.
 pub struct Client {
@@ -79,9 +79,9 @@ pub struct Client {
     /// Number of the next push; held until the push is sent, so that pushes arrive in order.
     sequence: Mutex<u64>,
     round: AtomicU64,
-    /// Cuts that this worker has taken part in. All workers take part in all of them, so everybody
-    /// knows the number of the next one.
-    cuts: AtomicU64,
+    /// Snapshots that this worker has taken part in. All workers take part in all of them, so
+    /// everybody knows the number of the next one.
+    snapshots: AtomicU64,
 }
 
 impl Client {
@@ -105,8 +105,8 @@ impl Client {
             }
             connections.push(Connection::connect(endpoint.as_str(), options)?);
         }
-        let (sequence, round, cuts) = (Mutex::new(1), AtomicU64::new(1), AtomicU64::new(0));
-        let client = Client { config, connections, sequence, round, cuts };
+        let (sequence, round, snapshots) = (Mutex::new(1), AtomicU64::new(1), AtomicU64::new(0));
+        let client = Client { config, connections, sequence, round, snapshots };
         let hello = Hello {
             job: client.config.job.clone(),
             workers: client.config.workers,
@@ -175,11 +175,11 @@ impl Client {
     }
 
     fn payload(&self, server: usize, pending: Pending) -> Result<Buf, Error> {
-        self.payload_or_cut(server, pending).map(|(payload, _)| payload)
+        self.payload_and_snapshot(server, pending).map(|(payload, _)| payload)
     }
 
-    /// The payload, and whether the server wants this worker to come to a cut.
-    fn payload_or_cut(&self, server: usize, pending: Pending) -> Result<(Buf, bool), Error> {
+    /// The payload, and whether the server wants this worker to come to a snapshot.
+    fn payload_and_snapshot(&self, server: usize, pending: Pending) -> Result<(Buf, bool), Error> {
         self.checked(server, pending.wait(self.config.reply_timeout)?)
     }
 

@@ -1,4 +1,4 @@
-//! A worker's part in snapshots of the whole job; see [`crate::cut`].
+//! A worker's part in snapshots of the whole job; see [`crate::snapshot`].
 
 use std::sync::atomic::Ordering;
 
@@ -7,10 +7,10 @@ use regatta_net::Pending;
 
 use super::Client;
 use crate::Error;
-use crate::cut::CutOrder;
-use crate::message::{Control, ControlReply, CutTaken};
+use crate::message::{Control, ControlReply, SnapshotTaken};
+use crate::snapshot::SnapshotOrder;
 
-/// A cut on its way to disk.
+/// A snapshot on its way to disk.
 #[must_use = "only its answer says whether everything is written"]
 pub struct WrittenTicket {
     pending: Vec<Option<Pending>>,
@@ -38,47 +38,48 @@ impl WrittenTicket {
 }
 
 impl Client {
-    /// Waits until the pass is over for all workers (`false`) or a cut is open (`true`). To be called
-    /// by a worker that rests.
+    /// Waits until the pass is over for all workers (`false`) or a snapshot is open (`true`). To be
+    /// called by a worker that rests.
     ///
     /// # Errors
     /// If the server is gone or a worker was lost.
     pub fn idle(&self) -> Result<bool, Error> {
         match self.control(0, &Control::Idle)? {
-            ControlReply::Idle { cut } => Ok(cut),
+            ControlReply::Idle { snapshot } => Ok(snapshot),
             other => Err(Error::malformed(format!("unexpected answer {other:?}"))),
         }
     }
 
-    /// Opens a cut, whose parts servers write into a directory. Only worker 0 may; it then comes to
-    /// the cut like all others. See [`crate::cut`].
+    /// Opens a snapshot, whose parts servers write into a directory. Only worker 0 may; it then
+    /// comes to the snapshot like all others. See [`crate::snapshot`].
     ///
     /// # Errors
-    /// If a server is gone, or the last cut is not over.
-    pub fn open_cut(&self, order: &CutOrder) -> Result<(), Error> {
-        let id = self.cuts.load(Ordering::Relaxed) + 1;
+    /// If a server is gone, or the last snapshot is not over.
+    pub fn open_snapshot(&self, order: &SnapshotOrder) -> Result<(), Error> {
+        let id = self.snapshots.load(Ordering::Relaxed) + 1;
         let (dir, scope) = (order.dir.to_string_lossy().into_owned(), order.scope);
-        self.control_all(&Control::Cut { id, dir, scope }).map(|_| ())
+        self.control_all(&Control::Snapshot { id, dir, scope }).map(|_| ())
     }
 
-    /// Tells servers whether the checkpoint of the last cut is stored. Worker 0 does so after every
-    /// cut that is not [`CutScope::Whole`](crate::CutScope::Whole), once it is written.
+    /// Tells servers whether the checkpoint of the last snapshot is stored. Worker 0 does so after
+    /// every snapshot that is not [`SnapshotScope::Whole`](crate::SnapshotScope::Whole), once it is
+    /// written.
     ///
     /// # Errors
     /// If a server is gone.
     pub fn stored(&self, stored: bool) -> Result<(), Error> {
-        let id = self.cuts.load(Ordering::Relaxed);
+        let id = self.snapshots.load(Ordering::Relaxed);
         self.control_all(&Control::Stored { id, stored }).map(|_| ())
     }
 
-    /// Comes to the cut with nothing under way, and waits until all servers have taken it. `state` is
-    /// what this worker needs to go on from here; worker 0 gets those of all workers. With `own_part`
-    /// the cut counts as written only after [`Client::own_part`].
+    /// Comes to the snapshot with nothing in flight, and waits until all servers have taken it.
+    /// `state` is what this worker needs to continue from here; worker 0 gets those of all workers.
+    /// With `own_part` the snapshot counts as written only after [`Client::own_part`].
     ///
     /// # Errors
     /// If a server or worker is gone, or a server cannot take its part.
-    pub fn ready(&self, state: &str, own_part: bool) -> Result<CutTaken, Error> {
-        let id = self.cuts.fetch_add(1, Ordering::Relaxed) + 1;
+    pub fn ready(&self, state: &str, own_part: bool) -> Result<SnapshotTaken, Error> {
+        let id = self.snapshots.fetch_add(1, Ordering::Relaxed) + 1;
         // What a server does not need is not sent to it.
         let request = |server: usize| {
             let state = if server == 0 { state.to_string() } else { String::new() };
@@ -87,7 +88,7 @@ impl Client {
         let pending = (0..self.servers())
             .map(|s| Ok(self.send_control(s, &request(s))?))
             .collect::<Result<Vec<_>, Error>>()?;
-        let mut taken = CutTaken::default();
+        let mut taken = SnapshotTaken::default();
         for (server, pending) in pending.into_iter().enumerate() {
             match ControlReply::decode(&self.payload(server, pending)?)? {
                 ControlReply::Taken(part) => {
@@ -103,22 +104,22 @@ impl Client {
         Ok(taken)
     }
 
-    /// Reports this worker's own part of the last cut, or why it could not be written.
+    /// Reports this worker's own part of the last snapshot, or why it could not be written.
     ///
     /// # Errors
     /// If the server is gone.
     pub fn own_part(&self, part: Result<Part, String>) -> Result<(), Error> {
-        let id = self.cuts.load(Ordering::Relaxed);
+        let id = self.snapshots.load(Ordering::Relaxed);
         self.control(0, &Control::OwnPart { id, part }).map(|_| ())
     }
 
-    /// Asks when the last cut is written; [`Client::try_written`] and [`Client::finish_written`] take
-    /// the answer.
+    /// Asks when the last snapshot is written; [`Client::try_written`] and
+    /// [`Client::finish_written`] take the answer.
     ///
     /// # Errors
     /// If a server is gone.
     pub fn written(&self) -> Result<WrittenTicket, Error> {
-        let request = Control::Written { id: self.cuts.load(Ordering::Relaxed) };
+        let request = Control::Written { id: self.snapshots.load(Ordering::Relaxed) };
         let pending = (0..self.servers())
             .map(|s| Ok(Some(self.send_control(s, &request)?)))
             .collect::<Result<Vec<_>, Error>>()?;

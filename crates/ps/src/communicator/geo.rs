@@ -9,7 +9,7 @@ pub enum GeoCommand {
     Apply,
 }
 
-/// Counts steps: an exchange is due every so many of them, and at most one is under way, so that
+/// Counts steps: an exchange is due every so many of them, and at most one is in flight, so that
 /// training never waits for the network.
 #[derive(Debug, Clone)]
 pub struct GeoPlan {
@@ -30,7 +30,7 @@ impl GeoPlan {
     /// # Panics
     /// If nothing was sent.
     pub fn replied(&mut self) {
-        assert!(self.in_flight && !self.answered, "no exchange is under way");
+        assert!(self.in_flight && !self.answered, "no exchange is in flight");
         self.answered = true;
     }
 

@@ -17,13 +17,13 @@ pub enum Event {
     Computed(u64),
     /// A push was applied.
     Acked,
-    /// Gradients have been held back long enough to be added up: what is there, with the batch being
-    /// computed, is sent as soon as that is done.
+    /// Gradients have been held back long enough to be added up: what is there, with the batch
+    /// being computed, is sent as soon as that is done.
     Overdue,
-    /// No values for this batch: the job comes to a cut first.
-    HeldBack(u64),
-    /// The cut is over.
-    CutDone,
+    /// No values for this batch: the job comes to a snapshot first.
+    Deferred(u64),
+    /// The snapshot is over.
+    SnapshotDone,
 }
 
 /// Something to do.
@@ -49,9 +49,9 @@ pub enum Command {
         /// The batch whose values are asked for.
         pull: u64,
     },
-    /// Nothing is under way and all that was computed is applied: take part in the cut; answered by
-    /// `CutDone`.
-    Cut,
+    /// Nothing is in flight and all that was computed is applied: take part in the snapshot;
+    /// answered by `SnapshotDone`.
+    Snapshot,
     /// Everything is computed and acknowledged.
     Finish,
 }
@@ -77,15 +77,15 @@ pub struct Pipeline {
     unacked: u64,
     /// Pulls that are not answered.
     pulling: u64,
-    /// A cut is due: nothing new is asked for.
-    cut: CutState,
+    /// A snapshot is due: nothing new is asked for.
+    snapshot: SnapshotPhase,
     finished: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CutState {
+enum SnapshotPhase {
     None,
-    /// What is under way comes to its end.
+    /// What is in flight comes to its end.
     Draining,
     /// This worker takes part.
     Taking,
@@ -122,13 +122,13 @@ impl Pipeline {
             overdue: 0,
             unacked: 0,
             pulling: 0,
-            cut: CutState::None,
+            snapshot: SnapshotPhase::None,
             finished: false,
         }
     }
 
-    /// Whether dense parameters come with the reply to the push before a batch, because its rows are
-    /// prefetched. The first batch has no push before it.
+    /// Whether dense parameters come with the reply to the push before a batch, because its rows
+    /// are prefetched. The first batch has no push before it.
     pub fn pulls_dense_by_push(&self) -> bool {
         self.pull_ahead > 0
     }
@@ -159,16 +159,16 @@ impl Pipeline {
                 self.pulling -= 1;
                 self.pulled.insert(batch);
             }
-            Event::HeldBack(batch) => {
+            Event::Deferred(batch) => {
                 assert!(self.pulling > 0, "batch {batch} was not asked for");
                 self.pulling -= 1;
                 // Answers come in order: those to what was asked for later are no values either.
                 self.asked = self.asked.min(batch);
-                self.cut = CutState::Draining;
+                self.snapshot = SnapshotPhase::Draining;
             }
-            Event::CutDone => {
-                assert!(self.cut == CutState::Taking, "no cut is being taken");
-                self.cut = CutState::None;
+            Event::SnapshotDone => {
+                assert!(self.snapshot == SnapshotPhase::Taking, "no snapshot is being taken");
+                self.snapshot = SnapshotPhase::None;
             }
             Event::Computed(batch) => {
                 assert!(self.computing && batch == self.computed, "batch {batch} was not computed");
@@ -201,9 +201,9 @@ impl Pipeline {
         }
         let idle = !self.computing && self.unacked == 0 && self.unsent == self.computed;
         let drained = idle && self.pulling == 0 && self.pulled.is_empty();
-        if self.cut == CutState::Draining && drained {
-            self.cut = CutState::Taking;
-            commands.push(Command::Cut);
+        if self.snapshot == SnapshotPhase::Draining && drained {
+            self.snapshot = SnapshotPhase::Taking;
+            commands.push(Command::Snapshot);
         }
         let done = self.ended && self.computed == self.read && self.unsent == self.computed;
         if done && !self.computing && self.unacked == 0 && !self.finished {
@@ -213,10 +213,11 @@ impl Pipeline {
         commands
     }
 
-    /// Whether to read a batch now. One more than may be pulled is read, so that a push can take the
-    /// next pull along. The next one is parsed as soon as it is taken: who runs ahead takes it when
-    /// the computation begins, not while a server has the last push to do and needs the processor,
-    /// and one earlier, so that its ids can be prepared in the time that the server takes.
+    /// Whether to read a batch now. One more than may be pulled is read, so that a push can take
+    /// the next pull along. The next one is parsed as soon as it is taken: who runs ahead takes it
+    /// when the computation begins, not while a server has the last push to do and needs the
+    /// processor, and one earlier, so that its ids can be prepared in the time that the server
+    /// takes.
     fn wants_batch(&self, computing: bool) -> bool {
         if self.reading || self.ended {
             return false;
@@ -232,12 +233,13 @@ impl Pipeline {
     fn exchange(&mut self, commands: &mut Vec<Command>) {
         let pending = self.computed - self.unsent;
         let last = self.ended && self.computed == self.read && !self.computing;
-        let draining = self.cut == CutState::Draining;
-        // Before a cut, everything that was computed is sent.
+        let draining = self.snapshot == SnapshotPhase::Draining;
+        // Before a snapshot, everything that was computed is sent.
         let flush = draining && !self.computing && self.pulling == 0 && self.pulled.is_empty();
         if self.is_due() || (pending > 0 && (last || flush)) {
             // Without running ahead, the next pull goes with the push, if its batch is known.
-            let fused = self.pull_ahead == 0 && self.merge == 1 && self.cut == CutState::None;
+            let fused =
+                self.pull_ahead == 0 && self.merge == 1 && self.snapshot == SnapshotPhase::None;
             if fused && !self.ended && self.asked == self.read {
                 return;
             }
@@ -262,7 +264,7 @@ impl Pipeline {
     }
 
     fn may_ask(&self) -> bool {
-        if self.cut != CutState::None {
+        if self.snapshot != SnapshotPhase::None {
             return false;
         }
         if self.pull_ahead > 0 {
@@ -279,7 +281,8 @@ impl Pipeline {
 }
 
 /// Pushes that may be in flight while a batch is computed. A prefetching worker that pulls dense
-/// parameters with every push waits for them; one that pulls them more rarely has accepted old ones.
+/// parameters with every push waits for them; one that pulls them more rarely has accepted old
+/// ones.
 fn max_unacked(config: &AsyncConfig) -> u64 {
     let waits_for_dense = config.pull_ahead > 0 && config.min_send_grad_num_before_recv <= 1;
     if waits_for_dense { 1 } else { config.send_queue_size.max(1) }
@@ -307,7 +310,7 @@ mod tests {
                 Command::Compute(t) => vec![Event::Computed(*t)],
                 Command::Push { .. } => vec![Event::Acked],
                 Command::PushPull { pull, .. } => vec![Event::Acked, Event::Pulled(*pull)],
-                Command::Cut => vec![Event::CutDone],
+                Command::Snapshot => vec![Event::SnapshotDone],
                 Command::Finish => vec![],
             };
             trace.push(command);
@@ -471,7 +474,8 @@ mod tests {
         assert_eq!(order, [Command::Compute(0), Command::Compute(1), push, Command::Compute(2)]);
     }
 
-    /// The processor that a new batch would be parsed on is left to the server until it has answered.
+    /// The processor that a new batch would be parsed on is left to the server until it has
+    /// answered.
     #[test]
     fn who_runs_ahead_reads_when_a_computation_begins() {
         let config = AsyncConfig { pull_ahead: 1, ..AsyncConfig::default() };
@@ -574,7 +578,7 @@ mod tests {
                         pushed += 1;
                         vec![Event::Acked, Event::Pulled(pull)]
                     }
-                    Command::Cut => panic!("seed {seed}: no cut is due"),
+                    Command::Snapshot => panic!("seed {seed}: no snapshot is due"),
                     Command::Finish => {
                         finished = true;
                         vec![]
@@ -589,10 +593,10 @@ mod tests {
         }
     }
 
-    /// Values are held back now and then: the worker comes to the cut with everything computed and
-    /// applied that it has values for, and goes on with the batch that it had none for.
+    /// Values are held back now and then: the worker comes to the snapshot with everything computed
+    /// and applied that it has values for, and continues with the batch that it had none for.
     #[test]
-    fn a_cut_finds_nothing_under_way() {
+    fn a_snapshot_finds_nothing_under_way() {
         for seed in 0..400 {
             let rng = regatta_tensor::Rng::new(seed, 1);
             let config = AsyncConfig {
@@ -606,10 +610,10 @@ mod tests {
             let batches = 1 + rng.u64(4) % 9;
             let mut pipeline = Pipeline::new(&mode);
             let mut open: Vec<Command> = pipeline.start();
-            let (mut read, mut draws, mut cuts, mut finished) = (0, 10, 0, false);
+            let (mut read, mut draws, mut snapshots, mut finished) = (0, 10, 0, false);
             let (mut computed, mut pushed) = (0, 0);
             // Answers to pulls come in order, as on a connection.
-            let mut holding_back = false;
+            let mut deferring = false;
             while !open.is_empty() {
                 draws += 1;
                 let is_pull =
@@ -618,9 +622,9 @@ mod tests {
                 let at = (rng.u64(draws) % open.len() as u64) as usize;
                 let at = if is_pull(&open[at]) { first_pull.unwrap() } else { at };
                 let command = open.remove(at);
-                let hold = holding_back || rng.u64(draws + 1000).is_multiple_of(4);
+                let hold = deferring || rng.u64(draws + 1000).is_multiple_of(4);
                 let answer = |batch: u64| {
-                    if hold { Event::HeldBack(batch) } else { Event::Pulled(batch) }
+                    if hold { Event::Deferred(batch) } else { Event::Pulled(batch) }
                 };
                 let events = match command {
                     Command::Read if read < batches => {
@@ -629,7 +633,7 @@ mod tests {
                     }
                     Command::Read => vec![Event::End],
                     Command::Pull(t) => {
-                        holding_back = hold;
+                        deferring = hold;
                         vec![answer(t)]
                     }
                     Command::Compute(t) => {
@@ -643,16 +647,16 @@ mod tests {
                     }
                     Command::PushPull { pull, .. } => {
                         pushed += 1;
-                        holding_back = hold;
+                        deferring = hold;
                         vec![Event::Acked, answer(pull)]
                     }
-                    Command::Cut => {
-                        cuts += 1;
-                        holding_back = false;
+                    Command::Snapshot => {
+                        snapshots += 1;
+                        deferring = false;
                         assert_eq!(computed, pushed, "seed {seed}");
                         let busy = open.iter().any(|c| *c != Command::Read);
                         assert!(!busy, "seed {seed}: {open:?}");
-                        vec![Event::CutDone]
+                        vec![Event::SnapshotDone]
                     }
                     Command::Finish => {
                         finished = true;
@@ -665,7 +669,7 @@ mod tests {
             }
             assert!(finished, "seed {seed} {mode:?} {batches}: {pipeline:?}");
             assert_eq!((computed, pushed), (batches, batches), "seed {seed}");
-            assert!(cuts > 0 || !holding_back, "seed {seed}");
+            assert!(snapshots > 0 || !deferring, "seed {seed}");
         }
     }
 }

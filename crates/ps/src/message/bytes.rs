@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
         Ok(items)
     }
 
-    /// Some items of an array that goes on.
+    /// Some items of an array that continues.
     pub(super) fn items<T: Pod>(&mut self, n: usize, what: &str) -> Result<&'a [T], Error> {
         let bytes = self.take(n.saturating_mul(size_of::<T>()), what)?;
         bytemuck::try_cast_slice(bytes).map_err(|_| {

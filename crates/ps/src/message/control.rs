@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exact;
 use crate::Error;
-use crate::cut::{CutId, CutScope};
+use crate::snapshot::{SnapshotId, SnapshotScope};
 
 /// The first thing a worker says to a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,48 +62,48 @@ pub enum Control {
         /// The step.
         step: u64,
     },
-    /// This worker has nothing to do: answered when the pass is over for all workers, or when a cut
-    /// is open.
+    /// This worker has nothing to do: answered when the pass is over for all workers, or when a
+    /// snapshot is open.
     Idle,
-    /// Opens a cut; see [`crate::cut`]. Only worker 0 may. This server's part is to be written into
-    /// a directory.
-    Cut {
+    /// Opens a snapshot; see [`crate::snapshot`]. Only worker 0 may. This server's part is to be
+    /// written into a directory.
+    Snapshot {
         /// Its number.
-        id: CutId,
+        id: SnapshotId,
         /// The directory.
         dir: String,
         /// What of the tables.
-        scope: CutScope,
+        scope: SnapshotScope,
     },
-    /// Whether the checkpoint of the last cut is stored, from which changes are to be counted. Only
-    /// worker 0 knows, and says so after cuts that are not [`CutScope::Whole`].
+    /// Whether the checkpoint of the last snapshot is stored, from which changes are to be counted.
+    /// Only worker 0 knows, and says so after snapshots that are not [`SnapshotScope::Whole`].
     Stored {
-        /// Number of the cut.
-        id: CutId,
-        /// It is; else the next changes hold those of this cut again.
+        /// Number of the snapshot.
+        id: SnapshotId,
+        /// It is; else the next changes hold those of this snapshot again.
         stored: bool,
     },
-    /// This worker has nothing under way; answered when the cut is taken.
+    /// This worker has nothing in flight; answered when the snapshot is taken.
     Ready {
-        /// Number of the cut.
-        id: CutId,
-        /// What the worker needs to go on from here, for worker 0 to write down.
+        /// Number of the snapshot.
+        id: SnapshotId,
+        /// What the worker needs to continue from here, for worker 0 to write down.
         state: String,
         /// The worker will write a part of its own and report it.
         own_part: bool,
     },
-    /// A worker's own part of a cut is written, or why not.
+    /// A worker's own part of a snapshot is written, or why not.
     OwnPart {
-        /// Number of the cut.
-        id: CutId,
+        /// Number of the snapshot.
+        id: SnapshotId,
         /// The part.
         part: Result<Part, String>,
     },
-    /// Answered when this server's part of a cut is written, and on server 0 also the parts of
+    /// Answered when this server's part of a snapshot is written, and on server 0 also the parts of
     /// workers.
     Written {
-        /// Number of the cut.
-        id: CutId,
+        /// Number of the snapshot.
+        id: SnapshotId,
     },
     /// This worker is done and takes no part in anything from now on.
     Leave,
@@ -125,11 +125,11 @@ pub enum Control {
         /// Keep rows that are there and not in the directory, as for a delta on top of its base.
         over: bool,
     },
-    /// Read this server's part of a checkpoint and go on from there, with its learning rate.
+    /// Read this server's part of a checkpoint and continue from there, with its learning rate.
     Restore {
         /// The checkpoint.
         dir: String,
-        /// Later cuts may ask for what has changed since.
+        /// Later snapshots may ask for what has changed since.
         count_changes: bool,
     },
     /// Drop the rows of all tables that are not worth keeping; their statistics decay.
@@ -164,20 +164,20 @@ pub enum ControlReply {
     Stats(ServerStats),
     /// See [`Inspection`].
     Inspection(Option<Inspection>),
-    /// Whether a cut is open; else the pass is over.
+    /// Whether a snapshot is open; else the pass is over.
     Idle {
         /// It is.
-        cut: bool,
+        snapshot: bool,
     },
-    /// See [`CutTaken`].
-    Taken(CutTaken),
+    /// See [`SnapshotTaken`].
+    Taken(SnapshotTaken),
     /// What was written, for the manifest.
     Written(Vec<Part>),
 }
 
-/// A cut was taken.
+/// A snapshot was taken.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct CutTaken {
+pub struct SnapshotTaken {
     /// What the workers were ready with, in order; only worker 0 gets it.
     pub states: Vec<(usize, String)>,
     /// Where parts of workers go.

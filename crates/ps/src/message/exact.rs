@@ -1,5 +1,5 @@
-//! Floats in JSON by their bits: JSON has no NaN, and its decimals do not always come back as the same
-//! number.
+//! Floats in JSON by their bits: JSON has no NaN, and its decimals do not always come back as the
+//! same number.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

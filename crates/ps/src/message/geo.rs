@@ -1,8 +1,8 @@
 //! Geo: differences of a worker's copy go to the servers, changed values come back.
 //!
-//! The request is that of a [`Push`](super::Push) whose step and examples mean nothing. Reply: dense
-//! floats, number of tables; per table keys and floats; then dense values, and keys and rows of each
-//! table.
+//! The request is that of a [`Push`](super::Push) whose step and examples mean nothing. Reply:
+//! dense floats, number of tables; per table keys and floats; then dense parameters, and keys and
+//! rows of each table.
 
 use regatta_net::Buf;
 

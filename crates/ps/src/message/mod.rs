@@ -4,7 +4,8 @@
 //! Data travels as fixed heads followed by plain arrays, each starting at a multiple of 8 bytes
 //! (`bytes.rs`), so that neither side copies or converts them: [`Pull`], [`Push`], [`PushPull`],
 //! [`Geo`], [`SetDense`], [`Gather`]. Where the network is slow, pulls and pushes can be made
-//! shorter: [`Wire`]. Everything rare is a [`Control`] message in JSON. `reply.rs` has the statuses.
+//! shorter: [`Wire`]. Everything rare is a [`Control`] message in JSON. `reply.rs` has the
+//! statuses.
 
 mod bytes;
 mod control;
@@ -20,7 +21,7 @@ mod wire;
 
 pub use bytes::Array;
 pub use control::{
-    Control, ControlReply, CutTaken, Hello, Inspection, ReduceOp, ServerStats, TableStats,
+    Control, ControlReply, Hello, Inspection, ReduceOp, ServerStats, SnapshotTaken, TableStats,
 };
 pub use gather::{Gather, GatherReply, MAX_GATHER_BYTES, MAX_GATHER_REPLY_BYTES};
 pub use geo::{Geo, GeoReply};

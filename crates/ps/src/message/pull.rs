@@ -2,7 +2,7 @@
 //! part of the dense parameters.
 //!
 //! Request: step, flags, number of tables; per table its number, keys and counts; then keys and
-//! counts of each table. Reply: the rows of each table, then dense values.
+//! counts of each table. Reply: the rows of each table, then dense parameters.
 
 use regatta_net::Buf;
 
@@ -168,7 +168,7 @@ impl PullReplyWriter {
         PullReplyWriter { buf }
     }
 
-    /// Room for the rows of the next table, or for dense values.
+    /// Room for the rows of the next table, or for dense parameters.
     pub(crate) fn floats(&mut self, n: usize) -> Result<&mut [f32], Error> {
         pad(&mut self.buf);
         grow_floats(&mut self.buf, n)

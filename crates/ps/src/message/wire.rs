@@ -1,6 +1,8 @@
-//! Payloads in fewer bytes, for networks: floats in 16 bits, ids in as few bytes as the largest of them needs.
+//! Payloads in fewer bytes, for networks: floats in 16 bits, ids in as few bytes as the largest of
+//! them needs.
 //!
-//! A plain payload goes in, and comes out again at the other end, floats rounded; nothing else knows of it.
+//! A plain payload goes in, and comes out again at the other end, floats rounded; nothing else
+//! knows of it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,8 +20,8 @@ pub enum Wire {
     /// As they are in memory: floats in 32 bits, ids in 64.
     #[default]
     F32,
-    /// Floats as IEEE 754 binary16: 11 bits of precision, magnitudes from 6e-8 to 65504, which is what larger
-    /// ones become.
+    /// Floats as IEEE 754 binary16: 11 bits of precision, magnitudes from 6e-8 to 65504, which is
+    /// what larger ones become.
     F16,
     /// Floats as bfloat16: 8 bits of precision, the range of f32.
     Bf16,
@@ -79,7 +81,7 @@ impl Wire {
         }
     }
 
-    /// Makes a plain request shorter; `room` gives a buffer for so many bytes.
+    /// Makes a plain request shorter; `room` gives a buffer for that many bytes.
     ///
     /// # Errors
     /// If it is not a request of that kind.

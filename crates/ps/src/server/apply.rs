@@ -161,8 +161,9 @@ impl Core {
                 }
                 _ => SlotUse::Neither,
             };
-            let push =
-                |scratch: &mut Scratch| table.rows.push_share(step, &rows, lr, partition, scratch);
+            let push = |scratch: &mut Scratch| {
+                table.rows.push_partition(step, &rows, lr, partition, scratch)
+            };
             self.slots.with(slots, push).map_err(|e| table.error(e))?;
         }
         self.busy_since(start);

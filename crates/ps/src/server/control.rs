@@ -3,8 +3,8 @@
 use regatta_net::{Peer, Responder, Role};
 
 use super::core::Core;
-use super::cut::AtCut;
 use super::reduce::{Part, Reduction};
+use super::snapshot::ReadyWorker;
 use crate::Error;
 use crate::message::reply::{refuse, reply};
 use crate::message::{Control, ControlReply, Hello};
@@ -35,7 +35,7 @@ impl Core {
             }
             Control::Idle => self.idle(worker, responder),
             Control::Ready { id, state, own_part } => {
-                self.ready(worker, id, AtCut { state, own_part, responder });
+                self.ready(worker, id, ReadyWorker { state, own_part, responder });
             }
             Control::Written { id } => self.written(id, responder),
             _ => refuse(responder, "a request out of place"),
@@ -81,10 +81,12 @@ impl Core {
                 self.worker(peer)?;
                 self.stored(id, stored)?;
             }
-            Control::Cut { id, dir, scope } => match self.worker(peer)? {
-                0 => self.open_cut(id, &dir, scope)?,
+            Control::Snapshot { id, dir, scope } => match self.worker(peer)? {
+                0 => self.open_snapshot(id, &dir, scope)?,
                 worker => {
-                    return Err(Error::usage(format!("worker {worker} opens a cut, not worker 0")));
+                    return Err(Error::usage(format!(
+                        "worker {worker} opens a snapshot, not worker 0"
+                    )));
                 }
             },
             Control::Stats => {

@@ -11,22 +11,22 @@ use std::time::Instant;
 use regatta_net::{Peer, Responder};
 use regatta_table::SparseTable;
 
-use super::cut::{AtCut, Me, WritingCell};
 use super::dense::Dense;
 use super::geo::{Changed, check_geo};
 use super::reduce::Reduction;
 use super::request::Exchange;
 use super::slot_reuse::SlotReuse;
+use super::snapshot::{Me, ReadyWorker, WritingCell};
 use super::thread_pool::ThreadPool;
 use super::{ServerConfig, TableSetup};
-use crate::cut::Cut;
 use crate::message::reply::refuse;
 use crate::message::{ControlReply, ServerStats, TableStats};
 use crate::rounds::{Clocks, Collector, Members};
+use crate::snapshot::SnapshotRound;
 use crate::{Error, Mode};
 
 /// Pulls of a worker whose appearances were counted and that may still come again: more than
-/// requests can be under way.
+/// requests can be in flight.
 const MAX_COUNTED: usize = 256;
 
 /// A table with its name and learning-rate factor.
@@ -52,7 +52,7 @@ pub(super) struct Core {
     /// For geo mode.
     pub(super) changed_rows: Mutex<Changed>,
     pub(super) busy_nanos: AtomicU64,
-    /// The last cut on its way to disk.
+    /// The last snapshot on its way to disk.
     pub(super) writing: WritingCell,
     pub(super) me: Me,
 }
@@ -73,13 +73,13 @@ pub(super) struct State {
     pub(super) early: Vec<(u64, Exchange)>,
     /// Workers that have nothing to do until the pass is over.
     pub(super) idle: Vec<(usize, Responder)>,
-    pub(super) cut: Cut<AtCut>,
+    pub(super) snapshot: SnapshotRound<ReadyWorker>,
     /// Answers to requests that must not be done twice: session, request, answer.
     pub(super) done_once: VecDeque<(u64, u64, ControlReply)>,
     pub(super) repeated: u64,
     /// Workers that were lost, and how.
     pub(super) lost: Vec<String>,
-    /// Why the job cannot go on.
+    /// Why the job cannot continue.
     pub(super) failed: Option<String>,
 }
 
@@ -131,7 +131,7 @@ impl Core {
             clocks: Clocks::new(workers),
             early: Vec::new(),
             idle: Vec::new(),
-            cut: Cut::default(),
+            snapshot: SnapshotRound::default(),
             done_once: VecDeque::new(),
             repeated: 0,
             lost: Vec::new(),

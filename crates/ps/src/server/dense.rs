@@ -31,7 +31,7 @@ struct Piece {
 impl Piece {
     fn new(number: usize, at: usize, setup: &DenseSetup) -> Result<Piece, Error> {
         let end = setup.start + setup.len;
-        // How the parameter goes on after this piece does not matter here.
+        // How the parameter continues after this piece does not matter here.
         let param = DenseParam { name: setup.param.clone(), len: end, lr_scale: setup.lr_scale };
         let config = DenseConfig {
             table: TableId(number as u32),

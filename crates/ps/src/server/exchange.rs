@@ -11,13 +11,13 @@ use crate::message::reply::{defer, refuse, reply, reply_owned};
 use crate::{Error, Mode};
 
 impl Core {
-    /// Answers a pull unless it is too far ahead; then it waits for the slowest worker. While a cut
-    /// is open, there are no values for what comes after it.
+    /// Answers a pull unless it is too far ahead; then it waits for the slowest worker. While a
+    /// snapshot is open, there are no values for what comes after it.
     pub(super) fn pull(&self, exchange: Exchange) {
         let Some(step) = exchange.training_step() else { return self.answer(exchange) };
         let mut state = self.lock();
-        let State { clocks, training, early, cut, .. } = &mut *state;
-        if cut.holds_back(step) {
+        let State { clocks, training, early, snapshot, .. } = &mut *state;
+        if snapshot.defers(step) {
             drop(state);
             return defer(exchange.responder);
         }
@@ -79,8 +79,8 @@ impl Core {
         released.into_iter().for_each(|exchange| self.answer(exchange));
     }
 
-    /// Applies a push whose sender continues with the dense values after it: they do not wait for
-    /// the rows, which take longer. Its next request does. Says whether everything was applied.
+    /// Applies a push whose sender continues with the dense parameters after it: they do not wait
+    /// for the rows, which take longer. Its next request does. Says whether everything was applied.
     fn push_and_answer_early(&self, worker: usize, exchange: Exchange) -> bool {
         let first_half = Contribution::of(worker, &exchange, 1.0).and_then(|push| {
             let lr = self.apply_dense(&[push])?;

@@ -93,9 +93,9 @@ impl Core {
         }
     }
 
-    /// The answer as usual; its status says whether the worker must come to a cut.
+    /// The answer as usual; its status says whether the worker must come to a snapshot.
     fn answer_geo(&self, responder: Responder, answer: &[u8]) {
-        let open = self.lock().cut.current().is_some();
+        let open = self.lock().snapshot.current().is_some();
         reply_with_snapshot(responder, answer, open);
     }
 
@@ -149,12 +149,12 @@ impl Core {
         let mut values = vec![0.0; keys.len() * table.rows.pull_width()];
         let add = |scratch: &mut Scratch| {
             table.rows.pull(keys, &mut values, PullMode::Train, scratch)?;
-            table.rows.push_unique(keys, deltas, 1.0, scratch)
+            table.rows.push(keys, deltas, 1.0, scratch)
         };
         self.slots.with(SlotUse::Neither, add).map(|_| ()).map_err(|e| table.error(e))
     }
 
-    /// Values of rows. One that was dropped in the meantime begins anew, here as in every copy.
+    /// Values of rows. One that was dropped in the meantime begins again, here as in every copy.
     fn read_rows(&self, table: &Table, keys: &[u64]) -> Result<Vec<f32>, Error> {
         let mut values = vec![0.0; keys.len() * table.rows.pull_width()];
         let pull =

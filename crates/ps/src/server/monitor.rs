@@ -174,10 +174,10 @@ impl Core {
     }
 
     /// A worker will not come back. Where others wait for it, or if it never came, the job fails,
-    /// unless it may go on without lost workers.
+    /// unless it may continue without lost workers.
     ///
-    /// A step that it has contributed to on some servers but not on others then counts its gradients
-    /// on those servers only.
+    /// A step that it has contributed to on some servers but not on others then counts its
+    /// gradients on those servers only.
     fn lose(&self, mut state: MutexGuard<'_, State>, worker: usize, reason: &str) {
         if !state.members.leave(worker) {
             return;
@@ -211,16 +211,17 @@ impl Core {
         }
     }
 
-    /// The job cannot go on: whoever waits hears why, and so does everybody who asks from now on.
+    /// The job cannot continue: whoever waits hears why, and so does everybody who asks from now
+    /// on.
     pub(super) fn fail(&self, mut state: MutexGuard<'_, State>, reason: &str) {
         state.failed.get_or_insert_with(|| reason.to_string());
-        let State { sync, reduce, early, idle, cut, .. } = &mut *state;
+        let State { sync, reduce, early, idle, snapshot, .. } = &mut *state;
         let mut waiting: Vec<_> = sync.abort().into_iter().map(|(_, w)| w.responder).collect();
         waiting.extend(reduce.abort().into_iter().map(|(_, part)| part.responder));
         waiting.extend(std::mem::take(early).into_iter().map(|(_, w)| w.responder));
         waiting.extend(std::mem::take(idle).into_iter().map(|(_, responder)| responder));
-        let at_cut = cut.give_up().map(|(_, workers)| workers).unwrap_or_default();
-        waiting.extend(at_cut.into_iter().map(|(_, at)| at.responder));
+        let ready_worker = snapshot.give_up().map(|(_, workers)| workers).unwrap_or_default();
+        waiting.extend(ready_worker.into_iter().map(|(_, at)| at.responder));
         for responder in &waiting {
             if let Some(worker) = state.number_of(responder.peer()) {
                 state.workers[worker].told = true;
@@ -243,11 +244,11 @@ impl Core {
             self.finish_reduction(state, parts);
             state = self.lock();
         }
-        let State { cut, members, .. } = &mut *state;
+        let State { snapshot, members, .. } = &mut *state;
         if !members.contains(0) && members.started_with() > 0 {
-            self.give_up_cut(state);
+            self.give_up_snapshot(state);
             state = self.lock();
-        } else if let Some((id, workers)) = cut.complete(members) {
+        } else if let Some((id, workers)) = snapshot.complete(members) {
             drop(state);
             self.take(id, workers);
             state = self.lock();

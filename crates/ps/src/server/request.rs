@@ -108,8 +108,8 @@ impl Exchange {
         self.pull.as_ref().filter(|pull| !pull.test).map(|pull| pull.step)
     }
 
-    /// Whether this is a push that asks for dense values and no rows. As these are only looked at, a
-    /// cut does not hold them back.
+    /// Whether this is a push that asks for dense parameters and no rows. As these are only looked
+    /// at, a snapshot does not hold them back.
     pub(super) fn wants_dense_alone(&self) -> bool {
         let alone = |p: &Pull| p.dense && p.test && p.tables.iter().all(|t| t.keys.is_empty());
         self.push.is_some() && self.pull.as_ref().is_some_and(alone)

@@ -53,7 +53,7 @@ impl Core {
             }
         }
         let is_deferred =
-            |e: &Exchange| e.training_step().is_some_and(|step| state.cut.holds_back(step));
+            |e: &Exchange| e.training_step().is_some_and(|step| state.snapshot.defers(step));
         let (deferred, due): (Vec<_>, Vec<_>) =
             parts.into_iter().map(|(_, exchange)| exchange).partition(is_deferred);
         drop(state);

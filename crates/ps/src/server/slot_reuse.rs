@@ -1,12 +1,13 @@
 //! A push reuses the slots that the pull of its keys has found: [`SlotReuse::with`].
 //!
-//! Training pushes the keys that it has pulled. The working memory of a pull ([`Scratch`]) knows how
-//! its keys are arranged and where their rows are, so it is kept until the push of the same worker,
-//! step and table. The table checks that the keys are the same and that no row has moved since.
+//! Training pushes the keys that it has pulled. The working memory of a pull ([`Scratch`]) knows
+//! how its keys are arranged and where their rows are, so it is kept until the push of the same
+//! worker, step and table. The table checks that the keys are the same and that no row has moved
+//! since.
 //!
-//! Measured (`cargo bench -p regatta-table`, a million random rows with Adam, on a Zen 4): a pull and
-//! a push take 56 instead of 71 ns per key; a server passes 11.5 instead of 9.4 million keys per
-//! second (52,000 per batch).
+//! Measured (`cargo bench -p regatta-table`, a million random rows with Adam, on a Zen 4): a pull
+//! and a push take 56 instead of 71 ns per key; a server passes 11.5 instead of 9.4 million keys
+//! per second (52,000 per batch).
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
@@ -138,7 +139,7 @@ mod tests {
                 let keys = keys(worker, batch - 1);
                 hits += slots.with(SlotUse::Push(key(worker, batch - 1)), |scratch| {
                     let reuses = table.reuses_slots(&keys, scratch);
-                    table.push_unique(&keys, &[0.0; 3], 1.0, scratch).unwrap();
+                    table.push(&keys, &[0.0; 3], 1.0, scratch).unwrap();
                     usize::from(reuses)
                 });
             }

@@ -8,9 +8,9 @@
 //! wait for work; started for every step, they came 0.2 ms late.
 //!
 //! Measured (`bench/compare`, batch 512, 2 workers and a server on 2 cores, medians of interleaved
-//! runs): workers wait 0.88-1.20 s of a data pass instead of 1.38-1.53 s. Asynchronous requests stay
-//! with the thread of their connection: two processors for pushes of 52,000 rows gained nothing in
-//! three attempts, because the worker needs the other one.
+//! runs): workers wait 0.88-1.20 s of a data pass instead of 1.38-1.53 s. Asynchronous requests
+//! stay with the thread of their connection: two processors for pushes of 52,000 rows gained
+//! nothing in three attempts, because the worker needs the other one.
 
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::thread;
@@ -36,7 +36,7 @@ impl ThreadPool {
         ThreadPool { size: processors.min(MAX_THREADS), others: OnceLock::new() }
     }
 
-    /// How many threads make a step with so many bytes, the calling one among them.
+    /// How many threads make a step with that many bytes, the calling one among them.
     pub(super) fn threads_for(&self, bytes: usize) -> usize {
         if bytes >= LARGE_STEP { self.size } else { 1 }
     }

@@ -2,15 +2,15 @@
 //! [`Core::pull_dense`] decides and extrapolates.
 //!
 //! With several asynchronous workers another update comes between a pull and the push of the
-//! gradients computed with it. Gradients fit the weights that they meet if the server sends
-//! `w_t + d1 + (d1 - d0)`, where `d1` and `d0` are the last two updates. SpecTrain (Chen et al.,
-//! 2018) predicts weights for pipelines and DANA (Hakimi et al., 2019) for asynchronous workers,
-//! both from the optimizer's momentum; the last updates need no knowledge of the rule. Rules without
+//! gradients computed with it. Gradients fit the weights that they meet if the server sends `w_t +
+//! d1 + (d1 - d0)`, where `d1` and `d0` are the last two updates. SpecTrain (Chen et al., 2018)
+//! predicts weights for pipelines and DANA (Hakimi et al., 2019) for asynchronous workers, both
+//! from the optimizer's momentum; the last updates need no knowledge of the rule. Rules without
 //! momentum take steps that are unlike each other, so their weights are sent as they are.
 //!
-//! Measured (click model of `bench/compare`, one data pass of 195 steps, 2 workers, batch 2048, AUC,
-//! means of six seeds): weights as they are 0.691 to 0.696, extrapolated by `d1` alone 0.7027, as
-//! here 0.7048, one process 0.707, synchronous training, which makes half of the updates, 0.689.
+//! Measured (click model of `bench/compare`, one data pass of 195 steps, 2 workers, batch 2048,
+//! AUC, means of six seeds): weights as they are 0.691 to 0.696, extrapolated by `d1` alone 0.7027,
+//! as here 0.7048, one process 0.707, synchronous training, which makes half of the updates, 0.689.
 //! One update ahead and not as many as are in flight: with 4 workers and batch 512, 1 was better
 //! than 3 (0.734 and 0.735; 0.732), with batch 2048 worse than 2 or 3 (0.662; 0.671, 0.668; single
 //! runs, by `d1`); none gave 0.656. Rows are sent as they are: a simulation with stale rows alone

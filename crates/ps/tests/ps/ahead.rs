@@ -5,8 +5,8 @@ use regatta_ps::{AsyncConfig, Gradients, Mode};
 
 use crate::common::{DENSE, Job, begin, pull, wanted};
 
-/// What worker 0 gets after it has pushed a gradient of 1 at a learning rate of 1 a second time: with
-/// the answer to the push, to train with, and to look at.
+/// What worker 0 gets after it has pushed a gradient of 1 at a learning rate of 1 a second time:
+/// with the answer to the push, to train with, and to look at.
 fn values(workers: usize, rule: Rule, config: AsyncConfig) -> [Vec<f32>; 3] {
     let job = Job { rule, ..Job::new(2, workers, Mode::Async(config)) };
     let (mut results, _) = job.run(|worker, client| {

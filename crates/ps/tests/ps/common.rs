@@ -1,5 +1,5 @@
-//! A small job: one table, one dense parameter that is cut over the servers, gradients that are whole
-//! numbers and a learning rate of 1, so that every sum is exact.
+//! A small job: one table, one dense parameter that is cut over the servers, gradients that are
+//! whole numbers and a learning rate of 1, so that every sum is exact.
 
 use std::sync::{Arc, Mutex};
 use std::thread;

@@ -3,12 +3,12 @@
 mod admission;
 mod ahead;
 mod common;
-mod cut;
 mod faults;
 mod garbage;
 mod geo;
 mod losses;
 mod processes;
 mod refusals;
+mod snapshot;
 mod storage;
 mod wire;

@@ -1,7 +1,8 @@
 //! One conformance suite for all tables: random requests go to a table and to a naive model, and
 //! both must give the same bits.
 //!
-//! Whoever writes another table (on disk, on a device) implements [`RowStore`] and calls [`sparse`].
+//! Whoever writes another table (on disk, on a device) implements [`RowStore`] and calls
+//! [`sparse`].
 
 mod dense;
 mod model;

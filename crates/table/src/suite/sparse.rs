@@ -30,21 +30,6 @@ pub trait RowStore: Sized {
         lr: f32,
         scratch: &mut Scratch,
     ) -> Result<PushCounts, Error>;
-    fn push_unique(
-        &self,
-        keys: &[u64],
-        values: &[f32],
-        lr: f32,
-        scratch: &mut Scratch,
-    ) -> Result<PushCounts, Error>;
-    fn push_pull(
-        &self,
-        push: (&[u64], &[f32]),
-        lr: f32,
-        pull: (&[u64], &mut [f32]),
-        mode: PullMode<'_>,
-        scratch: &mut Scratch,
-    ) -> Result<(PushCounts, PullCounts), Error>;
     fn widths(&self) -> (usize, usize);
     fn end_day(&self);
     fn shrink(&self, unseen_days: Option<u32>) -> Result<ShrinkCounts, Error>;
@@ -78,25 +63,6 @@ impl RowStore for SparseTable {
         scratch: &mut Scratch,
     ) -> Result<PushCounts, Error> {
         SparseTable::push(self, keys, values, lr, scratch)
-    }
-    fn push_unique(
-        &self,
-        keys: &[u64],
-        values: &[f32],
-        lr: f32,
-        scratch: &mut Scratch,
-    ) -> Result<PushCounts, Error> {
-        SparseTable::push_unique(self, keys, values, lr, scratch)
-    }
-    fn push_pull(
-        &self,
-        push: (&[u64], &[f32]),
-        lr: f32,
-        pull: (&[u64], &mut [f32]),
-        mode: PullMode<'_>,
-        scratch: &mut Scratch,
-    ) -> Result<(PushCounts, PullCounts), Error> {
-        SparseTable::push_pull(self, push, lr, pull, mode, scratch)
     }
     fn widths(&self) -> (usize, usize) {
         (self.pull_width(), self.push_width())
@@ -257,9 +223,11 @@ impl<S: RowStore> Run<'_, S> {
             0..6 => self.pull(PullMode::Train),
             6..8 => self.pull_counted(),
             8..10 => self.pull(PullMode::Test),
-            10..15 => self.push(),
-            15..18 => self.push_unique(),
-            18..20 => self.push_pull(),
+            10..18 => self.push(),
+            18..20 => {
+                self.push();
+                self.pull(PullMode::Train);
+            }
             20 => {
                 self.table.end_day();
                 self.model.end_day();
@@ -324,40 +292,17 @@ impl<S: RowStore> Run<'_, S> {
         values
     }
 
-    fn push(&mut self) {
-        let keys = self.choices.keys();
-        let values = self.values(keys.len());
-        let counts = self.table.push(&keys, &values, 0.1, &mut self.scratch);
-        let counts = self.ok(counts);
-        let wanted = self.model.push(&keys, &values, 0.1);
-        assert_eq!(counts, wanted, "{}: push {keys:?}", self.at);
-    }
-
     /// Half of these pushes have the keys of the last pull, whatever happened since.
-    fn push_unique(&mut self) {
+    fn push(&mut self) {
         let keys = match self.choices.below(2) {
             0 if !self.pulled.is_empty() => self.pulled.clone(),
             _ => self.choices.distinct_keys(),
         };
         let values = self.values(keys.len());
-        let counts = self.table.push_unique(&keys, &values, 0.2, &mut self.scratch);
+        let counts = self.table.push(&keys, &values, 0.2, &mut self.scratch);
         let counts = self.ok(counts);
         let wanted = self.model.push(&keys, &values, 0.2);
-        assert_eq!(counts, wanted, "{}: push_unique {keys:?}", self.at);
-    }
-
-    fn push_pull(&mut self) {
-        let (push, pull) = (self.choices.keys(), self.choices.keys());
-        let values = self.values(push.len());
-        let mut out = vec![f32::NAN; pull.len() * self.table.widths().0];
-        let both = ((push.as_slice(), values.as_slice()), (pull.as_slice(), out.as_mut_slice()));
-        let scratch = &mut self.scratch;
-        let counts = self.table.push_pull(both.0, 0.1, both.1, PullMode::Train, scratch);
-        let counts = self.ok(counts);
-        let pushed = self.model.push(&push, &values, 0.1);
-        let (wanted, pulled) = self.model.pull(&pull, PullMode::Train);
-        assert_same_bits(&out, &wanted, &format!("{}: push_pull", self.at));
-        assert_eq!(counts, (pushed, pulled), "{}: push_pull", self.at);
+        assert_eq!(counts, wanted, "{}: push {keys:?}", self.at);
     }
 
     fn save(&mut self) {
@@ -375,7 +320,7 @@ impl<S: RowStore> Run<'_, S> {
         self.compare(SaveMode::All);
     }
 
-    /// Fills the table again, empty or as it is, or goes on with one of another number of shards.
+    /// Fills the table again, empty or as it is, or continues with one of another number of shards.
     fn reload(&mut self) {
         let (rows, steps) = (self.compare(SaveMode::All), self.table.steps());
         match self.choices.below(3) {

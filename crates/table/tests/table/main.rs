@@ -1,9 +1,9 @@
 //! Tables through their public interface.
 
 mod ctr;
-mod cut;
 mod dense;
 mod life;
+mod snapshot;
 mod sparse;
 mod stress;
 

@@ -1,7 +1,8 @@
 //! Pull, push, admission and padding.
 
 use regatta_table::{
-    Admission, Error, Inspection, PullMode, SaveMode, Scope, Scratch, SparseConfig, SparseTable,
+    Admission, Contribution, Error, Inspection, PullMode, SaveMode, Scope, Scratch, SparseConfig,
+    SparseTable,
 };
 
 use crate::{pull, random_config, sgd_config};
@@ -89,10 +90,11 @@ fn the_padding_id_is_zeros_for_ever() {
 fn the_sum_of_equal_keys_is_taken_in_order() {
     let table = SparseTable::new(sgd_config(1)).unwrap();
     pull(&table, &[3, 4], PullMode::Train);
-    let mut scratch = Scratch::default();
     // In this order the one is lost in 1e8; in another it would not be.
-    let counts = table.push(&[4, 3, 4, 4], &[1e8, 2.0, 1.0, -1e8], 1.0, &mut scratch).unwrap();
-    assert_eq!(counts.updated, 2);
+    let parts: [(&[u64], &[f32]); 3] = [(&[4, 3], &[1e8, 2.0]), (&[4], &[1.0]), (&[4], &[-1e8])];
+    let parts = parts.map(|(keys, values)| Contribution { weight: 1.0, keys, values });
+    let step = table.begin_step();
+    table.push_partition(&step, &parts, 1.0, (0, 1), &mut Scratch::default()).unwrap();
     assert_eq!(pull(&table, &[3, 4], PullMode::Test), [-2.0, 0.0]);
 }
 
@@ -143,9 +145,9 @@ fn any_row_width_works() {
 }
 
 #[test]
-fn shares_of_a_step_make_the_step() {
+fn partitions_of_a_step_make_the_step() {
     use regatta_optim::{Adam, Rule};
-    use regatta_table::{Accessor, Contribution, PlainConfig, TableId};
+    use regatta_table::{Accessor, PlainConfig, TableId};
     let keys: Vec<u64> = (0..300).collect();
     // Both contribute to the keys from 100 to 199.
     let parts = [(0.25, &keys[..200]), (0.75, &keys[100..])];
@@ -172,11 +174,11 @@ fn shares_of_a_step_make_the_step() {
     let whole = SparseTable::new(config.clone()).unwrap();
     let before = pull(&whole, &keys, PullMode::Train);
     for _ in 0..3 {
-        whole.push_unique(&keys, &sums, lr, &mut scratch).unwrap();
+        whole.push(&keys, &sums, lr, &mut scratch).unwrap();
     }
     let wanted = pull(&whole, &keys, PullMode::Test);
     assert_ne!(before, wanted);
-    for shares in [1, 2, 3, 16, 40] {
+    for n in [1, 2, 3, 16, 40] {
         for given in
             [&contributions[..], &[Contribution { weight: 1.0, keys: &keys, values: &sums }]]
         {
@@ -184,16 +186,16 @@ fn shares_of_a_step_make_the_step() {
             pull(&table, &keys, PullMode::Train);
             for _ in 0..3 {
                 let step = table.begin_step();
-                for share in 0..shares {
-                    table.push_share(&step, given, lr, (share, shares), &mut scratch).unwrap();
+                for partition in 0..n {
+                    table.push_partition(&step, given, lr, (partition, n), &mut scratch).unwrap();
                 }
             }
             assert_eq!(table.steps(), 3);
-            assert_eq!(pull(&table, &keys, PullMode::Test), wanted, "{shares} shares");
+            assert_eq!(pull(&table, &keys, PullMode::Test), wanted, "{n} partitions");
         }
     }
     let wrong = [Contribution { weight: 1.0, keys: &keys, values: &sums[1..] }];
-    let refused = whole.push_share(&whole.begin_step(), &wrong, lr, (0, 1), &mut scratch);
+    let refused = whole.push_partition(&whole.begin_step(), &wrong, lr, (0, 1), &mut scratch);
     assert!(matches!(refused, Err(Error::Length { .. })), "{refused:?}");
 }
 
@@ -241,16 +243,16 @@ fn what_happens_between_pull_and_push_is_noticed() {
             assert!(table.reuses_slots(&keys, &scratch));
             happens(&table);
             let scratch = if knows { &mut scratch } else { &mut Scratch::default() };
-            let counts = table.push_unique(&keys, &gradients, 0.5, scratch).unwrap();
+            let counts = table.push(&keys, &gradients, 0.5, scratch).unwrap();
             let whole = (0..table.n_shards()).flat_map(|shard| {
                 let rows = table.export(shard, SaveMode::All).unwrap();
                 rows.rows().map(|row| format!("{row:?}")).collect::<Vec<_>>()
             });
             let whole: Vec<String> = whole.collect();
-            let (cut, mut changes) = (table.cut(Scope::Changes).unwrap(), Vec::new());
-            let mut exported = table.export_cut(&cut);
+            let (snapshot, mut changes) = (table.snapshot(Scope::Changes).unwrap(), Vec::new());
+            let mut exported = table.export_snapshot(&snapshot);
             while exported.next(|row| changes.push(row.key)).unwrap().is_some() {}
-            table.end_cut(cut, true).unwrap();
+            table.end_snapshot(snapshot, true).unwrap();
             (counts, whole, changes)
         });
         assert!(knows == looks, "{what}: {:?} and {:?}", knows.0, looks.0);

@@ -49,17 +49,12 @@ fn no_push_is_lost_and_no_row_is_torn() {
                         created.fetch_add(counts.unwrap().created, Ordering::Relaxed);
                         whole(&out);
                         let gradients = vec![-1.0; keys.len() * 3];
-                        let counts = if request % 3 == 0 {
-                            let (push, pull) =
-                                ((&keys[..], &gradients[..]), (&keys[..], &mut out[..]));
-                            table
-                                .push_pull(push, 1.0, pull, PullMode::Train, &mut scratch)
-                                .unwrap()
-                                .0
-                        } else {
-                            table.push(&keys, &gradients, 1.0, &mut scratch).unwrap()
-                        };
+                        let counts = table.push(&keys, &gradients, 1.0, &mut scratch).unwrap();
                         assert_eq!((counts.updated, counts.ignored), (keys.len(), 0));
+                        if request % 3 == 0 {
+                            table.pull(&keys, &mut out, PullMode::Train, &mut scratch).unwrap();
+                            whole(&out);
+                        }
                     }
                 })
             })
@@ -72,14 +67,14 @@ fn no_push_is_lost_and_no_row_is_torn() {
                         whole(words);
                     }
                 }
-                let cut = table.cut(Scope::Rows(SaveMode::All)).unwrap();
-                let mut exported = table.export_cut(&cut);
+                let snapshot = table.snapshot(Scope::Rows(SaveMode::All)).unwrap();
+                let mut exported = table.export_snapshot(&snapshot);
                 let look = |row: Row<'_>| {
                     let regatta_table::RowBody::Base(words) = row.body else { panic!("a row") };
                     whole(words);
                 };
                 while exported.next(look).unwrap().is_some() {}
-                table.end_cut(cut, true).unwrap();
+                table.end_snapshot(snapshot, true).unwrap();
                 table.stats().unwrap();
             }
         });

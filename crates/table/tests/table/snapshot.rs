@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use regatta_table::{
-    Accessor, Admission, CtrConfig, CutRows, Error, PullMode, Row, RowBody, SaveMode, Scope,
-    Scratch, SparseConfig, SparseTable, TableId,
+    Accessor, Admission, CtrConfig, Error, PullMode, Row, RowBody, SaveMode, Scope, Scratch,
+    SnapshotRows, SparseConfig, SparseTable, TableId,
 };
 
 use crate::{pull, random_config};
@@ -38,8 +38,8 @@ fn state(table: &SparseTable) -> State {
         .collect()
 }
 
-/// Applies the next slice of a cut; false at its end.
-fn apply(state: &mut State, exported: &mut CutRows<'_>, day: u32) -> bool {
+/// Applies the next slice of a snapshot; false at its end.
+fn apply(state: &mut State, exported: &mut SnapshotRows<'_>, day: u32) -> bool {
     let mut changed = Vec::new();
     let slice = exported.next(|row| changed.push(known(&row, day))).unwrap();
     let there = slice.is_some();
@@ -107,10 +107,13 @@ fn perform(table: &SparseTable, op: &Op, sender: &mut Sender) {
             table.pull(pulled, &mut out, PullMode::Train, scratch).unwrap();
         }
         Op::Push(keys) => {
-            table.push(keys, &gradients(keys), 0.5, scratch).unwrap();
+            let mut keys = keys.clone();
+            keys.sort_unstable();
+            keys.dedup();
+            table.push(&keys, &gradients(&keys), 0.5, scratch).unwrap();
         }
         Op::PushPulled => {
-            table.push_unique(pulled, &gradients(pulled), 0.5, scratch).unwrap();
+            table.push(pulled, &gradients(pulled), 0.5, scratch).unwrap();
         }
         Op::Shrink(days) => {
             table.shrink(Some(*days)).unwrap();
@@ -133,8 +136,8 @@ fn save() -> impl Strategy<Value = Save> {
     (prop::collection::vec(op(), 0..8), prop::collection::vec(op(), 4..=4), any::<bool>())
 }
 
-/// Runs saves against a table of four shards; each must give the moment of its cut, and what is
-/// stored, put together, must be the table of the last stored moment.
+/// Runs saves against a table of four shards; each must give the moment of its snapshot, and what
+/// is stored, put together, must be the table of the last stored moment.
 fn check(config: SparseConfig, saves: &[Save]) {
     let table = SparseTable::new(SparseConfig { n_shards: 4, ..config }).unwrap();
     let (mut stored, mut sender) = (None::<State>, Sender::default());
@@ -143,18 +146,18 @@ fn check(config: SparseConfig, saves: &[Save]) {
         let whole = Scope::Rows(SaveMode::All);
         let scope = if stored.is_some() { Scope::Changes } else { whole };
         let expected = state(&table);
-        let cut = table.cut(scope).unwrap();
+        let snapshot = table.snapshot(scope).unwrap();
         let mut chain = stored.clone().unwrap_or_default();
         let mut during = during.iter().cycle();
-        let mut exported = table.export_cut(&cut);
+        let mut exported = table.export_snapshot(&snapshot);
         loop {
             during.next().into_iter().for_each(|op| perform(&table, op, &mut sender));
-            if !apply(&mut chain, &mut exported, cut.day()) {
+            if !apply(&mut chain, &mut exported, snapshot.day()) {
                 break;
             }
         }
         assert_eq!(chain, expected);
-        table.end_cut(cut, *works).unwrap();
+        table.end_snapshot(snapshot, *works).unwrap();
         if *works {
             stored = Some(chain);
         }
@@ -187,9 +190,9 @@ fn a_moment_of_large_shards_stays_whole_while_rows_change() {
             perform(&table, &Op::EndDay);
             perform(&table, &Op::Push(keys(0, 5)));
             let expected = state(&table);
-            let cut = table.cut(scope).unwrap();
-            let (mut exported, mut n) = (table.export_cut(&cut), 0);
-            while apply(&mut chain, &mut exported, cut.day()) {
+            let snapshot = table.snapshot(scope).unwrap();
+            let (mut exported, mut n) = (table.export_snapshot(&snapshot), 0);
+            while apply(&mut chain, &mut exported, snapshot.day()) {
                 n += 1;
                 match n {
                     3 => perform(&table, &Op::Shrink(0)),
@@ -200,7 +203,7 @@ fn a_moment_of_large_shards_stays_whole_while_rows_change() {
             }
             assert!(n > 7, "{n} slices");
             assert!(chain == expected, "{} rows of {}", chain.len(), expected.len());
-            table.end_cut(cut, true).unwrap();
+            table.end_snapshot(snapshot, true).unwrap();
         }
     }
 }
@@ -210,19 +213,19 @@ fn cuts_are_refused_when_they_make_no_sense() {
     let table = SparseTable::new(random_config(2)).unwrap();
     let refusal = |result: Result<_, Error>| result.unwrap_err().to_string();
     let no_base = "table 1: there is no checkpoint from which changes could be counted";
-    assert_eq!(refusal(table.cut(Scope::Changes)), no_base);
-    let cut = table.cut(Scope::Rows(SaveMode::All)).unwrap();
-    let busy = "table 1: another cut is under way";
-    assert_eq!(refusal(table.cut(Scope::Rows(SaveMode::All))), busy);
-    table.export_cut(&cut).next(|_| ()).unwrap();
-    let again = table.export_cut(&cut).next(|_| ()).unwrap_err().to_string();
+    assert_eq!(refusal(table.snapshot(Scope::Changes)), no_base);
+    let snapshot = table.snapshot(Scope::Rows(SaveMode::All)).unwrap();
+    let busy = "table 1: another snapshot is open";
+    assert_eq!(refusal(table.snapshot(Scope::Rows(SaveMode::All))), busy);
+    table.export_snapshot(&snapshot).next(|_| ()).unwrap();
+    let again = table.export_snapshot(&snapshot).next(|_| ()).unwrap_err().to_string();
     assert!(again.contains("has been exported"), "{again}");
-    table.end_cut(cut, false).unwrap();
-    assert_eq!(refusal(table.cut(Scope::Changes)), no_base, "that one was not stored");
+    table.end_snapshot(snapshot, false).unwrap();
+    assert_eq!(refusal(table.snapshot(Scope::Changes)), no_base, "that one was not stored");
     table.begin_changes().unwrap();
-    let cut = table.cut(Scope::Changes).unwrap();
-    assert!(table.export_cut(&cut).next(|row| panic!("{row:?}")).unwrap().is_some());
-    table.end_cut(cut, true).unwrap();
+    let snapshot = table.snapshot(Scope::Changes).unwrap();
+    assert!(table.export_snapshot(&snapshot).next(|row| panic!("{row:?}")).unwrap().is_some());
+    table.end_snapshot(snapshot, true).unwrap();
 }
 
 #[test]
@@ -230,13 +233,13 @@ fn saves_for_serving_leave_the_changes_of_checkpoints_alone() {
     let table = SparseTable::new(random_config(2)).unwrap();
     table.begin_changes().unwrap();
     pull(&table, &[1, 2], PullMode::Train);
-    let cut = table.cut(Scope::Rows(SaveMode::Base)).unwrap();
-    table.end_cut(cut, true).unwrap();
-    let cut = table.cut(Scope::Changes).unwrap();
-    let (mut exported, mut n) = (table.export_cut(&cut), 0);
+    let snapshot = table.snapshot(Scope::Rows(SaveMode::Base)).unwrap();
+    table.end_snapshot(snapshot, true).unwrap();
+    let snapshot = table.snapshot(Scope::Changes).unwrap();
+    let (mut exported, mut n) = (table.export_snapshot(&snapshot), 0);
     while exported.next(|_| n += 1).unwrap().is_some() {}
     assert_eq!(n, 2);
-    table.end_cut(cut, true).unwrap();
+    table.end_snapshot(snapshot, true).unwrap();
 }
 
 #[test]

@@ -1,18 +1,19 @@
-//! One moment of a table, saved while the table goes on: [`SparseTable::cut`] goes in, the rows of
-//! that moment come out some thousand at a time ([`SparseTable::export_cut`]).
+//! One moment of a table, saved while the table continues: [`SparseTable::snapshot`] goes in, the
+//! rows of that moment come out some thousand at a time ([`SparseTable::export_snapshot`]).
 //!
-//! A cut costs the moment in which all shards are locked, and nothing else at once. Each shard is
-//! divided into slices by the hashes of its rows. Until a slice is exported, whoever changes one of
-//! its rows first puts the old row aside (`Undo`) and marks the entry of the index
-//! ([`Place::KEPT`]); entries that are made after the cut get the mark, too. So a slice as it was is
-//! what has no mark, and what was put aside. A checkpoint is thus as consistent as if the table had
-//! stood still, and the memory it takes is that of the rows that change meanwhile.
+//! A snapshot costs the moment in which all shards are locked, and nothing else at once. Each shard
+//! is divided into slices by the hashes of its rows. Until a slice is exported, whoever changes one
+//! of its rows first copies the old row (`Undo`) and marks the entry of the index
+//! ([`Place::KEPT`]); entries that are made after the snapshot get the mark, too. So a slice as it
+//! was is what has no mark, and what was copied. A checkpoint is thus as consistent as if the table
+//! had stood still, and the memory it takes is that of the rows that change meanwhile.
 //!
 //! **Changes.** From the first stored checkpoint on, entries of the index carry a mark when they
-//! differ from the last checkpoint, and shards list what they removed. There are two marks: a cut
-//! changes which of them new changes get, so that what was changed before the cut can be told from
-//! what was changed after it. When the checkpoint is stored, the older mark is cleared everywhere;
-//! when it failed, the older mark becomes the newer one, and the next cut gives those rows again.
+//! differ from the last checkpoint, and shards list what they removed. There are two marks: a
+//! snapshot changes which of them new changes get, so that what was changed before the snapshot can
+//! be told from what was changed after it. When the checkpoint is stored, the older mark is cleared
+//! everywhere; when it failed, the older mark becomes the newer one, and the next snapshot gives
+//! those rows again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -27,10 +28,10 @@ use crate::sparse::SparseTable;
 /// At most about so many rows are copied at a time, while pushes to their shard wait: a fraction of
 /// a millisecond.
 const SLICE: usize = 4096;
-/// How far ahead entries are asked for that are to be put aside.
+/// How far ahead entries are asked for that are to be copied.
 const AHEAD: usize = 12;
 
-/// Which rows a cut gives.
+/// Which rows a snapshot gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Those that a mode selects.
@@ -46,15 +47,15 @@ impl Scope {
     }
 }
 
-/// A moment of a table. It must come back to [`SparseTable::end_cut`].
+/// A moment of a table. It must come back to [`SparseTable::end_snapshot`].
 #[derive(Debug)]
-#[must_use = "a cut goes on costing memory until end_cut"]
-pub struct Cut {
+#[must_use = "a snapshot goes on costing memory until end_snapshot"]
+pub struct Snapshot {
     pub(crate) scope: Scope,
     pub(crate) day: u32,
 }
 
-impl Cut {
+impl Snapshot {
     /// Which rows it gives.
     pub fn scope(&self) -> Scope {
         self.scope
@@ -66,17 +67,17 @@ impl Cut {
     }
 }
 
-/// How far a shard is with the cut under way.
+/// How far a shard is with the open snapshot.
 #[derive(Debug, Default)]
-pub(crate) enum CutState {
+pub(crate) enum SnapshotState {
     #[default]
     None,
-    /// Not exported yet: changed rows are put aside.
+    /// Not exported yet: changed rows are copied on write.
     Pending(Undo),
     Exported,
 }
 
-/// Rows as they were at the cut, of those that changed since.
+/// Rows as they were at the snapshot, of those that changed since.
 #[derive(Debug)]
 pub(crate) struct Undo {
     /// The rows of each slice.
@@ -86,10 +87,10 @@ pub(crate) struct Undo {
     exported: AtomicUsize,
 }
 
-/// What was put aside of one slice, in no order.
+/// The copies of one slice, in no order.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// Hash, place at the cut, and where the words begin.
+    /// Hash, place at the snapshot, and where the words begin.
     pub(crate) entries: Vec<(u64, Place, usize)>,
     pub(crate) words: Vec<f32>,
 }
@@ -110,7 +111,7 @@ pub(crate) struct Removed {
     pub(crate) tracked: bool,
     /// Whether there is one, or one is being saved.
     noting: bool,
-    /// Hashes removed since the last cut, and before it but after the last stored checkpoint.
+    /// Hashes removed since the last snapshot, and before it but after the last stored checkpoint.
     since: Vec<u64>,
     before: Vec<u64>,
 }
@@ -122,8 +123,8 @@ impl Removed {
         }
     }
 
-    /// What was removed before the cut, in order.
-    pub(crate) fn before_cut(&self) -> Vec<u64> {
+    /// What was removed before the snapshot, in order.
+    pub(crate) fn before_snapshot(&self) -> Vec<u64> {
         let mut hashes = self.before.clone();
         hashes.sort_unstable();
         hashes.dedup();
@@ -132,31 +133,31 @@ impl Removed {
 }
 
 impl Shard {
-    /// Puts an entry aside before it changes, if a cut needs it.
+    /// Copies an entry before it changes, if a snapshot needs it.
     #[inline]
     pub(crate) fn remember(&mut self, hash: u64) {
-        if matches!(self.cut, CutState::Pending(_)) {
+        if matches!(self.snapshot, SnapshotState::Pending(_)) {
             self.remember_now(hash);
         }
     }
 
-    /// Puts the entries of a request aside before they change.
+    /// Copies the entries of a request before they change.
     #[inline]
     pub(crate) fn remember_items(&mut self, items: &[Item]) {
-        if matches!(self.cut, CutState::Pending(_)) {
+        if matches!(self.snapshot, SnapshotState::Pending(_)) {
             self.remember_many(items.len(), |i| items[i].hash);
         }
     }
 
-    /// Puts everything aside.
+    /// Copies everything.
     pub(crate) fn remember_all(&mut self) {
-        if matches!(self.cut, CutState::Pending(_)) {
+        if matches!(self.snapshot, SnapshotState::Pending(_)) {
             let hashes: Vec<u64> = self.index.iter().map(|(hash, _)| hash).collect();
             self.remember_many(hashes.len(), |i| hashes[i]);
         }
     }
 
-    /// Puts `n` entries aside; their memory is asked for some entries ahead.
+    /// Copies `n` entries; their memory is asked for some entries ahead.
     #[cold]
     fn remember_many(&mut self, n: usize, hash: impl Fn(usize) -> u64) {
         for i in 0..n + AHEAD {
@@ -181,8 +182,8 @@ impl Shard {
     }
 
     fn remember_now(&mut self, hash: u64) {
-        let Shard { cut, index, base, extended, .. } = self;
-        let CutState::Pending(undo) = cut else { return };
+        let Shard { snapshot, index, base, extended, .. } = self;
+        let SnapshotState::Pending(undo) = snapshot else { return };
         let slice = index.slice_of(hash, undo.slices.len());
         if slice < *undo.exported.get_mut() {
             return;
@@ -195,8 +196,8 @@ impl Shard {
         kept.words.extend_from_slice(words);
     }
 
-    fn begin_cut(&mut self, scope: Scope) {
-        self.cut = CutState::Pending(Undo::new(self.index.len()));
+    fn begin_snapshot(&mut self, scope: Scope) {
+        self.snapshot = SnapshotState::Pending(Undo::new(self.index.len()));
         self.index.born = Place::KEPT;
         if scope.is_checkpoint() {
             let [first, second] = Place::DIRTY;
@@ -207,14 +208,14 @@ impl Shard {
     }
 
     /// All of it is exported: changes need not be remembered any more. Gives what was.
-    fn exported(&mut self) -> CutState {
+    fn exported(&mut self) -> SnapshotState {
         self.index.born = 0;
-        std::mem::replace(&mut self.cut, CutState::Exported)
+        std::mem::replace(&mut self.snapshot, SnapshotState::Exported)
     }
 
-    fn end_cut(&mut self, scope: Scope, stored: bool) {
+    fn end_snapshot(&mut self, scope: Scope, stored: bool) {
         self.exported();
-        self.cut = CutState::None;
+        self.snapshot = SnapshotState::None;
         if !scope.is_checkpoint() {
             return self.index.reflag(|place| place.without(Place::KEPT));
         }
@@ -246,53 +247,56 @@ impl Shard {
 
 impl SparseTable {
     /// Begins to save this moment. All shards are locked together once, for microseconds; requests
-    /// that span shards are not split if no request is under way, which is the caller's business.
+    /// that span shards are not split if no request is in flight, which is the caller's business.
     ///
     /// # Errors
-    /// [`Error::Cut`] if another cut is under way, or if changes are asked for and there is no
+    /// [`Error::Snapshot`] if another snapshot is open, or if changes are asked for and there is no
     /// checkpoint to count them from; [`Error::Poisoned`].
-    pub fn cut(&self, scope: Scope) -> Result<Cut, Error> {
+    pub fn snapshot(&self, scope: Scope) -> Result<Snapshot, Error> {
         let locked = (0..self.shards.len()).map(|shard| self.write(shard));
         let mut shards = locked.collect::<Result<Vec<_>, Error>>()?;
-        let refuse = |what| Err(Error::Cut { table: self.config.table, what });
-        if shards.iter().any(|shard| !matches!(shard.cut, CutState::None)) {
-            return refuse("another cut is under way");
+        let refuse = |what| Err(Error::Snapshot { table: self.config.table, what });
+        if shards.iter().any(|shard| !matches!(shard.snapshot, SnapshotState::None)) {
+            return refuse("another snapshot is open");
         }
         if scope == Scope::Changes && !shards.iter().all(|shard| shard.removed.tracked) {
             return refuse("there is no checkpoint from which changes could be counted");
         }
-        shards.iter_mut().for_each(|shard| shard.begin_cut(scope));
-        Ok(Cut { scope, day: self.day() })
+        shards.iter_mut().for_each(|shard| shard.begin_snapshot(scope));
+        Ok(Snapshot { scope, day: self.day() })
     }
 
-    /// The rows as they were at the cut, once per cut.
-    pub fn export_cut<'t>(&'t self, cut: &'t Cut) -> CutRows<'t> {
+    /// The rows as they were at the snapshot, once per snapshot.
+    pub fn export_snapshot<'t>(&'t self, snapshot: &'t Snapshot) -> SnapshotRows<'t> {
         let (removed, gone, room) = (Vec::new(), Vec::new(), Vec::new());
-        CutRows { table: self, cut, shard: 0, slice: 0, removed, gone, room }
+        SnapshotRows { table: self, snapshot, shard: 0, slice: 0, removed, gone, room }
     }
 
-    /// Ends a cut. `stored` says whether its rows are safely stored, all of them; if not, the next
-    /// cut gives them again.
+    /// Ends a snapshot. `stored` says whether its rows are safely stored, all of them; if not, the
+    /// next snapshot gives them again.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
-    pub fn end_cut(&self, cut: Cut, stored: bool) -> Result<(), Error> {
+    pub fn end_snapshot(&self, snapshot: Snapshot, stored: bool) -> Result<(), Error> {
         for shard in 0..self.shards.len() {
-            self.write(shard)?.end_cut(cut.scope, stored);
+            self.write(shard)?.end_snapshot(snapshot.scope, stored);
         }
         Ok(())
     }
 
-    /// Tells the table that it is what a checkpoint holds, as after loading one: changes are counted
-    /// from here.
+    /// Tells the table that it is what a checkpoint holds, as after loading one: changes are
+    /// counted from here.
     ///
     /// # Errors
-    /// [`Error::Cut`] if a cut is under way, [`Error::Poisoned`].
+    /// [`Error::Snapshot`] if a snapshot is open, [`Error::Poisoned`].
     pub fn begin_changes(&self) -> Result<(), Error> {
         for shard in 0..self.shards.len() {
             let shard = &mut *self.write(shard)?;
-            if !matches!(shard.cut, CutState::None) {
-                return Err(Error::Cut { table: self.config.table, what: "a cut is under way" });
+            if !matches!(shard.snapshot, SnapshotState::None) {
+                return Err(Error::Snapshot {
+                    table: self.config.table,
+                    what: "a snapshot is open",
+                });
             }
             shard.track();
         }
@@ -300,12 +304,13 @@ impl SparseTable {
     }
 }
 
-/// The rows of a cut, some thousand at a time, in the order of [`row_order`](crate::row_order).
+/// The rows of a snapshot, some thousand at a time, in the order of
+/// [`row_order`](crate::row_order).
 #[derive(Debug)]
 #[must_use = "rows come out of next"]
-pub struct CutRows<'t> {
+pub struct SnapshotRows<'t> {
     table: &'t SparseTable,
-    cut: &'t Cut,
+    snapshot: &'t Snapshot,
     /// Where the next ones come from.
     shard: usize,
     slice: usize,
@@ -320,22 +325,23 @@ pub struct CutRows<'t> {
 
 /// What there is to know of a slice beside its rows.
 #[derive(Debug)]
-pub struct CutSlice<'a> {
-    /// Ids that are gone since the last checkpoint, in the order of [`row_order`](crate::row_order);
-    /// only for [`Scope::Changes`].
+pub struct SnapshotSlice<'a> {
+    /// Ids that are gone since the last checkpoint, in the order of
+    /// [`row_order`](crate::row_order); only for [`Scope::Changes`].
     pub removed: &'a [u64],
-    /// For [`SparseTable::saved`]; empty for checkpoints, of which [`SparseTable::end_cut`] tells.
+    /// For [`SparseTable::saved`]; empty for checkpoints, of which [`SparseTable::end_snapshot`]
+    /// tells.
     pub receipt: Receipt,
 }
 
-impl CutRows<'_> {
+impl SnapshotRows<'_> {
     /// Visits the next rows, which may be none; gives nothing at the end. Pushes to the shard that
     /// they come from wait meanwhile, so `visit` should only put the row somewhere; between two
-    /// calls they go on.
+    /// calls they continue.
     ///
     /// # Errors
-    /// [`Error::Cut`] if they were exported before, [`Error::Poisoned`].
-    pub fn next(&mut self, visit: impl FnMut(Row<'_>)) -> Result<Option<CutSlice<'_>>, Error> {
+    /// [`Error::Snapshot`] if they were exported before, [`Error::Poisoned`].
+    pub fn next(&mut self, visit: impl FnMut(Row<'_>)) -> Result<Option<SnapshotSlice<'_>>, Error> {
         if self.shard == self.table.n_shards() {
             return Ok(None);
         }
@@ -344,20 +350,20 @@ impl CutRows<'_> {
             self.slice += 1;
         } else {
             let done = self.table.write(self.shard)?.exported();
-            // What was put aside is given back when the shard is no longer locked.
+            // Copies are dropped when the shard is no longer locked.
             drop(done);
             (self.shard, self.slice) = (self.shard + 1, 0);
         }
-        Ok(Some(CutSlice { removed: &self.gone, receipt }))
+        Ok(Some(SnapshotSlice { removed: &self.gone, receipt }))
     }
 
     /// Visits a slice; whether there are more of them in this shard.
     fn visit_slice(&mut self, mut visit: impl FnMut(Row<'_>)) -> Result<(bool, Receipt), Error> {
-        let &mut CutRows { table, cut: &Cut { scope, day }, slice, .. } = self;
+        let &mut SnapshotRows { table, snapshot: &Snapshot { scope, day }, slice, .. } = self;
         let shard = &*table.read(self.shard)?;
-        let CutState::Pending(undo) = &shard.cut else {
-            let what = "this shard has been exported, or the cut is another table's";
-            return Err(Error::Cut { table: table.config.table, what });
+        let SnapshotState::Pending(undo) = &shard.snapshot else {
+            let what = "this shard has been exported, or the snapshot is another table's";
+            return Err(Error::Snapshot { table: table.config.table, what });
         };
         let n_slices = undo.slices.len();
         self.room.clear();
@@ -381,7 +387,7 @@ impl CutRows<'_> {
     /// Which of the removed hashes of this shard belong to the slice and are not there.
     fn find_gone(&mut self, shard: &Shard, n_slices: usize, kept: &[(u64, Place, usize)]) {
         if self.slice == 0 {
-            self.removed = shard.removed.before_cut();
+            self.removed = shard.removed.before_snapshot();
         }
         let slice_of = |hash: &u64| shard.index.slice_of(*hash, n_slices);
         let from = self.removed.partition_point(|hash| slice_of(hash) < self.slice);

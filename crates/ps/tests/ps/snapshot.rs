@@ -1,4 +1,4 @@
-//! Cuts over real sockets: every server takes the same moment while workers train, and what is
+//! Snapshots over real sockets: every server takes the same moment while workers train, and what is
 //! written is that moment, for any number of servers.
 
 use std::ops::Range;
@@ -12,23 +12,23 @@ use regatta_checkpoint::{
     verify, write_tensors,
 };
 use regatta_optim::{Adam, Rule, Schedule};
-use regatta_ps::{AsyncConfig, Client, CutOrder, CutScope, Mode, Pulled};
+use regatta_ps::{AsyncConfig, Client, Mode, Pulled, SnapshotOrder, SnapshotScope};
 use regatta_table::{Initializer, SaveMode};
 use regatta_tensor::Tensor;
 
 use crate::common::*;
 
-/// Pulls for a step; comes to cuts as often as values are held back. Gives how often that was.
-fn pull_past_cuts(client: &Client, step: u64, keys: &[u64], state: &str) -> u64 {
-    let mut cuts = 0;
+/// Pulls for a step; comes to snapshots as often as values are held back. Gives how often that was.
+fn pull_past_snapshots(client: &Client, step: u64, keys: &[u64], state: &str) -> u64 {
+    let mut snapshots = 0;
     loop {
         let ticket = client.pull(&wanted(step, &[keys], false)).unwrap();
         let (mut rows, mut dense) = (vec![0.0; keys.len() * DIM], vec![0.0; DENSE]);
         match client.finish_pull(ticket, &mut [&mut rows], &mut [&mut dense]).unwrap() {
-            Pulled::Values => return cuts,
-            Pulled::HeldBack => {
+            Pulled::Values => return snapshots,
+            Pulled::Deferred => {
                 client.ready(state, false).unwrap();
-                cuts += 1;
+                snapshots += 1;
             }
         }
     }
@@ -47,8 +47,8 @@ fn publish(dir: &CheckpointDir, serial: u64, draft: Draft, parts: Vec<Part>) {
     assert!(verify(&dir.path_of(serial), Check::Checksums).is_empty());
 }
 
-fn order(draft: &Draft, scope: CutScope) -> CutOrder {
-    CutOrder { dir: draft.path().to_path_buf(), scope }
+fn order(draft: &Draft, scope: SnapshotScope) -> SnapshotOrder {
+    SnapshotOrder { dir: draft.path().to_path_buf(), scope }
 }
 
 /// Rows and dense parameters after a checkpoint was restored by so many servers.
@@ -67,7 +67,7 @@ fn restored(job: &Job, dir: &Path, keys: &[u64]) -> (Vec<f32>, Vec<f32>) {
 }
 
 #[test]
-fn a_cut_is_one_moment_of_all_servers_in_every_mode() {
+fn a_snapshot_is_one_moment_of_all_servers_in_every_mode() {
     const STEPS: u64 = 30;
     let modes = [
         Mode::Sync,
@@ -80,7 +80,7 @@ fn a_cut_is_one_moment_of_all_servers_in_every_mode() {
         let dir = CheckpointDir::open(all.path());
         let job = Job::new(3, 3, mode);
         // How many steps each worker had pushed when it was ready, as worker 0 hears it.
-        let at_cut: Mutex<Vec<u64>> = Mutex::default();
+        let ready_worker: Mutex<Vec<u64>> = Mutex::default();
         job.run(|worker, client| {
             begin(client);
             client.resume(0).unwrap();
@@ -89,26 +89,26 @@ fn a_cut_is_one_moment_of_all_servers_in_every_mode() {
                 let mut draft = None;
                 if worker == 0 && step == 11 {
                     let new = dir.begin(0).unwrap();
-                    client.open_cut(&order(&new, CutScope::Whole)).unwrap();
+                    client.open_snapshot(&order(&new, SnapshotScope::Whole)).unwrap();
                     draft = Some(new);
                 }
                 if mode == Mode::Sync && worker == 0 && step == 11 {
-                    // The step that is being collected still comes before the cut.
-                    assert_eq!(pull_past_cuts(client, 11, &keys, "11"), 0);
+                    // The step that is being collected still comes before the snapshot.
+                    assert_eq!(pull_past_snapshots(client, 11, &keys, "11"), 0);
                     push(client, worker, step);
                     let taken = client.ready("12", false).unwrap();
-                    note_states(&at_cut, taken.states);
+                    note_states(&ready_worker, taken.states);
                 } else if let Some(draft) = &draft {
                     let ticket = client.pull(&wanted(step, &[&keys], false)).unwrap();
                     let (mut rows, mut dense) = (vec![0.0; keys.len() * DIM], vec![0.0; DENSE]);
                     let pulled = client.finish_pull(ticket, &mut [&mut rows], &mut [&mut dense]);
-                    assert_eq!(pulled.unwrap(), Pulled::HeldBack, "{}", draft.serial());
+                    assert_eq!(pulled.unwrap(), Pulled::Deferred, "{}", draft.serial());
                     let taken = client.ready(&step.to_string(), false).unwrap();
-                    note_states(&at_cut, taken.states);
-                    assert_eq!(pull_past_cuts(client, step, &keys, ""), 0);
+                    note_states(&ready_worker, taken.states);
+                    assert_eq!(pull_past_snapshots(client, step, &keys, ""), 0);
                     push(client, worker, step);
                 } else {
-                    pull_past_cuts(client, step, &keys, &step.to_string());
+                    pull_past_snapshots(client, step, &keys, &step.to_string());
                     push(client, worker, step);
                 }
                 if let Some(draft) = draft {
@@ -121,7 +121,7 @@ fn a_cut_is_one_moment_of_all_servers_in_every_mode() {
                 client.ready(&STEPS.to_string(), false).unwrap();
             }
         });
-        let steps = at_cut.into_inner().unwrap();
+        let steps = ready_worker.into_inner().unwrap();
         assert_eq!(steps.len(), 3, "{mode:?}");
         if mode == Mode::Sync {
             assert_eq!(steps, [12, 12, 12]);
@@ -137,9 +137,9 @@ fn a_cut_is_one_moment_of_all_servers_in_every_mode() {
     }
 }
 
-fn note_states(at_cut: &Mutex<Vec<u64>>, states: Vec<(usize, String)>) {
+fn note_states(ready_worker: &Mutex<Vec<u64>>, states: Vec<(usize, String)>) {
     let steps = states.into_iter().map(|(_, text)| text.parse::<u64>().unwrap());
-    at_cut.lock().unwrap().extend(steps);
+    ready_worker.lock().unwrap().extend(steps);
 }
 
 /// The sums of the first steps of each worker.
@@ -184,7 +184,7 @@ fn a_restored_job_goes_on_with_the_same_bits() {
     };
     let steps = |client: &Client, range: Range<u64>| {
         for step in range {
-            pull_past_cuts(client, step, &gradients(0, step).keys, "");
+            pull_past_snapshots(client, step, &gradients(0, step).keys, "");
             push(client, 0, step);
         }
     };
@@ -192,7 +192,7 @@ fn a_restored_job_goes_on_with_the_same_bits() {
         begin(client);
         steps(client, 0..8);
         let draft = dir.begin(0).unwrap();
-        client.open_cut(&order(&draft, CutScope::Whole)).unwrap();
+        client.open_snapshot(&order(&draft, SnapshotScope::Whole)).unwrap();
         client.ready("", false).unwrap();
         // While it is written, training goes on and does not touch what is written.
         steps(client, 8..20);
@@ -211,8 +211,9 @@ fn a_restored_job_goes_on_with_the_same_bits() {
     }
 }
 
-/// A whole checkpoint and checkpoints of changes: each gives the bits that servers held at its cut, on
-/// any number of servers; a restored job goes on to count changes from where it begins.
+/// A whole checkpoint and checkpoints of changes: each gives the bits that servers held at its
+/// snapshot, on any number of servers; a restored job goes on to count changes from where it
+/// begins.
 #[test]
 fn changes_on_top_of_a_whole_checkpoint_are_the_servers() {
     let all = tempfile::tempdir().unwrap();
@@ -229,15 +230,15 @@ fn changes_on_top_of_a_whole_checkpoint_are_the_servers() {
     };
     let steps = |client: &Client, range: Range<u64>| {
         for step in range {
-            pull_past_cuts(client, step, &gradients(0, step).keys, "");
+            pull_past_snapshots(client, step, &gradients(0, step).keys, "");
             push(client, 0, step);
         }
     };
-    // Takes a cut, trains on while it is written, and publishes it unless the disk is full.
+    // Takes a snapshot, trains on while it is written, and publishes it unless the disk is full.
     let save = |client: &Client, serial, base: Option<u64>, works, next: Range<u64>| {
-        let scope = base.map_or(CutScope::Base, |_| CutScope::Changes);
+        let scope = base.map_or(SnapshotScope::Base, |_| SnapshotScope::Changes);
         let draft = dir.begin(serial).unwrap();
-        client.open_cut(&order(&draft, scope)).unwrap();
+        client.open_snapshot(&order(&draft, scope)).unwrap();
         client.ready("", false).unwrap();
         steps(client, next);
         let parts = client.finish_written(client.written().unwrap()).unwrap();
@@ -304,7 +305,7 @@ fn parts_of_workers_are_waited_for_and_failures_are_told() {
             let mut draft = None;
             if worker == 0 {
                 let new = dir.begin(serial).unwrap();
-                client.open_cut(&order(&new, CutScope::Whole)).unwrap();
+                client.open_snapshot(&order(&new, SnapshotScope::Whole)).unwrap();
                 draft = Some(new);
             }
             let taken = client.ready(&format!("worker {worker}"), worker == 1).unwrap();

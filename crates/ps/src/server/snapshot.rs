@@ -1,5 +1,5 @@
-//! A server's part of a cut: values are held back until every worker is ready, then the moment is
-//! kept and written by a thread of its own while training goes on.
+//! A server's part of a snapshot: values are held back until every worker is ready, then the
+//! snapshot is kept and written by a thread of its own while training continues.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,25 +14,25 @@ use regatta_table::{SaveMode, Scope, SparseTable};
 
 use super::core::{Core, State};
 use crate::Error;
-use crate::cut::{CutId, CutScope, Ready};
 use crate::message::reply::{defer, refuse, reply};
-use crate::message::{ControlReply, CutTaken};
+use crate::message::{ControlReply, SnapshotTaken};
+use crate::snapshot::{Ready, SnapshotId, SnapshotScope};
 
-/// A worker that is ready for a cut.
-pub(super) struct AtCut {
+/// A worker that is ready for a snapshot.
+pub(super) struct ReadyWorker {
     pub(super) state: String,
     pub(super) own_part: bool,
     pub(super) responder: Responder,
 }
 
-/// The copy of a cut on its way to disk; one at a time.
+/// The copy of a snapshot on its way to disk; one at a time.
 #[derive(Default)]
 pub(super) struct Writing {
-    /// Number of the last cut that was taken.
-    id: CutId,
+    /// Number of the last snapshot that was taken.
+    id: SnapshotId,
     /// Where the next one goes, and what it gives.
     dir: String,
-    scope: CutScope,
+    scope: SnapshotScope,
     /// What was written, until worker 0 says whether it is stored.
     kept: Option<ServerSnapshot>,
     outcome: Option<Result<Vec<Part>, String>>,
@@ -52,12 +52,17 @@ impl Core {
         self.writing.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Worker 0 opens a cut. In sync mode the step that is being collected comes before it, in other
-    /// modes whatever arrives before the workers are ready.
-    pub(super) fn open_cut(&self, id: CutId, dir: &str, scope: CutScope) -> Result<(), Error> {
+    /// Worker 0 opens a snapshot. In sync mode the step that is being collected comes before it, in
+    /// other modes whatever arrives before the workers are ready.
+    pub(super) fn open_snapshot(
+        &self,
+        id: SnapshotId,
+        dir: &str,
+        scope: SnapshotScope,
+    ) -> Result<(), Error> {
         let mut state = self.lock();
         let from_step = if self.config.mode.is_sync() { state.sync.round() } else { 0 };
-        state.cut.open(id, from_step).map_err(Error::Usage)?;
+        state.snapshot.open(id, from_step).map_err(Error::Usage)?;
         {
             let mut writing = self.writing();
             (writing.dir, writing.scope) = (dir.to_string(), scope);
@@ -70,10 +75,10 @@ impl Core {
         Ok(())
     }
 
-    /// A worker has nothing to do until the pass is over, but takes part in cuts.
+    /// A worker has nothing to do until the pass is over, but takes part in snapshots.
     pub(super) fn idle(&self, worker: usize, responder: Responder) {
         let mut state = self.lock();
-        if state.cut.current().is_some() {
+        if state.snapshot.current().is_some() {
             drop(state);
             return say_idle(responder, true);
         }
@@ -84,7 +89,7 @@ impl Core {
 
     /// Lets the workers go that wait for the end of the pass, if it is over.
     pub(super) fn end_pass(&self, mut state: MutexGuard<'_, State>) {
-        if !state.training.is_empty() || state.cut.current().is_some() {
+        if !state.training.is_empty() || state.snapshot.current().is_some() {
             return;
         }
         let idle = std::mem::take(&mut state.idle);
@@ -92,11 +97,11 @@ impl Core {
         idle.into_iter().for_each(|(_, responder)| say_idle(responder, false));
     }
 
-    /// A worker has nothing under way; the last one to come completes the cut.
-    pub(super) fn ready(&self, worker: usize, id: CutId, at_cut: AtCut) {
+    /// A worker has nothing in flight; the last one to come completes the snapshot.
+    pub(super) fn ready(&self, worker: usize, id: SnapshotId, ready_worker: ReadyWorker) {
         let mut state = self.lock();
-        let State { cut, members, .. } = &mut *state;
-        match cut.ready(worker, id, at_cut, members) {
+        let State { snapshot, members, .. } = &mut *state;
+        match snapshot.ready(worker, id, ready_worker, members) {
             Ready::Waiting => {}
             Ready::Complete(id, workers) => {
                 drop(state);
@@ -104,16 +109,16 @@ impl Core {
             }
             Ready::Past(again) => {
                 drop(state);
-                reply(again.responder, &ControlReply::Taken(CutTaken::default()).encode());
+                reply(again.responder, &ControlReply::Taken(SnapshotTaken::default()).encode());
             }
         }
     }
 
-    /// Everybody waits and nothing is under way: keeps this moment and lets everybody go on.
-    pub(super) fn take(&self, id: CutId, workers: Vec<(usize, AtCut)>) {
+    /// Everybody waits and nothing is in flight: keeps this snapshot and lets everybody continue.
+    pub(super) fn take(&self, id: SnapshotId, workers: Vec<(usize, ReadyWorker)>) {
         let start = Instant::now();
         let own_parts = workers.iter().filter(|(_, at)| at.own_part).map(|(w, _)| *w).collect();
-        let taken = self.keep_moment().and_then(|m| self.begin_to_write(id, m, own_parts));
+        let taken = self.take_snapshot().and_then(|m| self.begin_to_write(id, m, own_parts));
         let copy_seconds = start.elapsed().as_secs_f64();
         if let Err(e) = taken {
             workers.into_iter().for_each(|(_, at)| self.break_down(at.responder, &e));
@@ -122,15 +127,15 @@ impl Core {
         let states: Vec<(usize, String)> =
             workers.iter().map(|(w, at)| (*w, at.state.clone())).collect();
         let dir = self.writing().dir.clone();
-        for (worker, at_cut) in workers {
+        for (worker, ready_worker) in workers {
             let states = if worker == 0 { states.clone() } else { vec![] };
             let dir = dir.clone();
-            let answer = ControlReply::Taken(CutTaken { states, dir, copy_seconds });
-            reply(at_cut.responder, &answer.encode());
+            let answer = ControlReply::Taken(SnapshotTaken { states, dir, copy_seconds });
+            reply(ready_worker.responder, &answer.encode());
         }
     }
 
-    fn keep_moment(&self) -> Result<ServerSnapshot, Error> {
+    fn take_snapshot(&self) -> Result<ServerSnapshot, Error> {
         let (dir, scope, last) = {
             let mut writing = self.writing();
             (writing.dir.clone(), writing.scope, writing.kept.take())
@@ -140,8 +145,8 @@ impl Core {
             last.end(&self.named_tables(), false)?;
         }
         let scope = match scope {
-            CutScope::Whole | CutScope::Base => Scope::Rows(SaveMode::All),
-            CutScope::Changes => Scope::Changes,
+            SnapshotScope::Whole | SnapshotScope::Base => Scope::Rows(SaveMode::All),
+            SnapshotScope::Changes => Scope::Changes,
         };
         let (dir, tables) = (Path::new(&dir), self.named_tables().into_iter());
         let dense = self.dense.export()?;
@@ -152,8 +157,9 @@ impl Core {
         self.tables.iter().map(|t| (t.setup.name.as_str(), &t.rows)).collect()
     }
 
-    /// Worker 0 says whether the checkpoint of a cut is stored. Saying it again changes nothing.
-    pub(super) fn stored(&self, id: CutId, stored: bool) -> Result<(), Error> {
+    /// Worker 0 says whether the checkpoint of a snapshot is stored. Saying it again changes
+    /// nothing.
+    pub(super) fn stored(&self, id: SnapshotId, stored: bool) -> Result<(), Error> {
         let kept = {
             let mut writing = self.writing();
             let is_it = writing.id == id;
@@ -167,35 +173,35 @@ impl Core {
 
     fn begin_to_write(
         &self,
-        id: CutId,
-        moment: ServerSnapshot,
+        id: SnapshotId,
+        snapshot: ServerSnapshot,
         expected: BTreeSet<usize>,
     ) -> Result<(), Error> {
         let me = self.me.get().and_then(Weak::upgrade);
         let core = me.ok_or_else(|| Error::peer("this server is ending"))?;
         let mut writing = self.writing();
         if let Some(thread) = writing.thread.take() {
-            // Its outcome is known: worker 0 opens no cut before.
+            // Its outcome is known: worker 0 opens no snapshot before.
             let _ = thread.join();
         }
         let scope = writing.scope;
         (writing.id, writing.outcome) = (id, None);
         (writing.expected, writing.own_parts) = (expected, BTreeMap::new());
-        let work = move || core.write(scope, moment);
+        let work = move || core.write(scope, snapshot);
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(work);
         writing.thread =
             Some(thread.map_err(|e| Error::internal(format!("cannot start a thread: {e}")))?);
         Ok(())
     }
 
-    /// Writes a moment and tells who waits for it.
-    fn write(self: Arc<Core>, scope: CutScope, mut moment: ServerSnapshot) {
+    /// Writes a snapshot and tells who waits for it.
+    fn write(self: Arc<Core>, scope: SnapshotScope, mut snapshot: ServerSnapshot) {
         let tables = self.named_tables();
         let part = (self.config.index, self.config.servers);
-        let mut outcome = moment.write(part, &tables);
-        let mut kept = Some(moment);
-        if scope == CutScope::Whole {
-            let ended = kept.take().map_or(Ok(()), |moment| moment.end(&tables, false));
+        let mut outcome = snapshot.write(part, &tables);
+        let mut kept = Some(snapshot);
+        if scope == SnapshotScope::Whole {
+            let ended = kept.take().map_or(Ok(()), |snapshot| snapshot.end(&tables, false));
             outcome = outcome.and_then(|parts| ended.map(|()| parts));
         }
         let mut writing = self.writing();
@@ -204,11 +210,11 @@ impl Core {
         tell(&mut writing);
     }
 
-    /// Worker 0 wants to know when a cut is written.
-    pub(super) fn written(&self, id: CutId, responder: Responder) {
+    /// Worker 0 wants to know when a snapshot is written.
+    pub(super) fn written(&self, id: SnapshotId, responder: Responder) {
         let mut writing = self.writing();
         if writing.id != id {
-            let reason = format!("cut {id} is not being written");
+            let reason = format!("snapshot {id} is not being written");
             drop(writing);
             return refuse(responder, &reason);
         }
@@ -217,7 +223,7 @@ impl Core {
     }
 
     /// A worker reports its own part.
-    pub(super) fn own_part(&self, worker: usize, id: CutId, part: Result<Part, String>) {
+    pub(super) fn own_part(&self, worker: usize, id: SnapshotId, part: Result<Part, String>) {
         let mut writing = self.writing();
         if writing.id == id {
             writing.own_parts.insert(worker, part);
@@ -233,12 +239,12 @@ impl Core {
         tell(&mut writing);
     }
 
-    /// Worker 0 is lost: nobody will publish what the cut gives, and nobody need wait for it.
-    pub(super) fn give_up_cut(&self, mut state: MutexGuard<'_, State>) {
-        let given_up = state.cut.give_up();
+    /// Worker 0 is lost: nobody will publish what the snapshot gives, and nobody need wait for it.
+    pub(super) fn give_up_snapshot(&self, mut state: MutexGuard<'_, State>) {
+        let given_up = state.snapshot.give_up();
         drop(state);
-        for (_, at_cut) in given_up.into_iter().flat_map(|(_, workers)| workers) {
-            reply(at_cut.responder, &ControlReply::Taken(CutTaken::default()).encode());
+        for (_, ready_worker) in given_up.into_iter().flat_map(|(_, workers)| workers) {
+            reply(ready_worker.responder, &ControlReply::Taken(SnapshotTaken::default()).encode());
         }
     }
 
@@ -269,9 +275,9 @@ fn tell(writing: &mut Writing) {
     }
 }
 
-fn say_idle(responder: Responder, cut: bool) {
-    reply(responder, &ControlReply::Idle { cut }.encode());
+fn say_idle(responder: Responder, snapshot: bool) {
+    reply(responder, &ControlReply::Idle { snapshot }.encode());
 }
 
-/// Where the copy of a cut is written.
+/// Where the copy of a snapshot is written.
 pub(super) type WritingCell = Mutex<Writing>;

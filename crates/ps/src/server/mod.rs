@@ -1,11 +1,10 @@
-//! The server's side: holds its part of the parameters, applies what workers push, answers what they
-//! pull, and lets them wait for each other where the mode says so.
+//! The server's side: holds its part of the parameters, applies what workers push, answers what
+//! they pull, and lets them wait for each other where the mode says so.
 
 mod admin;
 mod apply;
 mod control;
 mod core;
-mod cut;
 mod dense;
 mod exchange;
 mod geo;
@@ -14,6 +13,7 @@ mod reduce;
 mod request;
 mod round;
 mod slot_reuse;
+mod snapshot;
 mod thread_pool;
 mod weight_prediction;
 
@@ -113,8 +113,8 @@ impl Server {
         Server::start_with(config, |_| Ok(()))
     }
 
-    /// As [`Server::start`], with values from a directory that servers have saved: of the tables and
-    /// parameters of these names, or of all if there are none.
+    /// As [`Server::start`], with values from a directory that servers have saved: of the tables
+    /// and parameters of these names, or of all if there are none.
     ///
     /// # Errors
     /// As [`Server::start`], or if the directory does not hold what is asked for.
