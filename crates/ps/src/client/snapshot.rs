@@ -86,7 +86,7 @@ impl Client {
             Control::Ready { id, state, own_part: own_part && server == 0 }
         };
         let pending = (0..self.servers())
-            .map(|s| Ok(self.send_control(s, &request(s))?))
+            .map(|s| self.send_control(s, &request(s)))
             .collect::<Result<Vec<_>, Error>>()?;
         let mut taken = SnapshotTaken::default();
         for (server, pending) in pending.into_iter().enumerate() {

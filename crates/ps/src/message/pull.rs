@@ -246,8 +246,8 @@ mod tests {
             let mut rows = vec![f32::NAN; keys.len() * dim];
             let mut params = dense_params();
             params.iter_mut().for_each(|p| p.fill(f32::NAN));
-            for server in 0..servers {
-                let to = Destination { server, tables: &tables, pieces: &pieces[server] };
+            for (server, pieces) in pieces.iter().enumerate() {
+                let to = Destination { server, tables: &tables, pieces };
                 let mut buf = room(0);
                 spec.encode(&routes, &to, &mut buf);
                 prop_assert_eq!(buf.len(), spec.payload_len(&routes, &to));
@@ -277,7 +277,7 @@ mod tests {
                 reader.rows(&routes[1], server, dim, &mut rows).unwrap();
                 if dense {
                     let mut out: Vec<&mut [f32]> = params.iter_mut().map(|p| &mut p[..]).collect();
-                    reader.dense(&pieces[server], &mut out).unwrap();
+                    reader.dense(pieces, &mut out).unwrap();
                 }
                 reader.end().unwrap();
             }

@@ -174,14 +174,14 @@ mod tests {
             let gradients = Gradients { step: 5, examples: 3, dense, tables: &rows };
             let routes: Vec<_> = rows.iter().map(|(k, _)| Route::new(k, servers)).collect();
             let mut arrived = 0;
-            for server in 0..servers {
-                let to = Destination { server, tables: &tables, pieces: &pieces[server] };
+            for (server, pieces) in pieces.iter().enumerate() {
+                let to = Destination { server, tables: &tables, pieces };
                 let mut buf = room(0);
                 gradients.encode(sequence, &routes, &to, &mut buf);
                 prop_assert_eq!(buf.len(), gradients.payload_len(&routes, &to));
                 let push = Push::decode(&buf).unwrap();
                 prop_assert_eq!((push.sequence, push.step, push.examples), (sequence, 5, 3));
-                let sent = pieces[server].iter().flat_map(|p| &params[p.param][p.range.clone()]);
+                let sent = pieces.iter().flat_map(|p| &params[p.param][p.range.clone()]);
                 let sent: Vec<f32> = sent.copied().filter(|_| has_dense).collect();
                 prop_assert_eq!(push.dense.of(&buf), sent);
                 let table = push.table(1).unwrap();

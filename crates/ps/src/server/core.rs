@@ -12,11 +12,11 @@ use regatta_net::{Peer, Responder};
 use regatta_table::SparseTable;
 
 use super::dense::Dense;
-use super::geo::{Changed, check_geo};
+use super::geo::{ChangedRows, check_geo};
 use super::reduce::Reduction;
 use super::request::Exchange;
 use super::slot_reuse::SlotReuse;
-use super::snapshot::{Me, ReadyWorker, WritingCell};
+use super::snapshot::{Me, ReadyWorker, SnapshotWriterCell};
 use super::thread_pool::ThreadPool;
 use super::{ServerConfig, TableSetup};
 use crate::message::reply::refuse;
@@ -50,10 +50,10 @@ pub(super) struct Core {
     pub(super) slots: SlotReuse,
     pub(super) threads: ThreadPool,
     /// For geo mode.
-    pub(super) changed_rows: Mutex<Changed>,
+    pub(super) changed_rows: Mutex<ChangedRows>,
     pub(super) busy_nanos: AtomicU64,
     /// The last snapshot on its way to disk.
-    pub(super) writing: WritingCell,
+    pub(super) writing: SnapshotWriterCell,
     pub(super) me: Me,
 }
 
@@ -119,7 +119,7 @@ impl Core {
             check_geo(&tables, &dense)?;
         }
         let workers = config.workers;
-        let changed = Changed::new(workers, tables.len());
+        let changed = ChangedRows::new(workers, tables.len());
         let slots = SlotReuse::new(&config.mode, workers, tables.len());
         let state = State {
             workers: (0..workers).map(|_| Worker::default()).collect(),
@@ -148,7 +148,7 @@ impl Core {
             threads: ThreadPool::new(),
             changed_rows: Mutex::new(changed),
             busy_nanos: AtomicU64::new(0),
-            writing: WritingCell::default(),
+            writing: SnapshotWriterCell::default(),
             me: Me::default(),
         })
     }
@@ -228,7 +228,7 @@ impl Core {
 }
 
 /// What a push or exchange is, by its number.
-pub(super) enum Arrived {
+pub(super) enum Arrival {
     /// The next one.
     New,
     /// It was applied; its answer was lost on the way.
@@ -238,18 +238,18 @@ pub(super) enum Arrived {
 }
 
 impl State {
-    pub(super) fn arrived(&mut self, worker: usize, sequence: u64) -> Arrived {
+    pub(super) fn arrived(&mut self, worker: usize, sequence: u64) -> Arrival {
         let last = self.workers[worker].sequence;
         if sequence <= last {
             self.repeated += 1;
-            return Arrived::Again;
+            return Arrival::Again;
         }
         if sequence > last + 1 {
-            return Arrived::TooEarly(format!(
+            return Arrival::TooEarly(format!(
                 "push {sequence} of worker {worker} came after push {last}: one between is lost"
             ));
         }
-        Arrived::New
+        Arrival::New
     }
 
     pub(super) fn applied(&mut self, worker: usize, sequence: u64) {

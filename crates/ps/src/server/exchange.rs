@@ -4,7 +4,7 @@
 use regatta_net::Buf;
 
 use super::apply::Contribution;
-use super::core::{Arrived, Core, State};
+use super::core::{Arrival, Core, State};
 use super::request::Exchange;
 use crate::message::Push;
 use crate::message::reply::{defer, refuse, reply, reply_owned};
@@ -42,12 +42,12 @@ impl Core {
         };
         let mut state = self.lock();
         match state.arrived(worker, sequence) {
-            Arrived::New => {}
-            Arrived::Again => {
+            Arrival::New => {}
+            Arrival::Again => {
                 drop(state);
                 return self.pull(exchange);
             }
-            Arrived::TooEarly(reason) => {
+            Arrival::TooEarly(reason) => {
                 drop(state);
                 return refuse(exchange.responder, &reason);
             }

@@ -7,7 +7,7 @@ use regatta_net::Responder;
 use regatta_optim::Rule;
 use regatta_table::{Accessor, Admission, AnyRule, PullMode, Scratch};
 
-use super::core::{Arrived, Core, Table};
+use super::core::{Arrival, Core, Table};
 use super::dense::Dense;
 use super::slot_reuse::SlotUse;
 use crate::message::reply::{refuse, reply_with_snapshot};
@@ -15,7 +15,7 @@ use crate::message::{Geo, GeoReply};
 use crate::{Error, Mode};
 
 /// For every worker and table, the ids that have changed since the worker's last exchange.
-pub(super) struct Changed {
+pub(super) struct ChangedRows {
     by_worker: Vec<Vec<Keys>>,
     /// The answer to each worker's last exchange, in case it is lost on the way.
     last: Vec<Option<Last>>,
@@ -57,9 +57,9 @@ impl Keys {
     }
 }
 
-impl Changed {
-    pub(super) fn new(workers: usize, tables: usize) -> Changed {
-        Changed {
+impl ChangedRows {
+    pub(super) fn new(workers: usize, tables: usize) -> ChangedRows {
+        ChangedRows {
             by_worker: vec![vec![Keys::default(); tables]; workers],
             last: (0..workers).map(|_| None).collect(),
         }
@@ -67,7 +67,7 @@ impl Changed {
 }
 
 impl Core {
-    fn changed_rows(&self) -> MutexGuard<'_, Changed> {
+    fn changed_rows(&self) -> MutexGuard<'_, ChangedRows> {
         self.changed_rows.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -81,15 +81,15 @@ impl Core {
         let sequence = geo.sequence;
         let arrived = self.lock().arrived(worker, sequence);
         match arrived {
-            Arrived::New => match self.exchange_differences(worker, geo, payload) {
+            Arrival::New => match self.exchange_differences(worker, geo, payload) {
                 Ok(answer) => self.answer_geo(responder, &answer),
                 Err(e) => self.break_down(responder, &e),
             },
-            Arrived::Again => match self.last_answer(worker, sequence) {
+            Arrival::Again => match self.last_answer(worker, sequence) {
                 Some(answer) => self.answer_geo(responder, &answer),
                 None => refuse(responder, "an exchange came again out of order"),
             },
-            Arrived::TooEarly(reason) => refuse(responder, &reason),
+            Arrival::TooEarly(reason) => refuse(responder, &reason),
         }
     }
 

@@ -27,7 +27,7 @@ pub(super) struct ReadyWorker {
 
 /// The copy of a snapshot on its way to disk; one at a time.
 #[derive(Default)]
-pub(super) struct Writing {
+pub(super) struct SnapshotWriter {
     /// Number of the last snapshot that was taken.
     id: SnapshotId,
     /// Where the next one goes, and what it gives.
@@ -48,7 +48,7 @@ pub(super) struct Writing {
 pub(super) type Me = std::sync::OnceLock<Weak<Core>>;
 
 impl Core {
-    fn writing(&self) -> MutexGuard<'_, Writing> {
+    fn writing(&self) -> MutexGuard<'_, SnapshotWriter> {
         self.writing.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -258,8 +258,9 @@ impl Core {
 }
 
 /// Answers who waits for the outcome, if all of it is there.
-fn tell(writing: &mut Writing) {
-    let Writing { outcome: Some(outcome), expected, own_parts, waiting, .. } = writing else {
+fn tell(writing: &mut SnapshotWriter) {
+    let SnapshotWriter { outcome: Some(outcome), expected, own_parts, waiting, .. } = writing
+    else {
         return;
     };
     if !expected.iter().all(|worker| own_parts.contains_key(worker)) {
@@ -280,4 +281,4 @@ fn say_idle(responder: Responder, snapshot: bool) {
 }
 
 /// Where the copy of a snapshot is written.
-pub(super) type WritingCell = Mutex<Writing>;
+pub(super) type SnapshotWriterCell = Mutex<SnapshotWriter>;
