@@ -233,7 +233,7 @@ fn twenty_kills_change_no_bit_of_a_synchronous_job() {
     // Every cost that is ever printed is compared with that of the undisturbed run.
     let mut costs = Costs { by_batch: expected.by_batch.clone(), ..Costs::exact() };
     run_with_kills(|| start(stormy.path()), 20, &mut Draw(0), &mut costs);
-    let going_on = costs.notes.iter().filter(|n| n.contains("going on from")).count();
+    let going_on = costs.notes.iter().filter(|n| n.contains("resuming from")).count();
     assert!(going_on >= 5, "{:?}", costs.notes);
     for epoch in ["0", "1"] {
         let of = |dir: &Path| tensors(&dir.join("model").join(epoch));
@@ -301,7 +301,7 @@ fn a_job_goes_on_from_checkpoints_of_changes() {
     let alone = tempfile::tempdir().unwrap();
     let flags = ["--checkpoint-full-every", "4"];
     let (ok, errors) = Job::start(command(alone.path(), &[], &flags)).end(&mut Costs::default());
-    assert!(!ok && errors.contains("runner.checkpoint.full_every is 4"), "{errors}");
+    assert!(!ok && errors.contains("full_every of the checkpoints is 4"), "{errors}");
 }
 
 /// Workers of a geo job train copies of their own. A job that is killed goes on with them: a single
@@ -316,7 +316,7 @@ fn a_killed_geo_job_goes_on_with_the_copies_of_its_workers() {
     assert!(ok, "{errors}");
     let mut costs = Costs::default();
     run_and_kill(|| command(stormy.path(), &geo, &flags), &[20, 60], &mut costs);
-    assert_eq!(costs.notes.iter().filter(|note| note.contains("going on from")).count(), 2);
+    assert_eq!(costs.notes.iter().filter(|note| note.contains("resuming from")).count(), 2);
     assert_eq!(costs.by_batch.len(), expected.by_batch.len());
     for (batch, cost) in &costs.by_batch {
         // When an exchange is brought into the copy depends on the network: the last bits may differ.
@@ -506,7 +506,7 @@ fn kills_change_nothing(overrides: &[&str], kills: usize, seed: u64) {
     assert!(ok, "{errors}");
     let mut costs = Costs { by_batch: expected.by_batch.clone(), ..Costs::exact() };
     run_with_kills(|| start(stormy.path()), kills, &mut Draw(seed), &mut costs);
-    assert!(costs.notes.iter().any(|n| n.contains("going on from")), "{:?}", costs.notes);
+    assert!(costs.notes.iter().any(|n| n.contains("resuming from")), "{:?}", costs.notes);
     for epoch in ["0", "1"] {
         let of = |dir: &Path| tensors(&dir.join("model").join(epoch));
         assert!(of(calm.path()) == of(stormy.path()), "epoch {epoch} differs");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use regatta_checkpoint::{CheckpointConfig, Part, Topology};
 use regatta_exec::{RoleTimes, Scope};
 use regatta_ps::message::{ReduceOp, ServerStats};
-use regatta_ps::{Client, CutOrder, WrittenTicket};
+use regatta_ps::{Client, SnapshotOrder, WrittenTicket};
 use regatta_tensor::Tensor;
 
 use crate::Error;
@@ -122,9 +122,9 @@ pub trait Backend {
     ///
     /// # Errors
     /// If a server is gone.
-    fn request_snapshot(&mut self, order: Option<&CutOrder>) -> Result<(), Error> {
+    fn request_snapshot(&mut self, order: Option<&SnapshotOrder>) -> Result<(), Error> {
         match (self.client(), order) {
-            (Some(client), Some(order)) => Ok(client.open_cut(order)?),
+            (Some(client), Some(order)) => Ok(client.open_snapshot(order)?),
             _ => Ok(()),
         }
     }

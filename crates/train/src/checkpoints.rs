@@ -10,7 +10,7 @@ use regatta_checkpoint::{
     Resume, Topology, WorkerPosition, program_hash, write_tensors,
 };
 use regatta_ir::Program;
-use regatta_ps::{Client, CutOrder, CutScope, WrittenTicket};
+use regatta_ps::{Client, SnapshotOrder, SnapshotScope, WrittenTicket};
 use regatta_tensor::Tensor;
 
 use crate::Error;
@@ -69,7 +69,7 @@ impl Due {
         log: &mut CheckpointLog,
         observer: &mut dyn Observer,
         (epoch, step): (u64, u64),
-    ) -> Result<Option<Option<CutOrder>>, Error> {
+    ) -> Result<Option<Option<SnapshotOrder>>, Error> {
         let Some(config) = &self.config else { return Ok(None) };
         if !backend.decides_together() {
             let Some(checkpoints) = &mut log.checkpoints else { return Ok(None) };
@@ -246,7 +246,7 @@ impl Checkpoints {
         &mut self,
         epoch: u64,
         batch_id: u64,
-    ) -> Result<Option<CutOrder>, Error> {
+    ) -> Result<Option<SnapshotOrder>, Error> {
         self.due |= self.config.due(epoch, batch_id, self.last.elapsed());
         if !self.due || self.writing.is_some() || self.open.is_some() {
             return Ok(None);
@@ -255,18 +255,18 @@ impl Checkpoints {
     }
 
     /// Begins a checkpoint whatever the interval; none may be under way.
-    pub(crate) fn begin(&mut self) -> Result<CutOrder, Error> {
+    pub(crate) fn begin(&mut self) -> Result<SnapshotOrder, Error> {
         (self.due, self.last) = (false, Instant::now());
         self.kind = self.config.next_kind(self.changes_since)?;
         let scope = match self.kind {
-            Kind::Delta { .. } => CutScope::Changes,
-            Kind::Full if self.config.full_every > 1 => CutScope::Base,
-            Kind::Full => CutScope::Whole,
+            Kind::Delta { .. } => SnapshotScope::Changes,
+            Kind::Full if self.config.full_every > 1 => SnapshotScope::Base,
+            Kind::Full => SnapshotScope::Whole,
         };
         let draft = self.dir.begin(self.dir.next_serial()?)?;
         let dir = draft.path().to_path_buf();
         self.open = Some(draft);
-        Ok(CutOrder { dir, scope })
+        Ok(SnapshotOrder { dir, scope })
     }
 
     fn manifest(&self, states: &[(usize, WorkerState)]) -> Manifest {

@@ -178,7 +178,7 @@ impl Geo {
             && let Some(ticket) = &mut self.ticket
             && self.client.try_geo(ticket)?
         {
-            self.snapshot_wanted |= ticket.wants_cut();
+            self.snapshot_wanted |= ticket.wants_snapshot();
             self.plan.replied();
         }
         let commands = self.plan.stepped();

@@ -3,7 +3,7 @@
 use regatta_checkpoint::Topology;
 use regatta_exec::{Options, Scope};
 use regatta_ir::Program;
-use regatta_ps::CutOrder;
+use regatta_ps::SnapshotOrder;
 use regatta_tensor::Tensor;
 
 use crate::Error;
@@ -71,7 +71,7 @@ impl Backend for Local {
         Ok(())
     }
 
-    fn request_snapshot(&mut self, _: Option<&CutOrder>) -> Result<(), Error> {
+    fn request_snapshot(&mut self, _: Option<&SnapshotOrder>) -> Result<(), Error> {
         self.wants_snapshot = true;
         Ok(())
     }

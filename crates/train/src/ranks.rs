@@ -11,7 +11,7 @@ use regatta_exec::{Executor, Options, RoleTimes, Scope};
 use regatta_ir::{Programs, VarDef};
 use regatta_ops::comm::{Comm, Exchange, Reply};
 use regatta_passes::snapshot_name;
-use regatta_ps::CutOrder;
+use regatta_ps::SnapshotOrder;
 use regatta_ps::message::ReduceOp;
 use regatta_tensor::{Data, Tensor};
 
@@ -528,7 +528,7 @@ impl Backend for Ranks {
         }
     }
 
-    fn request_snapshot(&mut self, _: Option<&CutOrder>) -> Result<(), Error> {
+    fn request_snapshot(&mut self, _: Option<&SnapshotOrder>) -> Result<(), Error> {
         self.wants_snapshot = true;
         Ok(())
     }

@@ -223,7 +223,7 @@ impl Servers {
                 self.send_push_pull(pass.first + pull, pass.works.get_mut(&pull))?;
                 pass.replies.push_back(Reply::Pull { batch: pull, with_push: true });
             }
-            Command::Cut => return Ok(Some(Turn::Snapshot)),
+            Command::Snapshot => return Ok(Some(Turn::Snapshot)),
             Command::Finish => return Ok(Some(Turn::End)),
         }
         Ok(None)
@@ -240,7 +240,7 @@ impl Servers {
                 }
                 pass.event(match pulled {
                     Pulled::Values => Event::Pulled(batch),
-                    Pulled::HeldBack => Event::HeldBack(batch),
+                    Pulled::Deferred => Event::Deferred(batch),
                 });
             }
             Some(Reply::Push(ticket)) => {
@@ -480,7 +480,7 @@ impl Backend for Servers {
     fn snapshot(&mut self, scope: &mut Scope, state: &str) -> Result<Snapshot, Error> {
         let snapshot = take_snapshot(&self.client, self.own_tensors(scope), state)?;
         if let Some(pass) = &mut self.in_flight {
-            pass.event(Event::CutDone);
+            pass.event(Event::SnapshotDone);
         }
         Ok(snapshot)
     }
