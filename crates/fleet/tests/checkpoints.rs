@@ -131,7 +131,8 @@ fn job(dir: &Path, left: u64) -> Result<Trained, regatta_fleet::Error> {
 fn check(kind: &str, run: impl Fn(&Path, u64) -> Result<Trained, regatta_fleet::Error>) {
     let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let expected = run(whole.path(), u64::MAX).unwrap();
-    assert!(expected.report.checkpoints.len() >= 4, "{kind}: {:?}", expected.report.checkpoints);
+    // One is not begun before the last is written, and one is made at the end.
+    assert!(expected.report.checkpoints.len() >= 2, "{kind}: {:?}", expected.report.checkpoints);
     let error = run(broken.path(), 15).err().unwrap_or_else(|| panic!("{kind}: no crash"));
     assert!(!error.to_string().is_empty());
     let resumed = run(broken.path(), u64::MAX).unwrap();

@@ -79,6 +79,8 @@ pub(crate) struct Demands {
     pub(crate) server_card: f64,
     /// Network card of the worker, the busier direction.
     pub(crate) worker_card: f64,
+    /// The same of gradients and dense parameters alone.
+    pub(crate) push_card: f64,
     /// Messages on their way, with nobody busy.
     pub(crate) travel: f64,
 }
@@ -113,6 +115,7 @@ impl Demands {
             server_cpu: served + often * f.message_us * 1e-6,
             server_card: up.max(down) / n / c.servers.network,
             worker_card: up.max(down) / c.workers.network,
+            push_card: up.max(w.float_bytes * w.dense * often) / c.workers.network,
             travel: often * f.round_trip_us * 1e-6,
         }
     }
@@ -148,6 +151,10 @@ pub fn predict(w: &Workload, c: &Cluster, servers: u64, workers: u64) -> Predict
         Pace::Own => closed_rate(workers, d.compute + exchange, [queued, d.server_card]),
         // Everybody comes at once, and the last one is answered when all are served.
         Pace::All => m / (d.compute + exchange + m * queued.max(d.server_card)),
+        Pace::Push => {
+            let waits = d.compute + d.push_card + d.travel + beside;
+            closed_rate(workers, waits.max(exchange), [queued, d.server_card])
+        }
         Pace::Hidden | Pace::Every(_) => {
             let away = d.compute.max(exchange);
             closed_rate(workers, away, [queued, d.server_card])

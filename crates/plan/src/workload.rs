@@ -73,6 +73,8 @@ pub(crate) enum Pace {
     Own,
     /// A worker waits for all workers.
     All,
+    /// Rows are prefetched; a worker waits for its push and the dense parameters after it.
+    Push,
     /// Exchanges are hidden behind computing.
     Hidden,
     /// Exchanges every so many steps, hidden.
@@ -178,7 +180,8 @@ fn pace(mode: &Mode) -> Pace {
     match mode {
         Mode::Sync => Pace::All,
         Mode::Geo { every } => Pace::Every(*every as f64),
-        Mode::Async(a) if a.pull_ahead > 0 => Pace::Hidden,
+        Mode::Async(a) if a.pull_ahead > 0 && a.min_send_grad_num_before_recv > 1 => Pace::Hidden,
+        Mode::Async(a) if a.pull_ahead > 0 => Pace::Push,
         _ => Pace::Own,
     }
 }

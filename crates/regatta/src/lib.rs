@@ -47,6 +47,7 @@ pub use regatta_optim as optim;
 pub use regatta_passes as passes;
 pub use regatta_predict as predict;
 pub use regatta_tensor as tensor;
+pub use regatta_train as train;
 
 /// What a training script needs, in one `use`.
 pub mod prelude {

@@ -7,7 +7,8 @@
 //!
 //! Reading order: [`run_pass`] (`pass`), [`Backend`] and what it is fed ([`Input`]), `runner`, the backends
 //! [`Local`], [`Servers`] (with `gradients`), [`Geo`] and [`Ranks`] (with `group_comm`,
-//! [`RankPlan`]), [`Evaluator`]; [`Session`] (a whole run), `state` (what a worker writes down),
+//! [`RankPlan`]), [`Evaluator`]; [`RunSpec`] (what a front end
+//! provides), [`Session`] (a whole run), [`Evaluation`], `totals` (numbers of all workers), `state` (what a worker writes down),
 //! `checkpoints`, `resume`, `own_part`, [`remote`] (checkpoints in stores), [`observe`], [`report`],
 //! [`metrics`], [`tensorboard`]; [`job`] (what servers and workers must know).
 
@@ -15,6 +16,8 @@ mod backend;
 mod checkpoints;
 mod error;
 mod evaluate;
+mod evaluation;
+mod front;
 mod geo;
 mod gradients;
 mod group_comm;
@@ -36,6 +39,7 @@ mod session;
 mod state;
 mod tables;
 pub mod tensorboard;
+mod totals;
 
 pub use backend::{
     Backend, PassEnd, Restored, Snapshot, SnapshotValues, StepTimes, Turn, save_parts,
@@ -43,6 +47,8 @@ pub use backend::{
 pub use checkpoints::Checkpointing;
 pub use error::Error;
 pub use evaluate::{Evaluator, Rows, SavedTable};
+pub use evaluation::{Evaluation, run_feed};
+pub use front::{Data, Feed, ModelFiles, RunSpec, TrainedModel};
 pub use geo::Geo;
 pub use group_comm::GroupComm;
 pub use input::{Input, Next};
@@ -55,7 +61,5 @@ pub use ranks::Ranks;
 pub use regatta_ps::message::ReduceOp;
 pub use resume::Family;
 pub use servers::Servers;
-pub use session::{
-    Data, Evaluation, Feed, ModelFiles, RunSpec, Session, Trained, TrainedModel, leave, run_feed,
-};
+pub use session::{Session, Trained, leave};
 pub use state::{Sharing, WorkerState};

@@ -1,171 +1,27 @@
 //! A whole run: begin or resume, one data pass after the other, end. The same for every backend.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use regatta_data::{BadLines, Batch, Position, Stages};
+use regatta_data::Position;
 use regatta_exec::Scope;
 use regatta_ir::Program;
-use regatta_ps::message::{ReduceOp, ServerStats};
-use regatta_tensor::Tensor;
+use regatta_ps::message::ServerStats;
 
 use crate::Error;
 use crate::backend::{Backend, Restored};
-use crate::checkpoints::{CheckpointLog, Checkpointing, Checkpoints, Due};
+use crate::checkpoints::{CheckpointLog, Checkpoints, Due};
+use crate::front::{Data, Feed, ModelFiles, RunSpec, TrainedModel};
 use crate::metrics::Meter;
 use crate::observe::{Event, Observer};
 use crate::own_part::{OwnPart, worker_part};
 use crate::pass::{
-    Counted, Fetch, IntervalClock, Pass, epoch_report, idle_note, measures, run_pass, stage_seconds,
+    Fetch, IntervalClock, Pass, epoch_report, idle_note, measures, run_pass, stage_seconds,
 };
 use crate::report::{EpochReport, Report, peak_rss_mb};
 use crate::resume::{Family, Resumed};
 use crate::state::{Sharing, WorkerState, divide};
-
-/// What a run does, whoever wrote it down: a YAML file, the Fleet API, a Rust program.
-#[derive(Clone)]
-pub struct RunSpec {
-    /// Name of the model, for the user.
-    pub model: String,
-    /// The training program, whose hash checkpoints keep.
-    pub program: Program,
-    /// Data passes.
-    pub epochs: u64,
-    /// What a step fetches. With `heads`: the loss, then prediction and label of each head.
-    pub fetch: Vec<String>,
-    /// Whether the loss and heads are among it.
-    pub heads: bool,
-    /// One for each head.
-    pub meters: Vec<Meter>,
-    /// Begin every pass with new meters.
-    pub reset_meters: bool,
-    /// Steps between two reports.
-    pub print_interval: u64,
-    /// Everything random follows from it.
-    pub seed: u64,
-    /// All settings, for the report and the manifests.
-    pub settings: serde_json::Value,
-    /// Checkpoints, if there are to be any.
-    pub checkpoint: Option<Checkpointing>,
-}
-
-/// Batches of one data pass.
-pub trait Feed {
-    /// The next batch; none at the end of the pass.
-    ///
-    /// # Errors
-    /// If data cannot be read.
-    fn next(&mut self) -> Result<Option<Batch>, Error>;
-
-    /// A step on this batch is done, with what was fetched. Its memory can be used again.
-    ///
-    /// # Errors
-    /// Whatever should end the training.
-    fn done(&mut self, batch: Batch, fetched: &[Tensor]) -> Result<(), Error> {
-        let _ = (batch, fetched);
-        Ok(())
-    }
-
-    /// Where the time of reading has gone so far.
-    fn stages(&self) -> Stages {
-        Stages::default()
-    }
-
-    /// The malformed lines that were skipped so far.
-    fn bad_lines(&self) -> BadLines {
-        BadLines::default()
-    }
-}
-
-/// Data that can be read pass by pass.
-pub trait Data {
-    /// Starts a pass where an earlier one with the same number stood, with the stages of loading.
-    ///
-    /// # Errors
-    /// If data cannot be found or loaded.
-    fn begin_pass(
-        &mut self,
-        epoch: u64,
-        from: &Position,
-    ) -> Result<(Box<dyn Feed + '_>, Stages), Error>;
-
-    /// Examples of a pass, as far as that can be known beforehand.
-    fn examples(&self) -> Option<u64> {
-        None
-    }
-
-    /// How workers share them.
-    fn sharing(&self) -> Sharing {
-        Sharing::Mixed
-    }
-}
-
-impl<D: regatta_data::Dataset> Data for D {
-    fn begin_pass(
-        &mut self,
-        epoch: u64,
-        from: &Position,
-    ) -> Result<(Box<dyn Feed + '_>, Stages), Error> {
-        Ok((Box::new(self.resume(epoch, from)?), Stages::default()))
-    }
-}
-
-/// Files of models, which belong to the front end.
-pub trait ModelFiles {
-    /// Loads what training begins with instead of initial values. True if servers have loaded all
-    /// dense parameters. Every worker calls it.
-    ///
-    /// # Errors
-    /// If a file does not fit.
-    fn load_initial(
-        &mut self,
-        backend: &mut dyn Backend,
-        scope: &mut Scope,
-        note: &mut dyn FnMut(&str),
-    ) -> Result<bool, Error> {
-        let _ = (backend, scope, note);
-        Ok(false)
-    }
-
-    /// Saves the model after a data pass; says where. Only the first worker calls it, while the
-    /// others wait.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    fn save(
-        &mut self,
-        model: &TrainedModel<'_>,
-        note: &mut dyn FnMut(&str),
-    ) -> Result<Option<PathBuf>, Error> {
-        let _ = (model, note);
-        Ok(None)
-    }
-}
-
-/// No files.
-impl ModelFiles for () {}
-
-/// A model between two data passes.
-pub struct TrainedModel<'a> {
-    /// The pass that is over.
-    pub epoch: u64,
-    /// Steps since training began.
-    pub step: u64,
-    /// What this process has.
-    pub scope: &'a Scope,
-    /// Optimizer states that other ranks keep.
-    pub states: HashMap<String, Tensor>,
-    /// Who has the rest.
-    pub backend: &'a dyn Backend,
-}
-
-impl TrainedModel<'_> {
-    /// A variable, wherever it is kept; none if servers have it.
-    pub fn get(&self, name: &str) -> Option<&Tensor> {
-        self.states.get(name).or_else(|| self.scope.get(name))
-    }
-}
+use crate::totals::sum_over_workers;
 
 /// What a run comes to.
 pub struct Trained {
@@ -470,7 +326,12 @@ impl Session {
 }
 
 /// Reports what the end of a pass shows: skipped lines, ranks without data.
-fn tell_end(epoch: u64, backend: &dyn Backend, feed: &dyn Feed, observer: &mut dyn Observer) {
+pub(crate) fn tell_end(
+    epoch: u64,
+    backend: &dyn Backend,
+    feed: &dyn Feed,
+    observer: &mut dyn Observer,
+) {
     if let Some(text) = idle_note(epoch, &backend.pass_end()).filter(|_| backend.worker() == 0) {
         observer.event(&Event::Note(&text));
     }
@@ -483,143 +344,4 @@ fn tell_end(epoch: u64, backend: &dyn Backend, feed: &dyn Feed, observer: &mut d
 /// Numbers that are learned.
 fn parameters(program: &Program) -> u64 {
     program.block().params().map(|p| p.ty.numel().unwrap_or(0) as u64).sum()
-}
-
-/// The numbers of all workers: sums of examples, losses and counters, all scores, the longest time.
-fn sum_over_workers(
-    backend: &mut dyn Backend,
-    meters: &mut [Meter],
-    state: &WorkerState,
-    mine: &EpochReport,
-) -> Result<Counted, Error> {
-    let mut sums = vec![state.examples as f64, f64::from_bits(state.loss_sum)];
-    let own: Vec<Vec<f64>> = meters.iter().map(Meter::counters).collect();
-    sums.extend(own.iter().flatten());
-    let sums = backend.reduce("epoch", ReduceOp::Sum, &sums)?;
-    let longest = backend.reduce("seconds", ReduceOp::Max, &[mine.seconds])?;
-    let mut rest = &sums[2..];
-    for (meter, own) in meters.iter_mut().zip(&own) {
-        let (now, later) = rest.split_at(own.len());
-        meter.set_counters(now);
-        if meter.keeps_scores() {
-            let scores = gather_scores(backend, meter.scores())?;
-            meter.set_scores(scores);
-        }
-        rest = later;
-    }
-    let examples = sums[0] as u64;
-    let loss = mine.loss.and((examples > 0).then(|| sums[1] / sums[0]));
-    let seconds = longest.first().copied().unwrap_or(mine.seconds);
-    Ok(Counted { epoch: mine.epoch, examples, loss, seconds })
-}
-
-/// Scores that travel at once.
-const SCORES_AT_ONCE: usize = 1 << 15;
-
-/// The scores of all workers, with their labels, worker by worker.
-fn gather_scores(
-    backend: &mut dyn Backend,
-    own: &[(f32, bool)],
-) -> Result<Vec<(f32, bool)>, Error> {
-    let most = backend.reduce("scores", ReduceOp::Max, &[own.len() as f64])?;
-    let most = most.first().map_or(0, |n| *n as usize);
-    let mut all = vec![Vec::new(); backend.workers()];
-    for first in (0..most).step_by(SCORES_AT_ONCE) {
-        let part = own.get(first..own.len().min(first + SCORES_AT_ONCE)).unwrap_or_default();
-        let pack = |&(score, label): &(f32, bool)| {
-            let [a, b, c, d] = score.to_le_bytes();
-            [a, b, c, d, u8::from(label)]
-        };
-        let bytes: Vec<u8> = part.iter().flat_map(pack).collect();
-        for (scores, bytes) in all.iter_mut().zip(backend.gather("scores", &bytes)?) {
-            let read =
-                |&[a, b, c, d, label]: &[u8; 5]| (f32::from_le_bytes([a, b, c, d]), label != 0);
-            scores.extend(bytes.as_chunks::<5>().0.iter().map(read));
-        }
-    }
-    Ok(all.concat())
-}
-
-/// One data pass over a feed, with no meters, reports and checkpoints; [`Feed::done`] sees the steps.
-///
-/// # Errors
-/// If data, a step or an exchange fails.
-pub fn run_feed(
-    backend: &mut dyn Backend,
-    scope: &mut Scope,
-    feed: &mut dyn Feed,
-) -> Result<(), Error> {
-    let mut pass = Pass {
-        state: &mut WorkerState::default(),
-        position: &mut Position::default(),
-        meters: &mut [],
-        fetch: Fetch { names: &[], heads: false, scores: false },
-        print_interval: u64::MAX,
-        due: &mut Due::default(),
-        checkpoints: &mut CheckpointLog::default(),
-        own_part: &mut OwnPart::default(),
-        observer: &mut |_: &Event<'_>| {},
-        clock: IntervalClock::new(0.0),
-    };
-    run_pass(backend, scope, feed, &mut pass)
-}
-
-/// One data pass of an evaluation: `meters` count this worker's examples; the second report is that
-/// of all workers. Nothing is trained and nothing saved.
-pub struct Evaluation<'a> {
-    /// The epoch that is judged.
-    pub epoch: u64,
-    /// The loss, then prediction and label of each head.
-    pub fetch: &'a [String],
-    /// Steps between two reports.
-    pub print_interval: u64,
-}
-
-impl Evaluation<'_> {
-    /// Evaluates on all batches. `measures` gives what the report names beside the loss.
-    ///
-    /// # Errors
-    /// If data, a step or an exchange fails.
-    pub fn run(
-        &self,
-        backend: &mut dyn Backend,
-        scope: &mut Scope,
-        data: &mut dyn Data,
-        mut meters: Vec<Meter>,
-        measures: &dyn Fn(&[Meter]) -> Result<Vec<crate::metrics::Measure>, Error>,
-        observer: &mut dyn Observer,
-    ) -> Result<(EpochReport, EpochReport), Error> {
-        let names: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
-        backend.set_fetch(&names);
-        let mut state = WorkerState { epoch: self.epoch, ..WorkerState::default() };
-        state.steps = backend.step();
-        let (mut position, mut due) = (Position::default(), Due::default());
-        let (mut log, mut own_part) = (CheckpointLog::default(), OwnPart::default());
-        let clock = IntervalClock::new(0.0);
-        let (mut feed, loading) = data.begin_pass(0, &position)?;
-        let mut pass = Pass {
-            state: &mut state,
-            position: &mut position,
-            meters: &mut meters,
-            fetch: Fetch { names: self.fetch, heads: true, scores: true },
-            print_interval: self.print_interval,
-            due: &mut due,
-            checkpoints: &mut log,
-            own_part: &mut own_part,
-            observer,
-            clock,
-        };
-        run_pass(backend, scope, &mut *feed, &mut pass)?;
-        let counted = pass.counted();
-        let stages = stage_seconds(&[loading, feed.stages()], backend.take_times());
-        tell_end(self.epoch, backend, &*feed, observer);
-        drop(feed);
-        let mine = epoch_report(counted, stages, &meters, measures(&meters)?);
-        if backend.workers() == 1 {
-            return Ok((mine.clone(), mine));
-        }
-        let counted = sum_over_workers(backend, &mut meters, &state, &mine)?;
-        let all = epoch_report(counted, stages, &meters, measures(&meters)?);
-        Ok((mine, all))
-    }
 }

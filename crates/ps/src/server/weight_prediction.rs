@@ -38,13 +38,12 @@ impl Core {
         }
     }
 
-    /// Whether an update is to be expected between this pull and the push of its gradients: from
-    /// another worker, or from the same one, which has not pushed the gradients of its last batch.
+    /// Whether an update of another worker is to be expected between this pull and the push of its
+    /// gradients. None of the same worker is: it pulls dense parameters when its push is applied.
     fn predicts(&self, pull: &Pull, with_push: bool) -> bool {
         let Mode::Async(config) = self.config.mode else { return false };
         let trains = with_push || !pull.test;
-        let own_in_flight = !with_push && config.pull_ahead > 0 && self.steps() > 0;
-        config.dense_ahead && trains && (self.config.workers > 1 || own_in_flight)
+        config.dense_ahead && trains && self.config.workers > 1
     }
 }
 

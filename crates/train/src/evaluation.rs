@@ -1,0 +1,101 @@
+//! Data passes without a session: an evaluation, or a feed that a program reads itself.
+
+use regatta_data::Position;
+use regatta_exec::Scope;
+
+use crate::Error;
+use crate::backend::Backend;
+use crate::checkpoints::{CheckpointLog, Due};
+use crate::front::{Data, Feed};
+use crate::metrics::{Measure, Meter};
+use crate::observe::{Event, Observer};
+use crate::own_part::OwnPart;
+use crate::pass::{Fetch, IntervalClock, Pass, epoch_report, run_pass, stage_seconds};
+use crate::report::EpochReport;
+use crate::session::tell_end;
+use crate::state::WorkerState;
+use crate::totals::sum_over_workers;
+
+/// One data pass over a feed, with no meters, reports and checkpoints; [`Feed::done`] sees the steps.
+///
+/// # Errors
+/// If data, a step or an exchange fails.
+pub fn run_feed(
+    backend: &mut dyn Backend,
+    scope: &mut Scope,
+    feed: &mut dyn Feed,
+) -> Result<(), Error> {
+    let mut pass = Pass {
+        state: &mut WorkerState::default(),
+        position: &mut Position::default(),
+        meters: &mut [],
+        fetch: Fetch { names: &[], heads: false, scores: false },
+        print_interval: u64::MAX,
+        due: &mut Due::default(),
+        checkpoints: &mut CheckpointLog::default(),
+        own_part: &mut OwnPart::default(),
+        observer: &mut |_: &Event<'_>| {},
+        clock: IntervalClock::new(0.0),
+    };
+    run_pass(backend, scope, feed, &mut pass)
+}
+
+/// One data pass of an evaluation: `meters` count this worker's examples; the second report is that
+/// of all workers. Nothing is trained and nothing saved.
+pub struct Evaluation<'a> {
+    /// The epoch that is judged.
+    pub epoch: u64,
+    /// The loss, then prediction and label of each head.
+    pub fetch: &'a [String],
+    /// Steps between two reports.
+    pub print_interval: u64,
+}
+
+impl Evaluation<'_> {
+    /// Evaluates on all batches. `measures` gives what the report names beside the loss.
+    ///
+    /// # Errors
+    /// If data, a step or an exchange fails.
+    pub fn run(
+        &self,
+        backend: &mut dyn Backend,
+        scope: &mut Scope,
+        data: &mut dyn Data,
+        mut meters: Vec<Meter>,
+        measures: &dyn Fn(&[Meter]) -> Result<Vec<Measure>, Error>,
+        observer: &mut dyn Observer,
+    ) -> Result<(EpochReport, EpochReport), Error> {
+        let names: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
+        backend.set_fetch(&names);
+        let mut state = WorkerState { epoch: self.epoch, ..WorkerState::default() };
+        state.steps = backend.step();
+        let (mut position, mut due) = (Position::default(), Due::default());
+        let (mut log, mut own_part) = (CheckpointLog::default(), OwnPart::default());
+        let clock = IntervalClock::new(0.0);
+        let (mut feed, loading) = data.begin_pass(0, &position)?;
+        let mut pass = Pass {
+            state: &mut state,
+            position: &mut position,
+            meters: &mut meters,
+            fetch: Fetch { names: self.fetch, heads: true, scores: true },
+            print_interval: self.print_interval,
+            due: &mut due,
+            checkpoints: &mut log,
+            own_part: &mut own_part,
+            observer,
+            clock,
+        };
+        run_pass(backend, scope, &mut *feed, &mut pass)?;
+        let counted = pass.counted();
+        let stages = stage_seconds(&[loading, feed.stages()], backend.take_times());
+        tell_end(self.epoch, backend, &*feed, observer);
+        drop(feed);
+        let mine = epoch_report(counted, stages, &meters, measures(&meters)?);
+        if backend.workers() == 1 {
+            return Ok((mine.clone(), mine));
+        }
+        let counted = sum_over_workers(backend, &mut meters, &state, &mine)?;
+        let all = epoch_report(counted, stages, &meters, measures(&meters)?);
+        Ok((mine, all))
+    }
+}

@@ -1,0 +1,159 @@
+//! What a front end provides: a run, its data, the files of its models.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use regatta_data::{BadLines, Batch, Position, Stages};
+use regatta_exec::Scope;
+use regatta_ir::Program;
+use regatta_tensor::Tensor;
+
+use crate::Error;
+use crate::backend::Backend;
+use crate::checkpoints::Checkpointing;
+use crate::metrics::Meter;
+use crate::state::Sharing;
+
+/// What a run does, whoever wrote it down: a YAML file, the Fleet API, a Rust program.
+#[derive(Clone)]
+pub struct RunSpec {
+    /// Name of the model, for the user.
+    pub model: String,
+    /// The training program, whose hash checkpoints keep.
+    pub program: Program,
+    /// Data passes.
+    pub epochs: u64,
+    /// What a step fetches. With `heads`: the loss, then prediction and label of each head.
+    pub fetch: Vec<String>,
+    /// Whether the loss and heads are among it.
+    pub heads: bool,
+    /// One for each head.
+    pub meters: Vec<Meter>,
+    /// Begin every pass with new meters.
+    pub reset_meters: bool,
+    /// Steps between two reports.
+    pub print_interval: u64,
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// All settings, for the report and the manifests.
+    pub settings: serde_json::Value,
+    /// Checkpoints, if there are to be any.
+    pub checkpoint: Option<Checkpointing>,
+}
+
+/// Batches of one data pass.
+pub trait Feed {
+    /// The next batch; none at the end of the pass.
+    ///
+    /// # Errors
+    /// If data cannot be read.
+    fn next(&mut self) -> Result<Option<Batch>, Error>;
+
+    /// A step on this batch is done, with what was fetched. Its memory can be used again.
+    ///
+    /// # Errors
+    /// Whatever should end the training.
+    fn done(&mut self, batch: Batch, fetched: &[Tensor]) -> Result<(), Error> {
+        let _ = (batch, fetched);
+        Ok(())
+    }
+
+    /// Where the time of reading has gone so far.
+    fn stages(&self) -> Stages {
+        Stages::default()
+    }
+
+    /// The malformed lines that were skipped so far.
+    fn bad_lines(&self) -> BadLines {
+        BadLines::default()
+    }
+}
+
+/// Data that can be read pass by pass.
+pub trait Data {
+    /// Starts a pass where an earlier one with the same number stood, with the stages of loading.
+    ///
+    /// # Errors
+    /// If data cannot be found or loaded.
+    fn begin_pass(
+        &mut self,
+        epoch: u64,
+        from: &Position,
+    ) -> Result<(Box<dyn Feed + '_>, Stages), Error>;
+
+    /// Examples of a pass, as far as that can be known beforehand.
+    fn examples(&self) -> Option<u64> {
+        None
+    }
+
+    /// How workers share them.
+    fn sharing(&self) -> Sharing {
+        Sharing::Mixed
+    }
+}
+
+impl<D: regatta_data::Dataset> Data for D {
+    fn begin_pass(
+        &mut self,
+        epoch: u64,
+        from: &Position,
+    ) -> Result<(Box<dyn Feed + '_>, Stages), Error> {
+        Ok((Box::new(self.resume(epoch, from)?), Stages::default()))
+    }
+}
+
+/// Files of models, which belong to the front end.
+pub trait ModelFiles {
+    /// Loads what training begins with instead of initial values. True if servers have loaded all
+    /// dense parameters. Every worker calls it.
+    ///
+    /// # Errors
+    /// If a file does not fit.
+    fn load_initial(
+        &mut self,
+        backend: &mut dyn Backend,
+        scope: &mut Scope,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<bool, Error> {
+        let _ = (backend, scope, note);
+        Ok(false)
+    }
+
+    /// Saves the model after a data pass; says where. Only the first worker calls it, while the
+    /// others wait.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn save(
+        &mut self,
+        model: &TrainedModel<'_>,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<Option<PathBuf>, Error> {
+        let _ = (model, note);
+        Ok(None)
+    }
+}
+
+/// No files.
+impl ModelFiles for () {}
+
+/// A model between two data passes.
+pub struct TrainedModel<'a> {
+    /// The pass that is over.
+    pub epoch: u64,
+    /// Steps since training began.
+    pub step: u64,
+    /// What this process has.
+    pub scope: &'a Scope,
+    /// Optimizer states that other ranks keep.
+    pub states: HashMap<String, Tensor>,
+    /// Who has the rest.
+    pub backend: &'a dyn Backend,
+}
+
+impl TrainedModel<'_> {
+    /// A variable, wherever it is kept; none if servers have it.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.states.get(name).or_else(|| self.scope.get(name))
+    }
+}
