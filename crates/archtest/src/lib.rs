@@ -1,6 +1,6 @@
 //! The architecture as data, compared with the workspace by the tests of this crate: which crate
-//! may depend on which, what some files must not mention, how long lines and functions may be. The why
-//! is in ARCHITECTURE.md.
+//! may depend on which, what some files must not mention, how long lines and functions may be.
+//! ARCHITECTURE.md says why.
 
 pub mod source;
 

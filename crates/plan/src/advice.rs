@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::predict::{Bottleneck, Prediction, fits_disk, predict, server_memory, worker_memory};
-use crate::workload::Workload;
+use crate::workload::{Pace, Workload};
 
 /// The most servers or workers that a search tries.
 const MOST: u64 = 1 << 20;
@@ -43,7 +43,7 @@ fn memory_of_workers(w: &Workload, c: &Cluster) -> Option<Advice> {
         return None;
     }
     let mut remedies = vec![format!("{} of memory in each worker", bytes(need))];
-    if w.mode == "geo" {
+    if matches!(w.pace, Pace::Every(_)) {
         remedies.push("sync_mode async, in which workers keep no copy of the tables".into());
     }
     let smaller = |batch: u64| Workload { batch: batch as f64, ..w.clone() };
