@@ -264,9 +264,14 @@ impl Drop for Batches {
     }
 }
 
-/// Lowers the priority of the calling thread: it reads ahead, so it can wait for an idle processor, and
-/// when training waits for a batch there is one. Where all processors compute, a reader that interrupts
-/// one worker would make all others of a synchronous step wait, too.
+/// Lowers the priority of the calling thread, a reader.
+///
+/// Nice 5. Readers prefetch, so any idle moment will do, but a reader that preempts one worker delays all
+/// workers of a synchronous step. Nice 10 gained 3 to 5 % in sync mode (2 workers and a server on 2 cores,
+/// medians of 6 interleaved runs) but halved the speed of training beside other work on the machine.
+/// With nice 5 training beside other work is as fast as without, and sync mode is not slower than with 10
+/// (70.8 k and 62.2 k examples/s, medians of 5 with overlapping ranges; 2026-11-17).
+/// To repeat: `bench/compare/run --skip-paddle --skip-torch --only sync-2-1 --batch 512`.
 fn yield_to_training() {
     #[cfg(target_os = "linux")]
     {

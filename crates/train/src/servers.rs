@@ -193,6 +193,11 @@ impl Servers {
             return Ok(None);
         };
         match command {
+            // The pipeline reads while the push is in flight, before computing: taking a batch
+            // wakes the reader thread. Done after the computation, the reader preempted the server
+            // that had to reply to the push: the worker waited 0.7 s of 10 s for pushes, now 0.25 s
+            // (1 worker, 1 server, batch 2048, 2 cores, 2026-11-16;
+            // `bench/compare/run --only async-1-1 --batch 2048`).
             Command::Read => return Ok(Some(Turn::Read)),
             Command::Pull(batch) => {
                 let dense = batch == 0 || !pass.pipeline.pulls_dense_by_push();
@@ -222,8 +227,8 @@ impl Servers {
         Ok(None)
     }
 
-    /// Waits for the oldest answer. Servers answer in the order of requests, so those of pushes that
-    /// were sent before a pull are here when its values are.
+    /// Waits for the oldest answer. Servers answer in the order of requests, so those of pushes
+    /// that were sent before a pull are here when its values are.
     fn wait(&mut self, pass: &mut InFlight, scope: &mut Scope) -> Result<(), Error> {
         match pass.replies.pop_front() {
             Some(Reply::Pull { batch, with_push }) => {
