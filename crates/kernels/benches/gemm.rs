@@ -2,10 +2,11 @@
 //! steps.
 //!
 //! Run with `cargo bench -p regatta-kernels`; an argument selects shapes by part of their name.
-//! Candidates take turns within a round, so that a busy machine slows all of them alike. `GFLOP/s` is
-//! the median over rounds. `peak` is the share of the multiply-add peak, the median of the rounds' own
-//! ratios; `best` the share the fastest round reached of the highest peak; `ratio` is speed over
-//! `matrixmultiply`. Products that skip zeros count as if they did not. The totals at the end count each layer of a network once per occurrence.
+//! Candidates take turns within a round, so that a busy machine slows all of them alike. `GFLOP/s`
+//! is the median over rounds. `peak` is the share of the multiply-add peak, the median of the
+//! rounds' own ratios; `best` the share the fastest round reached of the highest peak; `ratio` is
+//! speed over `matrixmultiply`. Products that skip zeros count as if they did not. The totals at
+//! the end count each layer of a network once per occurrence.
 #![allow(unsafe_code, reason = "matrixmultiply takes raw pointers")]
 
 use regatta_kernels::gemm::{Epilogue, GemmScratch, Mat, gemm};
@@ -65,8 +66,8 @@ fn shapes() -> Vec<Shape> {
     dense.chain([50, 35, 20].into_iter().flat_map(behind_relu)).collect()
 }
 
-/// Products of a layer whose left operand has `percent` of its values: outputs of a relu, or gradients
-/// that went back through one.
+/// Products of a layer whose left operand has `percent` of its values: outputs of a relu, or
+/// gradients that went back through one.
 fn behind_relu(percent: u32) -> impl Iterator<Item = Shape> {
     let group = format!("400-400, {percent} % not zero");
     layer(&group, 512, 400, 400).into_iter().map(move |shape| Shape {

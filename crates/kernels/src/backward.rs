@@ -8,7 +8,10 @@ use crate::simd::simd_mul_add;
 
 /// Defines a backward step from slice to slice and its in-place form.
 macro_rules! backward {
-    ($(#[$meta:meta])* $name:ident, $in_place:ident, |$y:ident, $dy:ident| <$m:ident> $product:expr) => {
+    (
+        $(#[$meta:meta])* $name:ident, $in_place:ident,
+        |$y:ident, $dy:ident| <$m:ident> $product:expr
+    ) => {
         simd_mul_add! {
             $(#[$meta])*
             ///

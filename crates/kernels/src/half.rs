@@ -1,7 +1,8 @@
 //! 16-bit floats: conversion to and from f32, of single values and of whole slices.
 //!
-//! Both formats round to the nearest, ties to even; what is too large becomes an infinity, and a NaN
-//! stays a NaN. Widening is exact. `f16` is IEEE 754 binary16; `bf16` is the upper half of an f32.
+//! Both formats round to the nearest, ties to even; what is too large becomes an infinity, and a
+//! NaN stays a NaN. Widening is exact. `f16` is IEEE 754 binary16; `bf16` is the upper half of an
+//! f32.
 //!
 //! ```
 //! use regatta_kernels::half::{self, Half};
@@ -235,7 +236,8 @@ mod tests {
         assert_eq!(f16_to_f32(0xfc00), f32::NEG_INFINITY);
     }
 
-    /// Between two neighbours: below the middle goes down, above goes up, the middle to the even one.
+    /// Between two neighbours: below the middle goes down, above goes up, the middle to the even
+    /// one.
     #[test]
     fn rounding_is_to_the_nearest_with_ties_to_even() {
         for (half, end) in [(Half::F16, 0x7bff), (Half::Bf16, 0x7f7f)] {

@@ -1,8 +1,8 @@
 //! CPU kernels over plain slices: matrix multiply with fused epilogues, and element-wise loops.
 //!
 //! Nothing here knows of tensors, programs or threads, and nothing allocates after its first call.
-//! Every kernel is built for the baseline CPU and for AVX2 with FMA, products and some long loops also
-//! for AVX-512, and picks one when it runs.
+//! Every kernel is built for the baseline CPU and for AVX2 with FMA, products and some long loops
+//! also for AVX-512, and picks one when it runs.
 //!
 //! ```
 //! use regatta_kernels::{backward, rows, unary};
@@ -17,8 +17,9 @@
 //! assert_eq!(bias_gradient, [20.0, 10.0]);
 //! ```
 //!
-//! Reading order: [`simd!`] (the run-time choice), [`vector`], [`unary`] and [`backward`], [`rows`],
-//! [`gemm`](mod@gemm), [`half`] (16-bit floats), [`prefetch`](fn@prefetch), [`peak`] (the yardstick of the benchmarks).
+//! Reading order: [`simd!`] (the run-time choice), [`vector`], [`unary`] and [`backward`],
+//! [`rows`], [`gemm`](mod@gemm), [`half`] (16-bit floats), [`prefetch`](fn@prefetch), [`peak`] (the
+//! yardstick of the benchmarks).
 #![allow(
     unsafe_code,
     reason = "vector intrinsics and raw panels; every block states why it is sound"

@@ -3,8 +3,8 @@
 //! Each is within a few units in the last place of the exact value (the tests say how many), and
 //! handles infinities and NaN. The polynomials were fitted for this file by the Remez exchange.
 
-/// How `a * b + c` is computed: fused where the CPU does it in one step, in two steps elsewhere (the
-/// library routine that emulates the fused form is far too slow).
+/// How `a * b + c` is computed: fused where the CPU does it in one step, in two steps elsewhere
+/// (the library routine that emulates the fused form is far too slow).
 pub(crate) trait MulAdd {
     fn mul_add(a: f32, b: f32, c: f32) -> f32;
 }

@@ -1,13 +1,13 @@
 //! Prefetching: memory is requested before it is needed.
 //!
-//! Why the second-level cache: a core can have more lines in flight there than in the first. On a Zen 4
-//! a pull of random rows from a table of a million went from 39 to 25 ns per row, a push with Adam from
-//! 64 to 45 ns, and a worker that does little else got a quarter more keys per second from its server
-//! (`bench/micro`; `bench/compare/run --only keys-52000`; 2026-11-17).
+//! Why the second-level cache: a core can have more lines in flight there than in the first. On a
+//! Zen 4 a pull of random rows from a table of a million went from 39 to 25 ns per row, a push with
+//! Adam from 64 to 45 ns, and a worker that does little else got a quarter more keys per second
+//! from its server (`bench/micro`; `bench/compare/run --only keys-52000`; 2026-11-17).
 
-/// Asks for the cache line that holds `slice[idx]`. Costs a slot in a queue and never waits; an
-/// index out of range is harmless. The line comes as far as the second cache, where a core can wait for
-/// more of them than in the first.
+/// Prefetches the cache line that holds `slice[idx]`. Costs a slot in a queue and never waits; an
+/// index out of range is harmless. The line comes as far as the second cache, where a core can wait
+/// for more of them than in the first.
 #[inline(always)]
 pub fn prefetch<T>(slice: &[T], idx: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -21,7 +21,7 @@ pub fn prefetch<T>(slice: &[T], idx: usize) {
     let _ = (slice, idx);
 }
 
-/// Asks for the cache lines of `values[at..at + width]`, at most four.
+/// Prefetches the cache lines of `values[at..at + width]`, at most four.
 #[inline(always)]
 pub fn prefetch_row(values: &[f32], at: usize, width: usize) {
     const LINE: usize = 16;

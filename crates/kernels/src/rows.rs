@@ -5,8 +5,8 @@ use crate::{simd, unary, vector};
 /// Floats of a matrix that are worked on while they stay in the first level of cache.
 const BLOCK: usize = 2048;
 
-/// Copies a short row; shorter than a call of the C library for the usual widths. Of rows of different
-/// lengths, what both have is copied.
+/// Copies a short row; shorter than a call of the C library for the usual widths. Of rows of
+/// different lengths, what both have is copied.
 #[inline(always)]
 pub fn copy_floats(from: &[f32], to: &mut [f32]) {
     let n = from.len().min(to.len());

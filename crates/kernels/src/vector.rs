@@ -1,7 +1,7 @@
 //! Arithmetic on whole slices, and sums over them.
 //!
-//! Sums keep 32 partial sums, one per position modulo 32, and add those in a fixed order: the result
-//! depends on the values and their order only.
+//! Sums keep 32 partial sums, one per position modulo 32, and add those in a fixed order: the
+//! result depends on the values and their order only.
 
 use crate::simd;
 use crate::simd::simd_mul_add;
@@ -81,9 +81,9 @@ simd! {
 
 /// `y = x`, byte by byte, at the same speed for all alignments.
 ///
-/// The copy of the C library is up to 17 times slower on some processors (measured: 3 GB/s instead of
-/// 50 on Zen 3) when the target lies 1 to 31 bytes behind the source modulo 4096, which is where large
-/// allocations lie relative to pages.
+/// The copy of the C library is up to 17 times slower on some processors (measured: 3 GB/s instead
+/// of 50 on Zen 3) when the target lies 1 to 31 bytes behind the source modulo 4096, which is where
+/// large allocations lie relative to pages.
 ///
 /// # Panics
 /// If the slices differ in length.

@@ -9,7 +9,8 @@
 //! assert_eq!(x.f32()[0], 1.0);
 //! ```
 //!
-//! Reading order: [`DType`], [`Tensor`], [`Ragged`], [`RowSparse`], [`RowIndex`], [`Value`], [`Rng`].
+//! Reading order: [`DType`], [`Tensor`], [`Ragged`], [`RowSparse`], [`RowIndex`], [`Value`],
+//! [`Rng`].
 
 mod dense;
 mod dtype;

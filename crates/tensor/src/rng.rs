@@ -50,8 +50,8 @@ impl Rng {
     }
 }
 
-// Logarithm and cosine are our own: the same bits on every machine, and 7 instead of 27 ns per value
-// because the loop is vectorised (one thread, 2026-11-17).
+// Logarithm and cosine are our own: the same bits on every machine, and 7 instead of 27 ns per
+// value because the loop is vectorised (one thread, 2026-11-17).
 
 /// The sum of all `terms[n] * x^n`.
 #[inline(always)]
@@ -64,7 +64,7 @@ fn polynomial<const N: usize>(x: f64, terms: [f64; N]) -> f64 {
 fn ln(x: f64) -> f64 {
     const ROOT_HALF: u64 = 0x3FE6_A09E_667F_3BCD;
     const ONE: u64 = 0x3FF0_0000_0000_0000;
-    /// An integer of up to 52 bits in the place of the digits of this number is added to it.
+    /// An integer of up to 52 bits in the position of the digits of this number is added to it.
     const TWO_52: u64 = 0x4330_0000_0000_0000;
     // x = m * 2^k with m between the roots of a half and of two.
     let bits = x.to_bits().wrapping_add(ONE - ROOT_HALF);
@@ -85,7 +85,7 @@ fn ln(x: f64) -> f64 {
     k * std::f64::consts::LN_2 + 2.0 * s * polynomial(square, ODD)
 }
 
-/// The cosine of so many full turns, from 0 to 1; within some 1e-15 of it.
+/// The cosine of a number of full turns, from 0 to 1; within some 1e-15 of it.
 #[inline(always)]
 fn cos_of_turns(turns: f64) -> f64 {
     /// Adding this leaves the nearest integer, in the lowest bits.

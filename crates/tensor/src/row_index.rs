@@ -23,7 +23,7 @@ impl RowIndex {
         self.ids.clear();
     }
 
-    /// Makes room for so many more distinct ids. Those that are there keep their positions.
+    /// Makes room for N more distinct ids. Those that are there keep their positions.
     pub fn reserve(&mut self, more: usize) {
         let wanted = slots_for(self.ids.len() + more);
         if wanted <= self.mask + 1 {

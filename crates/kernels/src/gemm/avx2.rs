@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 /// Floats in a vector.
 pub(super) const LANES: usize = 8;
 
-/// How far ahead copying asks for its source. Rows of a large matrix are too far apart for the
+/// How far ahead copying prefetches its source. Rows of a large matrix are too far apart for the
 /// hardware to guess the next one.
 const PREFETCH_DEPTHS: usize = 8;
 
@@ -88,7 +88,7 @@ unsafe fn tile<const ROWS: usize, const VECS: usize>(t: &Tile) {
     }
 }
 
-/// Asks for the lines of C that a tile writes at its end.
+/// Prefetches the lines of C that a tile writes at its end.
 #[inline(always)]
 fn prefetch_c<const ROWS: usize, const VECS: usize>(t: &Tile) {
     for i in 0..ROWS {
@@ -123,8 +123,8 @@ unsafe fn list(rows: &Rows, counts: &mut [u32]) {
     for (i, count) in counts.iter_mut().enumerate() {
         let (mut places, mut listed) = (first_places, 0);
         for p in (0..rows.len).step_by(LANES) {
-            // SAFETY: as many values are read as there are; fewer have been listed than were read, and
-            // a vector more fits.
+            // SAFETY: as many values are read as there are; fewer have been listed than were read,
+            // and a vector more fits.
             unsafe {
                 let values = load(rows.values.add(i * rows.ld + p), LANES.min(rows.len - p));
                 let full = _mm256_cmp_ps::<_CMP_NEQ_UQ>(values, _mm256_setzero_ps());
@@ -142,8 +142,8 @@ unsafe fn list(rows: &Rows, counts: &mut [u32]) {
     }
 }
 
-/// For every set of lanes, as bits: their numbers, as bytes from the lowest on, and how many they are
-/// in the four highest bits, which are beyond the number of any lane.
+/// For every set of lanes, as bits: their numbers, as bytes from the lowest on, and how many they
+/// are in the four highest bits, which are beyond the number of any lane.
 static FIRST: [u64; 256] = {
     let mut table = [0; 256];
     let mut set = 0;

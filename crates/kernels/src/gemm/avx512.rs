@@ -20,7 +20,7 @@ use std::arch::{asm, x86_64::*};
 /// Floats in a vector.
 pub(super) const LANES: usize = 16;
 
-/// How far ahead copying asks for its source.
+/// How far ahead copying prefetches its source.
 const PREFETCH_DEPTHS: usize = 8;
 
 /// 12 x 32 keeps 24 of the 32 registers as accumulators.
@@ -49,7 +49,7 @@ unsafe fn tile<const ROWS: usize, const VECS: usize>(t: &Tile) {
             }
             _mm_prefetch::<_MM_HINT_T0>(c.wrapping_add(VECS * LANES - 1).cast());
         }
-        // A panel has its rows side by side; said here, the compiler knows their places.
+        // A panel has its rows side by side; said here, the compiler knows their offsets.
         let mut sums = match t.a_row {
             1 => products::<ROWS, VECS>(&t, 1),
             row => products::<ROWS, VECS>(&t, row),
@@ -188,7 +188,7 @@ unsafe fn run_lists<const V: usize>(t: &Task) {
                 }
             }
             for (x, mut dense) in row.entries() {
-                // The place in one register: sums of two cost these instructions a step more.
+                // The address in one register: sums of two cost these instructions a step more.
                 asm!("/* {0} */", inout(reg) dense, options(pure, nomem, nostack, preserves_flags));
                 let x = _mm512_set1_ps(*x);
                 for (v, sum) in sums.iter_mut().enumerate() {

@@ -1,8 +1,8 @@
 //! Blocking: walks C so that the panels in use stay in the nearest caches.
 //!
 //! The loops, outside in: blocks of columns, blocks of depth (op(B) is packed), blocks of rows
-//! (op(A) is packed), panels as wide as a tile, tiles. A panel of B then lives in the first level of
-//! cache, or just behind it, while the tiles pass over it, and the block of A in the second.
+//! (op(A) is packed), panels as wide as a tile, tiles. A panel of B then lives in the first level
+//! of cache, or just behind it, while the tiles pass over it, and the block of A in the second.
 
 use super::pack::Packing;
 use super::tile::{MAX_COLS, MAX_ROWS, Tile, Tiles};
@@ -10,9 +10,9 @@ use super::{Act, Epilogue, GemmScratch, Mat, finish};
 use std::ops::Range;
 use std::ptr;
 
-/// Depth of a block: a panel of B of 16 columns (25 KiB) then stays in a 32 KiB first-level cache. One of 32
-/// does not, but is used by tiles twice as high, and with the same depth sums are the same everywhere.
-/// Deeper blocks save passes over C; measured, the gain ends here.
+/// Depth of a block: a panel of B of 16 columns (25 KiB) then stays in a 32 KiB first-level cache.
+/// One of 32 does not, but is used by tiles twice as high, and with the same depth sums are the
+/// same everywhere. Deeper blocks save passes over C; measured, the gain ends here.
 const MAX_K: usize = 400;
 /// Rows of a block: its part of A takes a third of a 512 KiB second-level cache.
 const MAX_M: usize = 96;
@@ -181,7 +181,7 @@ impl Panel<'_> {
         assert!(c.len() >= (self.rows.len() - 1) * ldc + width);
         assert!(open.is_none_or(|open| open.len() - at >= (self.rows.len() - 1) * ldc + width));
         // SAFETY: B and C were just checked, `padded_bias` is a full tile wide and outlives the
-        // calls, A was cut to fit when its block was made.
+        // calls, A was divided to fit when its block was made.
         unsafe {
             if width == padded_width {
                 run_tiles(self.rows.len(), a, tile, tiles, c, width);
@@ -201,8 +201,8 @@ impl Panel<'_> {
 /// Runs the tiles of a panel whose width is whole vectors.
 ///
 /// # Safety
-/// `tile.b`, `tile.bias` and `tile.open` are as [`TileFn`](super::tile::TileFn) needs them, `a` holds `m` rows and `c` as many of
-/// `width` columns; the CPU has the features of `tiles`.
+/// `tile.b`, `tile.bias` and `tile.open` are as [`TileFn`](super::tile::TileFn) needs them, `a`
+/// holds `m` rows and `c` as many of `width` columns; the CPU has the features of `tiles`.
 unsafe fn run_tiles(
     m: usize,
     a: &ABlock,

@@ -4,8 +4,8 @@ use super::driver::Problem;
 use super::{Act, Epilogue};
 use crate::{backward, unary};
 
-/// Applies `act` to a block of C: `rows` rows of `cols`, `ldc` apart. The block was just written, so
-/// it is still in the nearest cache.
+/// Applies `act` to a block of C: `rows` rows of `cols`, `ldc` apart. The block was just written,
+/// so it is still in the nearest cache.
 pub(super) fn activate(act: Act, c: &mut [f32], ldc: usize, rows: usize, cols: usize) {
     let apply: fn(&mut [f32]) = match act {
         Act::None => return,
@@ -18,8 +18,8 @@ pub(super) fn activate(act: Act, c: &mut [f32], ldc: usize, rows: usize, cols: u
     }
 }
 
-/// Clears a block of C where the output of a relu is not positive. As with [`activate`], the block is
-/// still in the nearest cache.
+/// Clears a block of C where the output of a relu is not positive. As with [`activate`], the block
+/// is still in the nearest cache.
 pub(super) fn close(open: &[f32], c: &mut [f32], ldc: usize, rows: usize, cols: usize) {
     for i in 0..rows {
         let row = i * ldc..i * ldc + cols;

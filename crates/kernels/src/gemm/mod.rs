@@ -94,8 +94,8 @@ pub struct Epilogue<'a> {
 ///
 /// C is `m` x `n`, row-major, rows `ldc` apart; op(A) is `m` x `k` and op(B) `k` x `n`. Elements of
 /// `c` between the rows are left alone. Sums run over the depth in a fixed order, so equal calls on
-/// one machine give equal bits. Zeros of an operand that has many of them may be skipped, also where
-/// the other one is infinite or NaN.
+/// one machine give equal bits. Zeros of an operand that has many of them may be skipped, also
+/// where the other one is infinite or NaN.
 ///
 /// # Panics
 /// If a leading dimension is shorter than its rows, or a slice does not hold its matrix.

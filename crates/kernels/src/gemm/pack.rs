@@ -1,7 +1,7 @@
 //! Copies blocks of the operands into panels that a micro-kernel reads front to back.
 //!
-//! A panel of B holds the columns of a tile (in whole vectors, if the last panel is narrower), one depth
-//! after the other; a panel of A likewise holds the rows of one tile.
+//! A panel of B holds the columns of a tile (in whole vectors, if the last panel is narrower), one
+//! depth after the other; a panel of A likewise holds the rows of one tile.
 
 use super::Mat;
 use super::tile::Tiles;
@@ -24,7 +24,7 @@ pub(super) struct Packing {
     pub(super) tiles: &'static Tiles,
     /// The panel's depths lie across the source; see [`super::avx2::transpose_rows`].
     pub(super) transpose_rows: CopyFn,
-    /// The panel's depths are pieces of rows of the source; see [`super::avx2::copy_rows`].
+    /// The panel's depths are parts of rows of the source; see [`super::avx2::copy_rows`].
     pub(super) copy_rows: CopyFn,
 }
 
@@ -34,8 +34,8 @@ impl Packing {
         cols.next_multiple_of(self.tiles.lanes)
     }
 
-    /// Where the packed panel starts whose first row is the `i`-th of its block. Every panel is followed
-    /// by slack, since a store at its last depth writes past it.
+    /// Where the packed panel starts whose first row is the `i`-th of its block. Every panel is
+    /// followed by slack, since a store at its last depth writes past it.
     pub(super) fn a_panel(&self, i: usize, k: usize) -> usize {
         i * k + i.div_ceil(self.tiles.rows()) * SLACK
     }
@@ -50,8 +50,8 @@ impl Packing {
         n.next_multiple_of(self.tiles.cols()) * k + SLACK
     }
 
-    /// Packs the part `depths` x `cols` of op(B). The panel that begins with the `j`-th of these columns
-    /// starts at `dst[j * depths.len()]`.
+    /// Packs the part `depths` x `cols` of op(B). The panel that begins with the `j`-th of these
+    /// columns starts at `dst[j * depths.len()]`.
     ///
     /// # Safety
     /// The CPU has the features the copying functions were built for.
@@ -71,7 +71,8 @@ impl Packing {
             for (j, at, width) in panels() {
                 let src = &b.data[j * b.ld + depths.start..];
                 let depth = self.panel_depth(width);
-                // SAFETY: the features are the caller's promise; the panel and its slack lie in `dst`.
+                // SAFETY: the features are the caller's promise; the panel and its slack lie in
+                // `dst`.
                 unsafe { self.transpose(src, b.ld, width, k, &mut dst[at * k..], depth) };
             }
             return;

@@ -31,7 +31,8 @@ impl Default for Buffer {
 }
 
 impl Buffer {
-    /// At least `len` floats, contents unspecified. Reallocates only when that is more than ever before.
+    /// At least `len` floats, contents unspecified. Reallocates only when that is more than ever
+    /// before.
     pub(super) fn reserve(&mut self, len: usize) -> &mut [f32] {
         if len > self.len {
             let grown = len.next_multiple_of(ALIGN / size_of::<f32>());
@@ -42,7 +43,8 @@ impl Buffer {
             };
             *self = Self { ptr, len: grown };
         }
-        // SAFETY: `ptr` is dangling with `len == 0`, or owns `len` initialised floats; the borrow is unique.
+        // SAFETY: `ptr` is dangling with `len == 0`, or owns `len` initialised floats; the borrow
+        // is unique.
         let all = unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) };
         &mut all[..len]
     }

@@ -1,8 +1,8 @@
-//! Products of which one operand is zero in many places, such as what comes out of a relu and what
+//! Products of which one operand has many zeros, such as what comes out of a relu and what
 //! goes back through one.
 //!
 //! A row of the result is a sum of rows of the dense operand; those that the sparse operand
-//! multiplies by zero are left out. First the places and values of a block of the sparse operand
+//! multiplies by zero are left out. First the positions and values of a block of the sparse operand
 //! are listed, then each list is run through against panels of the dense operand that stay in the
 //! nearest cache.
 //!
@@ -52,7 +52,7 @@ const LOOKS: usize = 16;
 pub(super) struct Kernels {
     /// Floats in a vector.
     pub(super) lanes: usize,
-    /// Bytes of a panel that stays in a nearest cache of so many.
+    /// Bytes of a panel that stays in a first-level cache of N bytes.
     pub(super) panel: fn(usize) -> usize,
     /// Lists what is not zero in rows of values.
     pub(super) list: unsafe fn(&Rows, &mut [u32]),
@@ -60,10 +60,10 @@ pub(super) struct Kernels {
     pub(super) run_lists: &'static [unsafe fn(&Task)],
 }
 
-/// Rows of a block of the sparse operand, and where their lists go. Whoever lists them relies on
-/// this: there are as many rows as counts, of `len` values, `ld` apart; lists are [`LIST`] apart,
-/// with room for `len` values and a vector, and [`ENTRIES`] behind for as many offsets of rows in a
-/// panel with that `stride`.
+/// Rows of a block of the sparse operand, and where their lists go. The caller that lists them
+/// relies on this: there are as many rows as counts, of `len` values, `ld` apart; lists are
+/// [`LIST`] apart, with room for `len` values and a vector, and [`ENTRIES`] behind for as many
+/// offsets of rows in a panel with that `stride`.
 pub(super) struct Rows {
     pub(super) values: *const f32,
     pub(super) ld: usize,
@@ -79,7 +79,7 @@ pub(super) enum Side {
     Right,
 }
 
-/// Which operand has so many zeros that it pays to skip them.
+/// Which operand has enough zeros that it pays to skip them.
 #[target_feature(enable = "avx2,fma")]
 pub(super) fn side(problem: &Problem) -> Option<Side> {
     let &Problem { m, n, k, ref a, ref b, .. } = problem;
@@ -425,8 +425,8 @@ pub(super) unsafe fn load(src: *const f32, n: usize) -> __m256 {
     unsafe { if n == LANES { _mm256_loadu_ps(src) } else { _mm256_maskload_ps(src, lane_mask(n)) } }
 }
 
-/// A block of rows against a panel. Whoever runs it relies on this: there is a list for every
-/// count, with offsets of rows in the panel; C and, if not null, `open` have rows of as many
+/// A block of rows against a panel. The caller that runs it relies on this: there is a list for
+/// every count, with offsets of rows in the panel; C and, if not null, `open` have rows of as many
 /// vectors as the panel, the last of them with `tail` lanes; `bias` is padded to whole ones.
 pub(super) struct Task<'a> {
     counts: &'a [u32],
@@ -455,7 +455,7 @@ pub(super) use lists_fns;
 /// A row of a [`Task`].
 pub(super) struct Row {
     pub(super) c: *mut f32,
-    /// The same place in the next row of C.
+    /// The same position in the next row of C.
     pub(super) next_c: *const f32,
     /// Or null.
     pub(super) open: *const f32,

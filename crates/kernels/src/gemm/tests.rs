@@ -247,7 +247,8 @@ fn a_dense_operand_of_whole_lines_beside_many_zeros() {
     check(&problem, &vec![0.0; m * n], &mut GemmScratch::default(), "whole lines");
 }
 
-/// Sums run in the same order whatever the width of the vectors, so a model is the same on both machines.
+/// Sums run in the same order whatever the width of the vectors, so a model is the same on both
+/// machines.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn avx2_and_avx512_give_the_same_bits() {

@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 /// The longest short side that is handled here.
 pub(super) const MAX_SHORT: usize = 4;
 
-/// How many depths ahead `outer` asks for its rows.
+/// How many depths ahead `outer` prefetches its rows.
 const PREFETCH_DEPTHS: usize = 8;
 
 /// The product seen from its long side: `C[l, s] (+)= sum over p of big[l, p] * small[p, s]`.
@@ -121,7 +121,8 @@ impl Thin<'_> {
     }
 }
 
-/// `ROWS` rows of `big` times `SHORT` rows of `small`, which are padded with zeros to whole vectors.
+/// `ROWS` rows of `big` times `SHORT` rows of `small`, which are padded with zeros to whole
+/// vectors.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn dot_rows<const ROWS: usize, const SHORT: usize>(

@@ -28,8 +28,8 @@ pub(super) struct Tile {
     /// One value per tile column to add before the activation, or null.
     pub(super) bias: *const f32,
     pub(super) relu: bool,
-    /// Element `(0, 0)` of a matrix with the rows of C: what it does not have positive becomes 0 last.
-    /// Or null.
+    /// Element `(0, 0)` of a matrix with the rows of C: what it does not have positive becomes 0
+    /// last. Or null.
     pub(super) open: *const f32,
 }
 
@@ -61,8 +61,8 @@ impl Tiles {
 
     /// Height of the next tile when `left` rows remain.
     ///
-    /// The last rows are shared out evenly (with 6 rows 8 = 4 + 4, not 6 + 2): a tile of two rows has
-    /// too few independent sums to keep the multiply-add units busy.
+    /// The last rows are shared out evenly (with 6 rows 8 = 4 + 4, not 6 + 2): a tile of two rows
+    /// has too few independent sums to keep the multiply-add units busy.
     pub(super) fn next_height(&self, left: usize) -> usize {
         let full = self.rows();
         if left <= full {
