@@ -34,7 +34,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A builder over a set of ops; `seed` decides the first values of all parameters.
+    /// A builder over a set of ops; `seed` decides the initial values of all parameters.
     pub fn new(ops: &'static dyn OpSet, seed: u64) -> Builder {
         let programs = Programs { main: Program::new("main"), startup: Program::new("startup") };
         Builder { programs, ops, counters: HashMap::new(), seed }
@@ -70,8 +70,8 @@ impl Builder {
     /// A learned parameter with its initialiser in the startup program.
     ///
     /// # Errors
-    /// If the name is taken by a variable of another shape (the same shape shares the parameter), or
-    /// a dimension is not a positive number.
+    /// If the name is taken by a variable of another shape (the same shape shares the parameter),
+    /// or a dimension is not a positive number.
     pub fn param(&mut self, name: &str, shape: &[i64], attr: &ParamAttr) -> Result<Var, Error> {
         let ty = VarType::f32(shape);
         let name = attr.name.as_deref().unwrap_or(name);

@@ -109,7 +109,7 @@ pub enum Error {
     /// A rewrite that does not apply to this program.
     #[error("{pass}: {reason}")]
     Pass {
-        /// Name of the pass.
+        /// Name of the compiler pass.
         pass: String,
         /// Why not.
         reason: String,

@@ -1,4 +1,4 @@
-//! First values of parameters, as ops of the startup program.
+//! Initial values of parameters, as ops of the startup program.
 
 use crate::Op;
 

@@ -46,14 +46,14 @@ impl Act {
 pub struct ParamAttr {
     /// Its name; by default derived from the layer. Layers that give the same name share it.
     pub name: Option<String>,
-    /// First values.
+    /// Initial values.
     pub init: Initializer,
-    /// Learning-rate factor, penalty, clipping.
+    /// Learning-rate factor, regularization, clipping.
     pub info: ParamInfo,
 }
 
 impl ParamAttr {
-    /// Xavier-uniform first values, the default of weights.
+    /// Xavier-uniform initial values, the default of weights.
     pub fn weight() -> ParamAttr {
         ParamAttr::with_init(Initializer::Xavier { uniform: true })
     }
@@ -63,7 +63,7 @@ impl ParamAttr {
         ParamAttr::with_init(Initializer::Constant(0.0))
     }
 
-    /// The given first values.
+    /// The given initial values.
     pub fn with_init(init: Initializer) -> ParamAttr {
         ParamAttr { name: None, init, info: ParamInfo::default() }
     }
@@ -358,7 +358,7 @@ impl Builder {
         self.emit_one(Op::new("concat").inputs("X", xs.iter().map(|v| v.name())).attr("axis", axis))
     }
 
-    /// Cuts along a dimension into parts of the given sizes.
+    /// Splits along a dimension into parts of the given sizes.
     ///
     /// # Errors
     /// If the sizes do not add up.

@@ -3,8 +3,8 @@
 //!
 //! Nothing here runs anything, and nothing knows of ranks, files, threads or time.
 //!
-//! Reading order: [`VarDef`] and [`VarType`], [`Op`], [`Program`], [`Schema`] (what an op kind looks
-//! like), [`Builder`] with its `layers`, [`text`], [`verify()`].
+//! Reading order: [`VarDef`] and [`VarType`], [`Op`], [`Program`], [`Schema`] (what an op kind
+//! looks like), [`Builder`] with its `layers`, [`text`], [`verify()`].
 
 mod builder;
 mod error;

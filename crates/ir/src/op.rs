@@ -45,7 +45,8 @@ macro_rules! attr_from {
         }
     )*};
 }
-attr_from!(i64 => Int, i32 => Int, u32 => Int, f64 => Float, f32 => Float, bool => Bool, &str => Str, String => Str,
+attr_from!(i64 => Int, i32 => Int, u32 => Int, f64 => Float, f32 => Float, bool => Bool,
+    &str => Str, String => Str,
     Vec<i64> => Ints, Vec<f64> => Floats, Vec<String> => Strs);
 
 /// Which part of a training step an op belongs to.
@@ -56,7 +57,7 @@ pub enum Role {
     Forward,
     /// Gradients.
     Backward,
-    /// Clipping, penalties, schedules and updates: once per step on the whole gradient.
+    /// Clipping, regularization, schedules and updates: once per step on the whole gradient.
     Optimize,
 }
 

@@ -78,7 +78,7 @@ pub enum Origin {
     Temp,
 }
 
-/// Penalty on a parameter, added to its gradient.
+/// Regularization of a parameter, added to its gradient.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Regularizer {
     /// `coeff * sign(w)`.
@@ -94,7 +94,7 @@ pub struct ParamInfo {
     pub trainable: bool,
     /// Factor on the learning rate.
     pub lr_scale: f64,
-    /// Its own penalty; wins over the optimizer's.
+    /// Its own regularization; wins over the optimizer's.
     pub regularizer: Option<Regularizer>,
     /// Whether gradient clipping touches it.
     pub clip: bool,

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::{Block, Error, Op, OpSet, Origin, Program, Schema, VarType};
 
 /// Brings the slots of every op into the order of its schema and writes out the default
-/// attributes, as the builder and the passes do. For programs written by hand.
+/// attributes, as the builder and the compiler passes do. For programs written by hand.
 ///
 /// # Errors
 /// If an op is unknown, or a slot or attribute is unknown, missing or of the wrong kind.

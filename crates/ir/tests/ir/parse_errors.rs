@@ -22,7 +22,8 @@ const BAD: &[(&str, &str)] = &[
     ("..var x: f32[[1]]", "line 3: a list cannot hold lists"),
     (
         "..var x: f32[-3]",
-        "line 3: variable 'x': f32[-3] has the dimension -3; only -1 and -2 stand for unknown sizes",
+        "line 3: variable 'x': f32[-3] has the dimension -3; only -1 and -2 stand for unknown \
+         sizes",
     ),
     ("..var x: f32[1] lr=2", "line 3: unknown flag 'lr'"),
     ("..param x: f32[1] l2", "line 3: expected '=', found the end of the line"),

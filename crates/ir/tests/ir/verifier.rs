@@ -41,7 +41,8 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "Out: h = fc(X: x, W: w, Bias: []) {act: \"\"}",
-        "op fc: slot 'Bias' is empty, repeated or out of order; call `complete` on the program first",
+        "op fc: slot 'Bias' is empty, repeated or out of order; call `complete` on the program \
+         first",
     ),
     (
         "Out: o, Mask: o = dropout(X: x) {prob: 0.5, seed: 0}",
