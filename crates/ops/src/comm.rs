@@ -8,8 +8,8 @@ use crate::KernelError;
 /// Exchanges between the ranks of a job.
 ///
 /// All ranks run the same program, so all start the same exchanges in the same order. An exchange
-/// goes on in the background between [`Comm::start`] and [`Comm::wait`]; values move in and out as
-/// whole buffers, so that nobody writes memory that someone else still sends.
+/// continues in the background between [`Comm::start`] and [`Comm::wait`]; values move in and out
+/// as whole buffers, so that nobody writes memory that someone else still sends.
 pub trait Comm: Send + Sync {
     /// Number of this rank, from 0.
     fn rank(&self) -> usize;
@@ -17,7 +17,7 @@ pub trait Comm: Send + Sync {
     /// Number of ranks.
     fn size(&self) -> usize;
 
-    /// Starts an exchange under a name that is not in use; waits only if too many are under way.
+    /// Starts an exchange under a name that is not in use; waits only if too many are in flight.
     ///
     /// # Errors
     /// If the connection to other ranks is lost.
@@ -35,7 +35,8 @@ pub trait Comm: Send + Sync {
     /// Gives a buffer back for the next exchange of that name.
     fn give_buffer(&self, name: &Arc<str>, buffer: Vec<f32>);
 
-    /// What the last exchange of that name gathered, for its memory; empty if nothing was given back.
+    /// What the last exchange of that name gathered, for its memory; empty if nothing was given
+    /// back.
     fn take_parts(&self, name: &str) -> Vec<Vec<u8>>;
 
     /// Gives gathered bytes back for the next exchange of that name.

@@ -108,14 +108,14 @@ pub(crate) fn kernel(def: &OpDef, spec: &Spec<'_>, half: DType) -> Result<Kernel
     };
     let (in_at, out_at) = (place(spec.ins), place(spec.outs));
     let (ins, outs) = (Vec::new(), Vec::new());
-    let mut kernel = Widened { inner, half: format(half), len, in_at, out_at, ins, outs };
+    let mut kernel = WideningKernel { inner, half: format(half), len, in_at, out_at, ins, outs };
     Ok(Box::new(move |io, ctx| kernel.run(io, ctx)))
 }
 
 /// Floats in a cache line: copies begin at whole lines.
 const LINE: usize = 16;
 
-struct Widened {
+struct WideningKernel {
     inner: Kernel,
     half: Half,
     /// Floats that all copies take.
@@ -123,16 +123,16 @@ struct Widened {
     /// Where the copy of each variable begins; nothing for those that need none.
     in_at: Vec<Option<usize>>,
     out_at: Vec<Option<usize>>,
-    /// What the inner kernel sees; written anew by every run.
+    /// What the inner kernel sees; written again by every run.
     ins: Vec<Buf>,
     outs: Vec<Buf>,
 }
 
 // SAFETY: the pointers in `ins` and `outs` are written at the start of each run and not read after
 // it; everything else can be sent.
-unsafe impl Send for Widened {}
+unsafe impl Send for WideningKernel {}
 
-impl Widened {
+impl WideningKernel {
     fn run(&mut self, io: &mut Io<'_>, ctx: &mut StepCtx) -> Result<(), KernelError> {
         // Taken out while the kernel runs, since it gets the rest of the context.
         let mut room = std::mem::take(&mut ctx.widened);

@@ -3,7 +3,7 @@
 use regatta_ir::{Error, Layout, Op, VarType};
 use regatta_tensor::DType;
 
-/// An op whose output types are asked for. Negative dimensions are not known yet.
+/// An op whose output types are to be inferred. Negative dimensions are not known yet.
 pub struct Infer<'a> {
     /// The op, complete with defaults.
     pub op: &'a Op,

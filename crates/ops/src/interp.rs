@@ -1,5 +1,5 @@
-//! The reference interpreter: one op at a time, fresh memory for every result. Slow and simple; what
-//! the executor does with plans and reused memory must give the same values.
+//! The reference interpreter: one op at a time, fresh memory for every result. Slow and simple;
+//! what the executor does with execution plans and reused memory must give the same values.
 #![expect(unsafe_code, reason = "hands buffers that it owns to kernels")]
 
 use std::collections::HashMap;
@@ -41,11 +41,11 @@ pub type Env = HashMap<String, Cell>;
 /// # Errors
 /// If its inputs are missing or do not fit, or the kernel meets a bad value.
 pub fn eval(op: &Op, env: &mut Env, ctx: &mut StepCtx) -> Result<(), Error> {
-    Prepared::new(op, env, &[])?.run(ctx)
+    PreparedOp::new(op, env, &[])?.run(ctx)
 }
 
 /// One op with its kernel and the values that it works on, to be run any number of times.
-pub struct Prepared<'a> {
+pub struct PreparedOp<'a> {
     kind: String,
     kernel: Kernel,
     ins: Vec<Buf>,
@@ -54,13 +54,13 @@ pub struct Prepared<'a> {
     env: PhantomData<&'a mut Env>,
 }
 
-impl<'a> Prepared<'a> {
+impl<'a> PreparedOp<'a> {
     /// Makes the kernel and room for the results. The first dimension of the variables in `batched`
     /// is the batch.
     ///
     /// # Errors
     /// If inputs are missing or do not fit.
-    pub fn new(op: &Op, env: &'a mut Env, batched: &[&str]) -> Result<Prepared<'a>, Error> {
+    pub fn new(op: &Op, env: &'a mut Env, batched: &[&str]) -> Result<PreparedOp<'a>, Error> {
         let mut op = op.clone();
         OPS.known(&op.kind)?.complete(&mut op)?;
         let ins = op
@@ -90,7 +90,7 @@ impl<'a> Prepared<'a> {
             .map(|v| if updated_in_place(v) { Buf::Absent } else { buf(env, v) })
             .collect();
         let outs = op.output_vars().map(|v| buf(env, v)).collect();
-        Ok(Prepared { kind: op.kind, kernel, ins, outs, env: PhantomData })
+        Ok(PreparedOp { kind: op.kind, kernel, ins, outs, env: PhantomData })
     }
 
     /// Runs the kernel.

@@ -1,5 +1,8 @@
 //! The variables of one op at run time, as slices.
-#![expect(unsafe_code, reason = "slices are made from buffers that the plan placed apart")]
+#![expect(
+    unsafe_code,
+    reason = "slices are made from buffers that the execution plan placed apart"
+)]
 
 use std::marker::PhantomData;
 

@@ -30,7 +30,7 @@ pub use io::{Buf, Io};
 pub use op::{Draw, schedule_of, schedule_op, update_op, update_rule};
 pub use registry::{OPS, Registry};
 
-/// A builder over all ops; `seed` decides the first values of all parameters.
+/// A builder over all ops; `seed` decides the initial values of all parameters.
 pub fn builder(seed: u64) -> regatta_ir::Builder {
     regatta_ir::Builder::new(&OPS, seed)
 }

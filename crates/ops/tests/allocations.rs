@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell as Counter;
 
 use regatta_ir::{Op, grad_name};
-use regatta_ops::interp::{Cell, Env, Prepared, eval, type_of};
+use regatta_ops::interp::{Cell, Env, PreparedOp, eval, type_of};
 use regatta_ops::{Grad, GradCtx, OPS, StepCtx};
 use regatta_tensor::{Tensor, Value};
 use samples::forward_op;
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn check(op: &Op, env: &mut Env, ctx: &mut StepCtx, what: &str) {
-    let mut prepared = Prepared::new(op, env, &[]).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let mut prepared = PreparedOp::new(op, env, &[]).unwrap_or_else(|e| panic!("{what}: {e}"));
     for _ in 0..2 {
         prepared.run(ctx).unwrap();
     }

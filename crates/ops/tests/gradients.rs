@@ -1,5 +1,5 @@
 //! Every registered op with a gradient rule is compared with central differences on its samples;
-//! an op without samples and without a reason fails, so a new op cannot be forgotten.
+//! an op without samples and without a reason fails, so a new op cannot be left out.
 
 mod samples;
 

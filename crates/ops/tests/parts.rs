@@ -2,7 +2,7 @@
 //! batch gives, rows one after the other and everything else added up.
 
 use regatta_ir::{Attr, Op};
-use regatta_ops::interp::{Cell, Env, Prepared, type_of};
+use regatta_ops::interp::{Cell, Env, PreparedOp, type_of};
 use regatta_ops::{Batch, Infer, OPS, StepCtx};
 use regatta_tensor::{Data, Rng, Tensor, Value};
 
@@ -70,7 +70,7 @@ fn check(case: &Case<'_>) {
             total_rows: EXAMPLES,
             ..StepCtx::default()
         };
-        Prepared::new(&op, env, &batched).unwrap().run(&mut ctx).unwrap();
+        PreparedOp::new(&op, env, &batched).unwrap().run(&mut ctx).unwrap();
     };
     let mut parts = Vec::new();
     for (from, to) in [(0, 2), (2, 6)] {

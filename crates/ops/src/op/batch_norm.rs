@@ -1,5 +1,5 @@
-//! `batch_norm`: each feature of the last dimension to mean 0 and variance 1 over all examples, then
-//! scaled and shifted by learned vectors.
+//! `batch_norm`: each feature of the last dimension to mean 0 and variance 1 over all examples,
+//! then scaled and shifted by learned vectors.
 //!
 //! While training, the batch's own mean and (biased) variance are used, and the running ones move
 //! towards them in place: `running = momentum * running + (1 - momentum) * batch`, as Paddle does.
@@ -44,7 +44,7 @@ pub(crate) static DEFS: &[OpDef] = &[
     backward_def("sync_batch_norm_grad", SYNC_ATTRS),
 ];
 
-/// A pass puts it in the place of `batch_norm`, and its gradient in the place of that one's.
+/// A compiler pass replaces `batch_norm` by it, and the gradient by its gradient.
 const REPLACED: Grad = Grad::None("it replaces batch_norm in programs that have their gradients");
 
 const fn forward_def(
@@ -284,7 +284,14 @@ fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
 
 simd! {
     /// Adds up each column of `d`, and of `d` times the normalised `x`.
-    fn grad_sums(x: &[f32], d: &[f32], mean: &[f32], inv: &[f32], sums: &mut [f64], products: &mut [f64]) {
+    fn grad_sums(
+        x: &[f32],
+        d: &[f32],
+        mean: &[f32],
+        inv: &[f32],
+        sums: &mut [f64],
+        products: &mut [f64],
+    ) {
         sums.fill(0.0);
         products.fill(0.0);
         let width = mean.len();
@@ -302,12 +309,21 @@ simd! {
 
 simd! {
     /// `dx = factor * d + slope * (x - mean) + offset`, column by column.
-    fn grad_rows(x: &[f32], d: &[f32], mean: &[f32], factor: &[f32], slope: &[f32], offset: &[f32], dx: &mut [f32]) {
+    fn grad_rows(
+        x: &[f32],
+        d: &[f32],
+        mean: &[f32],
+        factor: &[f32],
+        slope: &[f32],
+        offset: &[f32],
+        dx: &mut [f32],
+    ) {
         let width = mean.len();
         let rows = x.chunks_exact(width).zip(d.chunks_exact(width)).zip(dx.chunks_exact_mut(width));
         for ((x, d), dx) in rows {
             let columns = mean.iter().zip(factor).zip(slope.iter().zip(offset));
-            for (((dx, x), d), ((mean, factor), (slope, offset))) in dx.iter_mut().zip(x).zip(d).zip(columns) {
+            let values = dx.iter_mut().zip(x).zip(d);
+            for (((dx, x), d), ((mean, factor), (slope, offset))) in values.zip(columns) {
                 *dx = factor * d + slope * (x - mean) + offset;
             }
         }

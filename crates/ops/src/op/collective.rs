@@ -1,5 +1,6 @@
-//! Gradients of several ranks become one: `scale_by_share`, `all_reduce_start` and `all_reduce_wait`
-//! for dense ones, `gather_rows_start` and `gather_rows_wait` for row-sparse ones.
+//! Gradients of several ranks become one: `scale_by_share`, `all_reduce_start` and
+//! `all_reduce_wait` for dense ones, `gather_rows_start` and `gather_rows_wait` for row-sparse
+//! ones.
 //!
 //! An exchange is a pair of ops: the first copies the values away and lets them travel, the second
 //! waits and writes the result over them. What stands between the two runs meanwhile.
@@ -131,7 +132,7 @@ pub(crate) static DEFS: &[OpDef] = &[
     },
 ];
 
-/// What stands for an exchange that is under way, so that its two ops depend on each other.
+/// What stands for an exchange that is in flight, so that its two ops depend on each other.
 pub(crate) fn handle() -> VarType {
     VarType::f32([1])
 }
@@ -181,7 +182,7 @@ pub(crate) fn start_floats(
     }))
 }
 
-/// A kernel that waits for an exchange of floats and cuts the result into all outputs.
+/// A kernel that waits for an exchange of floats and splits the result into all outputs.
 pub(crate) fn wait_floats(s: &Spec<'_>) -> Result<Kernel, Error> {
     let (name, n) = (exchange_name(s)?, s.outs.len());
     Ok(Box::new(move |io, ctx| {

@@ -1,4 +1,4 @@
-//! `concat`: joins arrays along a dimension. Its gradient cuts the pieces out again.
+//! `concat`: joins arrays along a dimension. Its gradient takes the parts out again.
 
 use regatta_ir::schema::{AttrKind, many, one};
 use regatta_ir::{Error, Layout, Op, Schema, VarType, grad_name};
@@ -100,7 +100,7 @@ fn grad(g: &GradCtx<'_>) -> Result<Vec<Op>, Error> {
     Ok(ops)
 }
 
-/// Sizes of the pieces along the axis in elements of one block, and of all together.
+/// Sizes of the parts along the axis in elements of one block, and of all together.
 fn widths(s: &Spec<'_>, pieces: usize) -> Result<(Vec<usize>, usize), Error> {
     let rank = s.ins[0].shape.len();
     let axis = resolve_axis(s.op.int("axis")?, rank).unwrap_or(0);

@@ -1,5 +1,5 @@
-//! Deep gradient compression (Lin and others 2018): only the largest entries of a gradient travel, the
-//! rest waits at home with its momentum until it has grown.
+//! Deep gradient compression (Lin and others 2018): only the largest entries of a gradient travel,
+//! the rest waits at home with its momentum until it has grown.
 //!
 //! `dgc_start` adds momentum to this rank's gradient, keeps what is small and sends the rest;
 //! `dgc_wait` writes the sum of what all ranks sent; `dgc_momentum` updates with it. Before step

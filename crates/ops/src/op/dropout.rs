@@ -1,10 +1,10 @@
 //! `dropout`: while training, zeroes a share `prob` of the elements and scales the others up by
 //! `1 / (1 - prob)`; with `is_test`, a copy.
 //!
-//! Which elements are dropped depends on the seed, the step, the example's place in the whole batch
-//! and the element's place in the example, and on nothing else: splitting the batch over threads or
-//! computing the op again gives the same. Layers of one program should have different seeds.
-//! `Mask` holds the factor of each element, so the gradient is a product with it.
+//! Which elements are dropped depends on the seed, the step, the example's position in the whole
+//! batch and the element's position in the example, and on nothing else: splitting the batch over
+//! threads or computing the op again gives the same. Layers of one program should have different
+//! seeds. `Mask` holds the factor of each element, so the gradient is a product with it.
 
 use regatta_ir::schema::{AttrKind, one};
 use regatta_ir::{Error, Op, Schema};

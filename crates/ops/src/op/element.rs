@@ -1,4 +1,4 @@
-//! What the ops that only move values share: the element types, and cuts along a dimension.
+//! What the ops that only move values share: the element types, and slices along a dimension.
 
 use regatta_ir::VarType;
 

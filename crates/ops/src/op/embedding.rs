@@ -58,8 +58,8 @@ pub(crate) static DEFS: &[OpDef] = &[
         samples: no_samples,
     },
     OpDef {
-        // The vectors of an example in one row, and what stands beside them behind it: an embedding,
-        // a reshape and a concat without the copies.
+        // The vectors of an example in one row, and what stands beside them behind it: an
+        // embedding, a reshape and a concat without the copies.
         schema: Schema {
             kind: "embedding_row",
             inputs: &[one("W"), many("Ids"), any("Beside")],
@@ -263,9 +263,9 @@ fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
     }))
 }
 
-/// What is needed so many ids later is asked for now: rows lie anywhere in the table, and the vectors
-/// of a slot far apart in the batch.
-const AHEAD: usize = 16;
+/// What is needed this many ids later is prefetched now: rows lie anywhere in the table, and the
+/// vectors of a slot far apart in the batch.
+const PREFETCH_IDS: usize = 16;
 
 fn copy_rows(
     lookup: &Lookup,
@@ -279,11 +279,11 @@ fn copy_rows(
     let dim = lookup.dim;
     for (example, of_example) in ids.chunks_exact(n).enumerate() {
         for (i, &id) in of_example.iter().enumerate() {
-            if let Some(&soon) = ids.get(example * n + i + AHEAD) {
+            if let Some(&soon) = ids.get(example * n + i + PREFETCH_IDS) {
                 prefetch_row(table, (soon as usize).wrapping_mul(dim), dim);
             }
             let to = example * lookup.stride + (at + i) * dim;
-            prefetch_row(out, to + AHEAD / n * lookup.stride, dim);
+            prefetch_row(out, to + PREFETCH_IDS / n * lookup.stride, dim);
             match lookup.row(id, input)? {
                 Some(row) => {
                     copy_floats(&table[row * dim..(row + 1) * dim], &mut out[to..to + dim])
@@ -451,7 +451,7 @@ fn scatter(
     let dim = lookup.dim;
     let gradient = |example: usize, vector: usize| {
         let at = example * lookup.stride + vector * dim;
-        prefetch_row(d, at + AHEAD * lookup.stride, dim);
+        prefetch_row(d, at + PREFETCH_IDS * lookup.stride, dim);
         &d[at..at + dim]
     };
     for &(input, at, n) in &lookup.inputs {

@@ -1,4 +1,4 @@
-//! Constants and random first values: `fill_constant`, `fill_like`, `uniform_random`,
+//! Constants and random initial values: `fill_constant`, `fill_like`, `uniform_random`,
 //! `gaussian_random`, `truncated_gaussian_random`.
 //!
 //! Random values depend on the seed, the name of the variable and the position only, so the order

@@ -1,5 +1,5 @@
-//! What happens to gradients before the update: clipping and penalties. All of them take dense and
-//! row-sparse gradients; for the latter only the rows that are there count and change.
+//! What happens to gradients before the update: clipping and regularization. All of them take dense
+//! and row-sparse gradients; for the latter only the rows that are there count and change.
 
 use regatta_ir::schema::{AttrKind, many, one};
 use regatta_ir::{Error, Layout, Schema, VarType};

@@ -101,7 +101,15 @@ fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
 
 simd! {
     /// The normalised row, and the gradient that reaches it.
-    fn normalised(x: &[f32], mean: f32, inv: f32, scale: &[f32], d: &[f32], hat: &mut [f32], g: &mut [f32]) {
+    fn normalised(
+        x: &[f32],
+        mean: f32,
+        inv: f32,
+        scale: &[f32],
+        d: &[f32],
+        hat: &mut [f32],
+        g: &mut [f32],
+    ) {
         for (hat, x) in hat.iter_mut().zip(x) {
             *hat = (x - mean) * inv;
         }

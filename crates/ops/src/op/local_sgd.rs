@@ -1,5 +1,5 @@
-//! Ranks that train apart come together: `snapshot_delta` is how far a parameter has moved since all
-//! ranks had the same one, `apply_delta` moves that common one by the mean of all ranks' ways.
+//! Ranks that train apart come together: `snapshot_delta` is how far a parameter has moved since
+//! all ranks had the same one, `apply_delta` moves that common one by the mean of all ranks' ways.
 
 use regatta_ir::schema::{AttrKind, one};
 use regatta_ir::{Layout, Schema};

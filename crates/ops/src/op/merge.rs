@@ -1,5 +1,5 @@
-//! Gradients of several steps become one: `accumulate` adds a gradient to what is kept between steps,
-//! `take_merged` takes the sum or the mean and begins anew. Dense or row-sparse.
+//! Gradients of several steps become one: `accumulate` adds a gradient to what is kept between
+//! steps, `take_merged` takes the sum or the mean and begins again. Dense or row-sparse.
 
 use regatta_ir::schema::{AttrKind, one};
 use regatta_ir::{Error, Layout, Schema, VarType};

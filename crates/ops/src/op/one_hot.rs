@@ -1,4 +1,4 @@
-//! `one_hot`: ids `[batch, 1]` to rows of `depth` zeros with a one at the place of the id. An id
+//! `one_hot`: ids `[batch, 1]` to rows of `depth` zeros with a one at the position of the id. An id
 //! that is not below `depth` stops the run.
 
 use regatta_ir::schema::{AttrKind, one};

@@ -219,7 +219,7 @@ impl RowLoop for LazyRows<'_> {
     }
 }
 
-/// Rows of a large table are not in the cache: so many updates ahead they are asked for.
+/// Rows of a large table are not in the cache: they are prefetched this many updates early.
 const ROWS_AHEAD: usize = 16;
 
 const LR_SCHEDULE: OpDef = OpDef {

@@ -1,9 +1,9 @@
 //! `reduce_sum`, `reduce_mean` and `reduce_max` over some dimensions; without any given over all of
 //! them, which makes shape `[1]`.
 //!
-//! Over the batch, a sum or mean of a part of the batch gives the part's share of the whole, so that
-//! the parts add up. The gradient of a maximum goes to its first place in memory order. A maximum
-//! over a NaN is NaN.
+//! Over the batch, a sum or mean of a part of the batch gives the part's share of the whole, so
+//! that the parts add up. The gradient of a maximum goes to its first position in memory order. A
+//! maximum over a NaN is NaN.
 
 use regatta_ir::schema::{AttrDef, AttrKind, one};
 use regatta_ir::{Error, Op, Schema, VarType};

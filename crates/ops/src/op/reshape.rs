@@ -1,5 +1,5 @@
 //! `reshape`: the same elements under another shape. One dimension may be -1 (what is left), and 0
-//! keeps the dimension at that place. Its gradient is a reshape back.
+//! keeps the dimension at that position. Its gradient is a reshape back.
 //!
 //! The batch stays first: `[-1, 26, 9]` can become `[-1, 234]`, and `[-1, 5, 8]` can become
 //! `[-1, 8]` with five rows per example, but not `[9, -1]`, whose rows would belong to no example.

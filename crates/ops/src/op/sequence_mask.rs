@@ -1,6 +1,6 @@
-//! `sequence_mask`: lengths `[batch, 1]` to rows of `maxlen`: ones for the places before the length,
-//! zeros for the padding after. Lengths beyond `maxlen` give all ones, as in Paddle (the sequence was
-//! cut); a negative length stops the run.
+//! `sequence_mask`: lengths `[batch, 1]` to rows of `maxlen`: ones for the positions before the
+//! length, zeros for the padding after. Lengths beyond `maxlen` give all ones, as in Paddle (the
+//! sequence was cut); a negative length stops the run.
 
 use regatta_ir::schema::{AttrKind, one};
 use regatta_ir::{Error, Layout, Schema, VarType};

@@ -1,5 +1,5 @@
-//! `sequence_pad`: any number of ids per example to `u64[batch, len]`. Short sequences are filled up
-//! with `value` at the end; of long ones the last `len` ids are kept, which are the newest of a
+//! `sequence_pad`: any number of ids per example to `u64[batch, len]`. Short sequences are filled
+//! up with `value` at the end; of long ones the last `len` ids are kept, which are the newest of a
 //! history.
 
 use regatta_ir::schema::{AttrKind, one};

@@ -1,6 +1,7 @@
 //! Ranks that divide the updates between them: `reduce_start` and `reduce_wait` bring the sum of
-//! gradients to the rank that updates, `broadcast_start` and `broadcast_wait` bring its parameters to
-//! all; `broadcast_rows_start` and `broadcast_rows_wait` only the rows that a gradient has touched.
+//! gradients to the rank that updates, `broadcast_start` and `broadcast_wait` bring its parameters
+//! to all; `broadcast_rows_start` and `broadcast_rows_wait` only the rows that a gradient has
+//! touched.
 
 use regatta_ir::schema::{AttrDef, AttrKind, many, one};
 use regatta_ir::{Layout, Schema};

@@ -1,5 +1,5 @@
-//! `sigmoid_cross_entropy`: the cross entropy of `sigmoid(X)` against labels in `[0, 1]`, element by
-//! element, as `max(x, 0) - x label + log(1 + exp(-|x|))`, which no logit overflows.
+//! `sigmoid_cross_entropy`: the cross entropy of `sigmoid(X)` against labels in `[0, 1]`, element
+//! by element, as `max(x, 0) - x label + log(1 + exp(-|x|))`, which no logit overflows.
 
 use regatta_ir::schema::{one, optional};
 use regatta_ir::{Error, Schema};

@@ -17,7 +17,7 @@ pub(crate) static DEFS: &[OpDef] = &[
         infer,
         grad: Grad::Rule(|g| Ok(g.unary(&["X"]))),
         kernel: |s| by_dtype!(s.ins[0], forward(s)),
-        // A batch has no known size and is refused, so a part is never cut along it.
+        // A batch has no known size and is refused, so a part is never sliced along it.
         batch: linear,
         samples,
     },

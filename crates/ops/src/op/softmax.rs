@@ -8,7 +8,8 @@ use crate::{Grad, Kernel, OpDef, Sample};
 
 regatta_kernels::simd! {
     fn softmax_grad(y: &[f32], d: &[f32], width: usize, dx: &mut [f32]) {
-        for ((y, d), dx) in y.chunks_exact(width).zip(d.chunks_exact(width)).zip(dx.chunks_exact_mut(width)) {
+        let rows = y.chunks_exact(width).zip(d.chunks_exact(width));
+        for ((y, d), dx) in rows.zip(dx.chunks_exact_mut(width)) {
             let dot: f32 = y.iter().zip(d).map(|(y, d)| y * d).sum();
             for ((dx, &y), &d) in dx.iter_mut().zip(y).zip(d) {
                 *dx = y * (d - dot);

@@ -1,4 +1,4 @@
-//! `split`: cuts an array along a dimension into parts of given sizes. Its gradient joins the
+//! `split`: divides an array along a dimension into parts of given sizes. Its gradient joins the
 //! gradients of the parts, zeros standing for those that nothing depends on.
 
 use regatta_ir::schema::{AttrKind, many, one};
@@ -22,7 +22,7 @@ pub(crate) static DEFS: &[OpDef] = &[OpDef {
     infer,
     grad: Grad::Rule(grad),
     kernel: |s| by_dtype!(s.ins[0], forward(s)),
-    // A batch has no known size and is refused, so a part is never cut along it.
+    // A batch has no known size and is refused, so a part is never sliced along it.
     batch: linear,
     samples,
 }];
