@@ -1,11 +1,11 @@
-//! The memory of all temporaries of a plan: one block, cut at 64-byte boundaries.
+//! The memory of all temporaries of an execution plan: one block, divided at 64-byte boundaries.
 
 const LINE: usize = 64;
 
 /// Zeroed bytes whose address does not change.
 pub(crate) struct Arena {
     /// Short arrays, because a vector of those takes zeroed memory from the system as it comes; one
-    /// more than asked for, because they do not begin at a boundary.
+    /// more than requested, because they do not begin at a boundary.
     lines: Vec<[u64; LINE / 8]>,
 }
 
@@ -25,7 +25,7 @@ impl Arena {
         start.wrapping_add(start.align_offset(LINE))
     }
 
-    /// Address of the first byte; the caller must stay within what it asked for.
+    /// Address of the first byte; the caller must stay within what it requested.
     pub(crate) fn base(&mut self) -> *mut u8 {
         let start = self.lines.as_mut_ptr().cast::<u8>();
         start.wrapping_add(start.align_offset(LINE))

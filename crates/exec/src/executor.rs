@@ -50,7 +50,7 @@ pub struct MemoryUse {
     pub offloaded_bytes: usize,
 }
 
-/// A program and the plans made for it so far, one per set of input shapes and fetches.
+/// A program and its execution plans so far, one per set of input shapes and fetches.
 pub struct Executor {
     program: Program,
     options: Options,
@@ -58,14 +58,14 @@ pub struct Executor {
     pool: Option<rayon::ThreadPool>,
     index: RowIndex,
     step: u64,
-    /// Of plans that were given up.
+    /// Of execution plans that were dropped.
     past_times: RoleTimes,
     last_plan: Option<usize>,
     peers: Peers,
 }
 
 impl Executor {
-    /// Checks the program; plans are made when it first runs.
+    /// Checks the program; execution plans are made when it first runs.
     ///
     /// # Errors
     /// If the program is wrong or the options make no sense.
@@ -131,13 +131,15 @@ impl Executor {
         self.run_copying(scope, feeds, fetch, fetch.len())
     }
 
-    /// As [`Executor::run`], but only the first `copied` of the fetched variables are copied out. The others
-    /// are read where they were computed: [`Executor::fetched_floats`], [`Executor::fetched_rows`].
+    /// As [`Executor::run`], but only the first `copied` of the fetched variables are copied out.
+    /// The others are read where they were computed: [`Executor::fetched_floats`],
+    /// [`Executor::fetched_rows`].
     ///
-    /// Gradients are sent from where they are computed. Fetching them first copies all dense parameters
-    /// once per step; without the copy 2 workers train 4 % faster (batch 512, medians of 5 interleaved
-    /// runs on a Sapphire Rapids, 2026-11-17, together with branch-free key selection in `table`).
-    /// To repeat: `bench/compare/run --skip-paddle --skip-torch --only async-2-1 --batch 512`.
+    /// Gradients are sent from where they are computed. Fetching them first copies all dense
+    /// parameters once per step; without the copy 2 workers train 4 % faster (batch 512, medians of
+    /// 5 interleaved runs on a Sapphire Rapids, 2026-11-17, together with branch-free key selection
+    /// in `table`). To repeat:
+    /// `bench/compare/run --skip-paddle --skip-torch --only async-2-1 --batch 512`.
     ///
     /// # Errors
     /// As [`Executor::run`].
@@ -183,8 +185,8 @@ impl Executor {
         Ok(&plan.fetched[..copied.min(plan.fetched.len())])
     }
 
-    /// What a run on inputs of these types would run: the program after the passes of
-    /// [`EXECUTION`], which plans are made of. `watch` sees what every pass makes.
+    /// What a run on inputs of these types would run: the program after the compiler passes of
+    /// [`EXECUTION`], which execution plans are made of. `watch` sees the output of every pass.
     ///
     /// # Errors
     /// If inputs or fetches do not fit the program.
@@ -218,13 +220,13 @@ impl Executor {
         plan.rest.rows_at(*plan.fetch_locs.get(i)?)
     }
 
-    /// Time that the steps of this executor have taken so far. Where threads share a batch, the time
-    /// of one of them counts.
+    /// Time that the steps of this executor have taken so far. Where threads share a batch, the
+    /// time of one of them counts.
     pub fn times(&self) -> RoleTimes {
         self.plans.iter().fold(self.past_times, |sum, plan| sum + plan_times(plan))
     }
 
-    /// Bytes of temporaries of the last plan made.
+    /// Bytes of temporaries of the last execution plan made.
     pub fn memory(&self) -> Option<MemoryUse> {
         let plan = self.plans.last()?;
         let other = plan.segments().map(Segment::other_bytes);
@@ -250,13 +252,13 @@ impl Executor {
     }
 }
 
-/// Time of the steps that a plan has run.
+/// Time of the steps that an execution plan has run.
 fn plan_times(plan: &Plan) -> RoleTimes {
     let parts = plan.parts.first().map(|part| part.segment.times).unwrap_or_default();
     parts + plan.rest.times
 }
 
-/// Whether a plan was made for these inputs and fetches. Allocates nothing.
+/// Whether an execution plan was made for these inputs and fetches. Allocates nothing.
 fn matches(plan: &Plan, feeds: &[(&str, &Value)], fetch: &[&str]) -> bool {
     plan.fetch_names.len() == fetch.len()
         && plan.feed_types.len() == feeds.len()

@@ -1,5 +1,5 @@
-//! Runs programs: a program and the shapes of its inputs become a plan (memory placed, kernels
-//! prepared), which is then run many times without allocating.
+//! Runs programs: a program and the shapes of its inputs become an execution plan (memory placed,
+//! kernels prepared), which is then run many times without allocating.
 //!
 //! ```
 //! use regatta_exec::{Executor, Options, Scope, run_startup};
@@ -21,8 +21,9 @@
 //!
 //! It does not know whether other processes exist.
 //!
-//! Reading order: [`Scope`], `startup` (first values), [`Executor`], `plan` (shapes and memory),
-//! `segment` (the running loop), [`Lookup`] (the ids of a batch become keys and a small local table).
+//! Reading order: [`Scope`], `startup` (initial values), [`Executor`], `plan` (shapes and memory),
+//! `segment` (the running loop), [`Lookup`] (the ids of a batch become keys and a small local
+//! table).
 
 mod arena;
 mod error;

@@ -9,7 +9,7 @@ use crate::Error;
 #[derive(Debug)]
 pub struct Lookup {
     keys: Vec<u64>,
-    /// How often each key appears, if somebody wants to know.
+    /// How often each key appears, if it is counted.
     counts: Vec<u32>,
     /// Ids of each input as row numbers of `table`.
     local: Vec<Value>,
@@ -123,7 +123,8 @@ impl Lookup {
         match &mut self.table {
             Value::Dense(t) => {
                 let rows = t.f32_mut();
-                // The padding row may have been written by nobody, but rows move when shapes change.
+                // The padding row may have been written by nobody, but rows move when shapes
+                // change.
                 rows[..from].fill(0.0);
                 &mut rows[from..from + len]
             }

@@ -26,7 +26,7 @@ pub(crate) enum Loc {
     Persist(usize),
     /// The segment's row-sparse persistable of that number.
     KeptRows(usize),
-    /// The caller's feed of that number; a batched one is cut into the rows of the range.
+    /// The caller's feed of that number; a batched one is sliced to the rows of the range.
     Feed { at: usize, batched: bool },
     /// Reached as an output only.
     Absent,
@@ -40,7 +40,7 @@ pub(crate) struct PlannedOp {
     pub(crate) in_locs: Vec<Loc>,
     pub(crate) out_locs: Vec<Loc>,
     pub(crate) out_names: Vec<String>,
-    /// The locations of this run, as pointers; written anew by every run.
+    /// The locations of this run, as pointers; written again by every run.
     pub(crate) ins: Vec<Buf>,
     pub(crate) outs: Vec<Buf>,
 }
@@ -72,7 +72,7 @@ pub struct RoleTimes {
     pub forward: Duration,
     /// Gradients.
     pub backward: Duration,
-    /// Clipping, penalties, schedules and updates.
+    /// Clipping, regularization, schedules and updates.
     pub optimize: Duration,
 }
 
@@ -278,7 +278,7 @@ impl Segment {
         }
     }
 
-    /// The first byte of what the plan placed at `offset` in the arena or in the file.
+    /// The first byte of what the execution plan placed at `offset` in the arena or in the file.
     fn at(&mut self, loc: Loc) -> *mut u8 {
         match (loc, &mut self.file) {
             // SAFETY: offsets of a plan lie within the memory that was made for it.
@@ -289,7 +289,7 @@ impl Segment {
         }
     }
 
-    /// The floats at a place in this segment, to read or to fill.
+    /// The floats at a location in this segment, to read or to fill.
     pub(crate) fn floats(&mut self, loc: Loc) -> &mut [f32] {
         match loc {
             Loc::Arena { len, dtype: DType::F32, .. }
@@ -301,7 +301,7 @@ impl Segment {
         }
     }
 
-    /// The bits of the 16-bit floats at a place in this segment.
+    /// The bits of the 16-bit floats at a location in this segment.
     pub(crate) fn halves(&mut self, loc: Loc) -> &mut [u16] {
         match loc {
             Loc::Arena { len, dtype, .. } | Loc::File { len, dtype, .. } if dtype.is_half() => {
@@ -312,7 +312,7 @@ impl Segment {
         }
     }
 
-    /// The integers at a place in this segment.
+    /// The integers at a location in this segment.
     pub(crate) fn ints(&mut self, loc: Loc) -> &mut [i64] {
         match loc {
             // Unsigned ones are moved as they are: only copies are made of them.
@@ -338,7 +338,7 @@ impl Segment {
         (computing, self.file.as_ref().map_or(0, MappedFile::len))
     }
 
-    /// A row-sparse value of this segment, if that is what the place holds.
+    /// A row-sparse value of this segment, if that is what the location holds.
     pub(crate) fn rows_at(&self, loc: Loc) -> Option<&RowSparse> {
         match loc {
             Loc::Rows(i) => self.rows.get(i),
@@ -346,7 +346,7 @@ impl Segment {
         }
     }
 
-    /// Floats in the memory of this segment, if that is what the place holds.
+    /// Floats in the memory of this segment, if that is what the location holds.
     pub(crate) fn floats_at(&self, loc: Loc) -> Option<&[f32]> {
         let (start, len) = match (loc, &self.file) {
             (Loc::File { offset, len, dtype: DType::F32 }, Some(file)) => {
@@ -357,7 +357,8 @@ impl Segment {
             }
             _ => return None,
         };
-        // SAFETY: reserved by the plan, zeroed at first, and written by nobody while it is borrowed.
+        // SAFETY: reserved by the plan, zeroed at first, and written by nobody while it is
+        // borrowed.
         Some(unsafe { std::slice::from_raw_parts(start.cast(), len) })
     }
 

@@ -1,9 +1,10 @@
 //! Initial values of parameters.
 //!
-//! Initial values are drawn by all cores, even if one thread trains: any part of a random variable can
-//! be drawn by itself. With the vectorised normal distribution of `tensor/src/rng.rs` the first step of
-//! a click model with a million rows comes after 0.096-0.109 s instead of 0.118-0.126 s (batch 512,
-//! 2 cores, medians of interleaved starts, 2026-11-17; the column "first step" of `bench/compare/run`).
+//! Initial values are drawn by all cores, even if one thread trains: any part of a random variable
+//! can be drawn by itself. With the vectorised normal distribution of `tensor/src/rng.rs` the first
+//! step of a click model with a million rows comes after 0.096-0.109 s instead of 0.118-0.126 s
+//! (batch 512, 2 cores, medians of interleaved starts, 2026-11-17; the column "first step" of
+//! `bench/compare/run`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -15,7 +16,7 @@ use regatta_tensor::Tensor;
 
 use crate::{Error, Executor, Options, Scope};
 
-/// Runs a startup program: afterwards the scope holds the first value of every persistable.
+/// Runs a startup program: afterwards the scope holds the initial value of every persistable.
 ///
 /// # Errors
 /// If the program is wrong.
@@ -46,8 +47,8 @@ fn without_zeros(startup: &Program) -> Program {
     startup
 }
 
-/// Takes those ops out of a startup program that draw random values for a persistable which no other
-/// op writes: nothing comes before them, and any part of such values can be drawn by itself.
+/// Takes those ops out of a startup program that draw random values for a persistable which no
+/// other op writes: nothing comes before them, and any part of such values can be drawn by itself.
 fn take_draws(startup: &mut Program) -> Vec<(String, Draw)> {
     let kept: HashSet<String> = startup.persistables().map(|var| var.name.clone()).collect();
     let mut writers: HashMap<String, usize> = HashMap::new();

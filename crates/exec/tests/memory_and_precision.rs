@@ -1,5 +1,5 @@
 //! Recompute changes no bit and takes less memory; mixed precision learns the same with less, and
-//! goes on after an overflow.
+//! continues after an overflow.
 
 mod common;
 

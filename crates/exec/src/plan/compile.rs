@@ -39,7 +39,7 @@ impl CompiledSegment {
             planned.push(plan_op(block, op, &program.types, &found.locs)?);
         }
         for name in &program.keep {
-            // A temporary that no op makes stays unknown: who fetches it is told so.
+            // A temporary that no op makes stays unknown: fetching it is an error.
             if block.vars.get(name).is_some_and(|var| var.origin != Origin::Temp) {
                 found.find(name)?;
             }

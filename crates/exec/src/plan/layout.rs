@@ -7,7 +7,7 @@ use regatta_ir::{Block, Layout, VarType};
 use crate::arena::whole_lines;
 use crate::segment::Loc;
 
-/// Gives temporaries their offsets in the order in which they are asked for.
+/// Gives temporaries their offsets in the order in which they are requested.
 #[derive(Default)]
 pub(super) struct MemoryLayout {
     /// Bytes of the arena.

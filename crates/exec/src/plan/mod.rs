@@ -1,8 +1,8 @@
-//! An execution plan: program + types of the inputs -> segments that say which kernels run where, on
-//! which memory.
+//! An execution plan: program + types of the inputs -> segments that say which kernels run where,
+//! on which memory.
 //!
-//! Reading order: [`Plan`] (here), `feeds` (what fits a program), `compile` (ops -> kernels), `layout`
-//! (variables -> memory).
+//! Reading order: [`Plan`] (here), `feeds` (what fits a program), `compile` (ops -> kernels),
+//! `layout` (variables -> memory).
 
 mod compile;
 mod feeds;
@@ -21,7 +21,7 @@ use feeds::{check_feeds, check_fetches};
 
 /// A program made ready for inputs of certain shapes and for certain fetches.
 pub(crate) struct Plan {
-    /// Types of the feeds, by position; a run with other types needs another plan.
+    /// Types of the feeds, by position; a run with other types needs another execution plan.
     pub(crate) feed_types: Vec<(String, VarType)>,
     pub(crate) fetch_names: Vec<String>,
     /// Examples in the batch.
@@ -54,7 +54,8 @@ pub(crate) struct Import {
     pub(crate) to: Loc,
 }
 
-/// Checks inputs and fetches, and applies the passes of the executor; `watch` sees what they make.
+/// Checks inputs and fetches, and applies the compiler passes of the executor; `watch` sees what
+/// they make.
 pub(crate) fn lower(
     program: &Program,
     feeds: &[(String, VarType)],
