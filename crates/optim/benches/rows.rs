@@ -1,7 +1,7 @@
 //! Nanoseconds per row update with everything in cache: `cargo bench -p regatta-optim`.
 //!
-//! 512 rows `[w | state]` in one slab are visited in a scattered order, as a table visits the rows of
-//! a push. Each figure is the best of ten rounds.
+//! 512 rows `[w | state]` in one slab are visited in a scattered order, as a table visits the rows
+//! of a push. Each figure is the best of ten rounds.
 
 use std::hint::black_box;
 use std::time::Instant;

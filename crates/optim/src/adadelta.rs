@@ -12,8 +12,8 @@ use crate::{Error, Kernel, StateMut, StateSpec};
 /// x = rho * x + (1 - rho) * d^2
 /// w -= lr * d
 /// ```
-/// The published rule has `lr = 1`; early Paddle ignored the learning rate, PyTorch and later Paddle
-/// multiply by it as here.
+/// The published rule has `lr = 1`; early Paddle ignored the learning rate, PyTorch and later
+/// Paddle multiply by it as here.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adadelta {

@@ -12,9 +12,10 @@ use crate::{Error, Kernel, StateMut, StateSpec};
 /// w -= lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon * sqrt(1 - beta2^t))
 /// ```
 /// Paddle's arrangement of PyTorch's Adam. The powers `beta^t` are states: they start at `beta` and
-/// are multiplied after the step, as Paddle's accumulators are. Lazily per row, the moments of a row
-/// rest while it is not touched, and the powers count the steps of the whole table, as in Paddle's
-/// `lazy_mode`: a row that is met late and seldom takes larger steps than with a count of its own.
+/// are multiplied after the step, as Paddle's accumulators are. Lazily per row, the moments of a
+/// row rest while it is not touched, and the powers count the steps of the whole table, as in
+/// Paddle's `lazy_mode`: a row that is met late and seldom takes larger steps than with a count of
+/// its own.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adam {
@@ -85,7 +86,7 @@ impl Adam {
         (m, v)
     }
 
-    /// First values of [`ADAM_STATES`].
+    /// Initial values of [`ADAM_STATES`].
     pub(crate) fn initial_state(&self, idx: usize) -> f32 {
         [0.0, 0.0, self.beta1, self.beta2][idx]
     }

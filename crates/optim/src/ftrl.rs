@@ -1,4 +1,4 @@
-//! FTRL-Proximal (McMahan and others 2013): sparse linear models under an L1 penalty.
+//! FTRL-Proximal (McMahan and others 2013): sparse linear models under L1 regularization.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,15 +12,15 @@ use crate::{Error, Kernel, StateMut, StateSpec};
 /// w  = (l1 * sign(z) - z) / (N'^p / lr + 2 * l2)     if |z| > l1, else 0
 /// N  = N'
 /// ```
-/// The weight is a function of `z` and `N`: what it was initialised with is forgotten at the first
+/// The weight is a function of `z` and `N`: its initial value is overwritten by the first
 /// gradient. A step with `lr = 0` leaves everything as it is. Paddle's tiny `1e-10` on both
-/// penalties is added here too: it makes the divisor positive before the first gradient.
+/// regularization is added here too: it makes the divisor positive before the first gradient.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ftrl {
-    /// L1 penalty: weights whose `|z|` stays below it are exactly zero.
+    /// L1 regularization: weights whose `|z|` stays below it are exactly zero.
     pub l1: f32,
-    /// L2 penalty.
+    /// L2 regularization.
     pub l2: f32,
     /// How the step shrinks with the sum of squares; -0.5 is the published rule.
     pub lr_power: f32,
@@ -74,7 +74,7 @@ impl Ftrl {
         });
     }
 
-    /// Checks the penalties and the direction of the power.
+    /// Checks the regularization and the direction of the power.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] names the field.
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_penalty_makes_exact_zeros() {
+    fn the_regularization_makes_exact_zeros() {
         let rule = Ftrl { l1: 1.0, ..Ftrl::default() };
         let mut trial = Trial::new(&rule, 0.1, &[0.0, 0.0]);
         trial.step(&[0.9, 1.1]);

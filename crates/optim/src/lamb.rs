@@ -13,7 +13,7 @@ use crate::{Error, Kernel, StateMut, StateSpec};
 /// w -= lr * |w| / |r| * r          (a ratio of 1 if either norm is 0)
 /// ```
 /// The norms are over one parameter. On rows of a table they are over one row, which is another
-/// algorithm than the published one: allowed, but rarely what is wanted.
+/// algorithm than the published one: allowed, but rarely useful.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Lamb {

@@ -13,7 +13,7 @@ use crate::{Error, Kernel, StateMut, StateSpec};
 /// ```
 /// Paddle's `lars_momentum`; excluded parameters get a configuration with `weight_decay` 0. The
 /// norms are over one parameter. On rows of a table they are over one row, which is another
-/// algorithm than the published one: allowed, but rarely what is wanted.
+/// algorithm than the published one: allowed, but rarely useful.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LarsMomentum {
@@ -21,7 +21,7 @@ pub struct LarsMomentum {
     pub mu: f32,
     /// Trust: the length of a step relative to the length of the weights.
     pub coeff: f32,
-    /// L2 penalty.
+    /// L2 regularization.
     pub weight_decay: f32,
     /// Added to the divisor of the local learning rate.
     pub epsilon: f32,

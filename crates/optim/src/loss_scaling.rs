@@ -1,8 +1,8 @@
 //! The factor on the loss of mixed precision training, and how it follows from what gradients did.
 //!
-//! Small gradients vanish in 16-bit IEEE floats, so the loss is multiplied by a large number and the
-//! gradients are divided by it again. If they overflow, the step is left out; if that happens too
-//! often, the number shrinks, and after many good steps it grows.
+//! Small gradients vanish in 16-bit IEEE floats, so the loss is multiplied by a large number and
+//! the gradients are divided by it again. If they overflow, the step is left out; if that happens
+//! too often, the number shrinks, and after many good steps it grows.
 
 use crate::Error;
 

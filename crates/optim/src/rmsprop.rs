@@ -12,8 +12,9 @@ use crate::{Error, Kernel, StateMut, StateSpec};
 /// u = momentum * u + lr * g / sqrt(s - m^2 + epsilon)
 /// w -= u
 /// ```
-/// As in Paddle, epsilon is under the root (PyTorch adds it to the root), and the three states exist
-/// in every configuration, so that changing a switch does not change the layout of a checkpoint.
+/// As in Paddle, epsilon is under the root (PyTorch adds it to the root), and the three states
+/// exist in every configuration, so that changing a switch does not change the layout of a
+/// checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RmsProp {

@@ -19,11 +19,11 @@ pub trait Kernel {
     fn initial(&self, idx: usize) -> f32;
 
     /// One step. `scale` is the number of impressions behind the gradient; rules without a use for
-    /// it ignore it. `state` has been cut according to [`STATES`](Kernel::STATES).
+    /// it ignore it. `state` is divided according to [`STATES`](Kernel::STATES).
     fn apply(&self, lr: f32, scale: f32, w: &mut [f32], g: &[f32], state: StateMut<'_>);
 }
 
-/// A loop over rows, written by whoever stores them.
+/// A loop over rows, written by the code that stores them.
 pub trait RowLoop {
     /// Visits the rows and calls `update` for each. Mark the implementation `#[inline(always)]`:
     /// then it is compiled for the instruction set that was chosen, with the update inlined.
@@ -77,7 +77,7 @@ pub trait RowRule {
     /// How many floats of state a row of `n` weights has.
     fn row_state_len(&self, n: usize) -> usize;
 
-    /// Writes the first values into the state of a new row of `n` weights.
+    /// Writes the initial values into the state of a new row of `n` weights.
     ///
     /// # Panics
     /// If `state` is not [`row_state_len`](RowRule::row_state_len) long.
@@ -89,7 +89,7 @@ pub trait RowRule {
     /// Counts a step in what all rows share. To be called once per step, after its rows.
     fn advance(&self, shared: &mut SharedState);
 
-    /// What all rows share after so many steps.
+    /// What all rows share after N steps.
     fn shared_after(&self, steps: u64) -> SharedState {
         let mut shared = self.shared_state();
         for _ in 0..steps {
@@ -157,7 +157,13 @@ regatta_kernels::simd! {
 
 regatta_kernels::simd_long! {
     /// One step of a dense parameter, compiled for the widest instruction set of this CPU.
-    pub(crate) fn run_dense(kernel: &impl Kernel, lr: f32, w: &mut [f32], g: &[f32], state: StateMut<'_>) {
+    pub(crate) fn run_dense(
+        kernel: &impl Kernel,
+        lr: f32,
+        w: &mut [f32],
+        g: &[f32],
+        state: StateMut<'_>,
+    ) {
         kernel.apply(lr, 1.0, w, g, state);
     }
 }
@@ -197,7 +203,8 @@ pub(crate) fn advance<K: Kernel>(kernel: &K, shared: &mut SharedState) {
     }
 }
 
-/// Implements [`RowRule`] for an enum by handing each variant's configuration to the functions above.
+/// Implements [`RowRule`] for an enum by handing each variant's configuration to the functions
+/// above.
 macro_rules! impl_row_rule {
     ($rule:ident { $($variant:ident),* $(,)? }) => {
         impl $crate::RowRule for $rule {

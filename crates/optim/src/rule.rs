@@ -11,7 +11,8 @@ use crate::{
 /// An update rule with its configuration.
 ///
 /// In configuration files a map with the name under `rule` and the fields beside it, for instance
-/// `{rule: adam, beta1: 0.8}`; what is left out takes Paddle's default, an unknown field is an error.
+/// `{rule: adam, beta1: 0.8}`; what is left out takes Paddle's default, an unknown field is an
+/// error.
 ///
 /// All rules work on dense parameters ([`Rule::update`]) and lazily on rows of a table
 /// ([`RowRule`](crate::RowRule)), where states of untouched rows rest. [`Rule::Sgd`],

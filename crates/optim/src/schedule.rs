@@ -64,8 +64,8 @@ pub enum Schedule {
         #[serde(default)]
         cycle: bool,
     },
-    /// `values[i]` for the first `i` with `step < boundaries[i]`, else the last value. The base rate
-    /// plays no part.
+    /// `values[i]` for the first `i` with `step < boundaries[i]`, else the last value. The base
+    /// rate plays no part.
     Piecewise {
         /// Steps at which the next value begins, rising.
         boundaries: Vec<u64>,

@@ -10,8 +10,8 @@ pub enum Per {
     Element,
     /// One per row of a table.
     Row,
-    /// One for the whole parameter; all rows of a table share it. It is a power of a decay that counts
-    /// the steps: it begins at the decay, and every step multiplies it by that.
+    /// One for the whole parameter; all rows of a table share it. It is a power of a decay that
+    /// counts the steps: it begins at the decay, and every step multiplies it by that.
     Scalar,
 }
 
@@ -73,7 +73,7 @@ impl StateDesc {
 
 /// The states of one parameter, borrowed for one update, in the order of the rule's descriptions.
 ///
-/// Made from separate slices (dense parameters) or by cutting one row of a table. Unused places are
+/// Made from separate slices (dense parameters) or by dividing one row of a table. Unused slots are
 /// empty slices, so building a view allocates nothing.
 #[derive(Debug)]
 pub struct StateMut<'a> {
@@ -82,7 +82,7 @@ pub struct StateMut<'a> {
 }
 
 impl<'a> StateMut<'a> {
-    /// Cuts `row_state`, laid out as `[element states, n each | states per row]`.
+    /// Divides `row_state`, laid out as `[element states, n each | states per row]`.
     ///
     /// # Panics
     /// If `row_state` does not have exactly the length that `specs` ask for.
@@ -113,7 +113,7 @@ impl<'a> StateMut<'a> {
         self
     }
 
-    /// The slices, for callers that cut them further; unused places are empty.
+    /// The slices, for callers that divide them further; unused slots are empty.
     #[inline(always)]
     pub fn into_slices(self) -> [&'a mut [f32]; MAX_STATES] {
         self.slices

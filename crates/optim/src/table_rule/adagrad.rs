@@ -88,8 +88,8 @@ impl Kernel for Adagrad {
     }
 }
 
-/// `w -= lr * q * sqrt(G0 / (G0 + g2))` with `q = g / scale`, then `g2 += q^2`: one sum per element,
-/// read before it grows.
+/// `w -= lr * q * sqrt(G0 / (G0 + g2))` with `q = g / scale`, then `g2 += q^2`: one sum per
+/// element, read before it grows.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StdAdagrad(
@@ -116,8 +116,8 @@ impl Kernel for StdAdagrad {
     }
 }
 
-/// `g2sum += mean(q^2)` with `q = g / scale`, then `w -= lr * q / (sqrt(g2sum) + 1e-8)`: one sum for
-/// the vector, read after it has grown.
+/// `g2sum += mean(q^2)` with `q = g / scale`, then `w -= lr * q / (sqrt(g2sum) + 1e-8)`: one sum
+/// for the vector, read after it has grown.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AdagradV2(
