@@ -1,9 +1,9 @@
 //! Parsing speed of each format, next to what reading alone would give.
 //!
-//! `cargo bench -p regatta-data` makes some files of synthetic data (or `cargo bench -p regatta-data
-//! -- MEGABYTES` of them), then prints for each format MB/s and examples/s of one reader thread, of
-//! the parser alone, and of a plain read that only counts line ends. Best of some rounds, as other
-//! work on the machine only ever adds time.
+//! `cargo bench -p regatta-data` makes some files of synthetic data (or
+//! `cargo bench -p regatta-data -- MEGABYTES` of them), then prints for each format MB/s and
+//! examples/s of one reader thread, of the parser alone, and of a plain read that only counts line
+//! ends. Best of some rounds, as other work on the machine only ever adds time.
 
 use std::fs::File;
 use std::io::{Read, Write};

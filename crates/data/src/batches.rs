@@ -1,4 +1,4 @@
-//! The end of the queue that training holds: one pass over a dataset, batch by batch.
+//! The end of the queue that training holds: one data pass, batch by batch.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -10,7 +10,8 @@ use crate::read::ReadContext;
 use crate::stages::Stage;
 use crate::{BadLines, Batch, Error, FileRead, Records, Schema, Source, Stages};
 
-/// How far a pass has come: what has been handed out by [`Batches::next`]. A dataset resumes from it.
+/// How far a data pass has come: what has been handed out by [`Batches::next`]. A dataset resumes
+/// from it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Position {
     /// Batches handed out.
@@ -44,7 +45,7 @@ impl Position {
     }
 }
 
-/// What the threads of a pass share with its [`Batches`].
+/// What the threads of a data pass share with its [`Batches`].
 pub(crate) struct Shared {
     pub(crate) context: Arc<ReadContext>,
     pub(crate) schema: Schema,
@@ -98,7 +99,7 @@ impl Output {
     }
 }
 
-/// One pass over a dataset. Threads behind it read ahead into a bounded queue; dropping it stops
+/// One data pass. Threads behind it prefetch into a bounded queue; dropping it stops
 /// them and ends their pipe commands.
 pub struct Batches {
     /// `None` once the pass has ended.
@@ -162,8 +163,8 @@ impl Batches {
         }
     }
 
-    /// The next batch; waits for it if need be, for ever if a pipe command hangs. `None` at the end of
-    /// the pass.
+    /// The next batch; waits for it if need be, for ever if a pipe command hangs. `None` at the end
+    /// of the pass.
     ///
     /// # Errors
     /// Whatever a reader met; all of them stop then. A pass over data without any example, or with
@@ -173,7 +174,8 @@ impl Batches {
         self.receive(None)
     }
 
-    /// The same, but gives up waiting after some time. The pass goes on, and may be asked again.
+    /// The same, but gives up waiting after some time. The data pass continues, and the call may be
+    /// repeated.
     ///
     /// # Errors
     /// As [`Batches::next`], and [`Error::Timeout`].
@@ -212,7 +214,7 @@ impl Batches {
         }
     }
 
-    /// How far the pass has come, counting the batches that `next` has handed out.
+    /// How far the data pass has come, counting the batches that `next` has handed out.
     pub fn position(&self) -> &Position {
         &self.position
     }
@@ -266,12 +268,13 @@ impl Drop for Batches {
 
 /// Lowers the priority of the calling thread, a reader.
 ///
-/// Nice 5. Readers prefetch, so any idle moment will do, but a reader that preempts one worker delays all
-/// workers of a synchronous step. Nice 10 gained 3 to 5 % in sync mode (2 workers and a server on 2 cores,
-/// medians of 6 interleaved runs) but halved the speed of training beside other work on the machine.
-/// With nice 5 training beside other work is as fast as without, and sync mode is not slower than with 10
-/// (70.8 k and 62.2 k examples/s, medians of 5 with overlapping ranges; 2026-11-17).
-/// To repeat: `bench/compare/run --skip-paddle --skip-torch --only sync-2-1 --batch 512`.
+/// Nice 5. Readers prefetch, so any idle moment will do, but a reader that preempts one worker
+/// delays all workers of a synchronous step. Nice 10 gained 3 to 5 % in sync mode (2 workers and a
+/// server on 2 cores, medians of 6 interleaved runs) but halved the speed of training beside other
+/// work on the machine. With nice 5 training beside other work is as fast as without, and sync mode
+/// is not slower than with 10 (70.8 k and 62.2 k examples/s, medians of 5 with overlapping ranges;
+/// 2026-11-17). To repeat:
+/// `bench/compare/run --skip-paddle --skip-torch --only sync-2-1 --batch 512`.
 fn yield_to_training() {
     #[cfg(target_os = "linux")]
     {

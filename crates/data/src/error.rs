@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller asked for something that cannot be done.
+    /// The caller requested something that cannot be done.
     #[error("{0}")]
     Config(String),
     /// A directory that should hold data files does not exist.
@@ -17,7 +17,7 @@ pub enum Error {
     /// A directory or a list holds no data files.
     #[error("{0}: no data files")]
     NoFiles(String),
-    /// The files are there, but a whole pass over them gave no batch.
+    /// The files are there, but a whole data pass gave no batch.
     #[error("{files}: {why}")]
     NoExamples {
         /// The first file and how many more.
@@ -71,7 +71,7 @@ pub enum Error {
     #[error("a reader thread panicked: {0}")]
     Panic(String),
     /// `next` was called again after it had returned an error.
-    #[error("this pass has already ended with an error")]
+    #[error("this data pass has already ended with an error")]
     Stopped,
 }
 
@@ -115,7 +115,7 @@ impl LineError {
     }
 }
 
-/// A malformed line with its place.
+/// A malformed line with its file and line number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
     /// The file.
@@ -140,7 +140,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// The malformed lines of a pass that were skipped under the budget.
+/// The malformed lines of a data pass that were skipped under the budget.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BadLines {
     /// How many.
@@ -149,7 +149,7 @@ pub struct BadLines {
     pub first: Vec<Malformed>,
 }
 
-/// Text of a message: at most 80 characters, quoted, with a note on what was cut.
+/// Text of a message: at most 80 characters, quoted, with a note on what was left out.
 fn excerpt(text: &[u8]) -> String {
     const LIMIT: usize = 80;
     if text.is_empty() {

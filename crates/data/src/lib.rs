@@ -10,7 +10,8 @@
 //! # let file = dir.path().join("part-0");
 //! // A label, any number of ids and two floats: MultiSlot text writes a count before each.
 //! std::fs::write(&file, "1 1 2 17 99 2 0.5 0.25\n1 0 1 23 2 1.5 1.0\n")?;
-//! let schema = Schema::new(vec![Slot::label("click"), Slot::ids("query"), Slot::dense("age", 2)])?;
+//! let slots = vec![Slot::label("click"), Slot::ids("query"), Slot::dense("age", 2)];
+//! let schema = Schema::new(slots)?;
 //! let source = Source::files(schema, Format::MultiSlot, vec![file])?;
 //! let loader = DataLoader::new(source, LoaderOptions::new(512))?;
 //!
@@ -33,8 +34,8 @@
 //! 6. `format`: lines to [`Records`], one file per format; `number` reads the numbers in them
 //! 7. `read`: puts 4 to 6 together for one file and counts malformed lines
 //! 8. `records`, `batch`: records by column, and how they become a [`Batch`]
-//! 9. `dataset`: [`DataLoader`], [`QueueDataset`], [`InMemoryDataset`]: which thread reads what, and
-//!    in which order
+//! 9. `dataset`: [`DataLoader`], [`QueueDataset`], [`InMemoryDataset`]: which thread reads what,
+//!    and in which order
 //! 10. `batches`: [`Batches`], the end of the queue that training holds
 //! 11. `synthetic`: records from a formula instead of a file; `rng` and `math` are its tools
 //! 12. `stages`, `error`: how long it took and what went wrong

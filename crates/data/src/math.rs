@@ -1,8 +1,8 @@
 //! Logarithm and exponential that give the same bits on every machine.
 //!
 //! The functions of the platform's maths library differ in the last bit between systems, and
-//! synthetic data must not. These use only `+ - * /` and bit shifts on `f64`, each of which IEEE 754
-//! defines to the last bit; Rust neither fuses nor reorders them.
+//! synthetic data must not. These use only `+ - * /` and bit shifts on `f64`, each of which IEEE
+//! 754 defines to the last bit; Rust neither fuses nor reorders them.
 
 /// Coefficients of the series of artanh: `1 / (2k + 1)`.
 const ARTANH: [f64; 12] = {

@@ -298,7 +298,9 @@ mod tests {
         }
 
         #[test]
-        fn any_decimal_equals_the_standard_library(text in "-?[0-9]{0,12}(\\.[0-9]{0,14})?(e-?[0-9]{1,2})?") {
+        fn any_decimal_equals_the_standard_library(
+            text in "-?[0-9]{0,12}(\\.[0-9]{0,14})?(e-?[0-9]{1,2})?"
+        ) {
             check_f32(&text);
         }
 

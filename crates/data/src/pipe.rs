@@ -20,7 +20,7 @@ use crate::open;
 /// How much of a command's standard error is kept for messages.
 const STDERR_BYTES: usize = 4096;
 
-/// The running commands of a pass, so that whoever stops it can end them. Once stopped, no new
+/// The running commands of a data pass, so that stopping it can end them. Once stopped, no new
 /// command starts.
 #[derive(Debug, Default)]
 pub(crate) struct Children {

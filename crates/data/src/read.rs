@@ -19,7 +19,7 @@ use crate::{BadLines, Error, LineError, Malformed, Records, Schema, Source};
 /// How many malformed lines a report shows.
 const REPORTED_LINES: usize = 8;
 
-/// What the readers of one pass share.
+/// What the readers of one data pass share.
 #[derive(Debug)]
 pub(crate) struct ReadContext {
     pub(crate) timers: Timers,
@@ -75,8 +75,8 @@ impl ReadContext {
 
 /// Reads the records of one part from its beginning to its end.
 pub(crate) trait PartReader {
-    /// Appends records until `out` has at least `target`, and somewhat more if a line gives several.
-    /// Returns whether there may be more.
+    /// Appends records until `out` has at least `target`, and somewhat more if a line gives
+    /// several. Returns whether there may be more.
     fn read(&mut self, target: usize, out: &mut Records) -> Result<bool, Error>;
 
     /// The last line (or row) read, from 1.

@@ -61,8 +61,8 @@ impl Rng {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A bell-shaped number with mean 0 and variance 1, in [-3.5, 3.5]: four uniform ones of 16 bits
-    /// each, added.
+    /// A bell-shaped number with mean 0 and variance 1, in [-3.5, 3.5]: four uniform ones of 16
+    /// bits each, added.
     pub fn bell(&mut self) -> f64 {
         let bits = self.next_u64();
         let sum: u64 = (0..4).map(|i| (bits >> (16 * i)) & 0xffff).sum();
@@ -78,8 +78,8 @@ impl Rng {
     }
 }
 
-/// Ranks `0..n` with probability close to `1 / (rank + 1)^s`: the continuous power law, cut into
-/// integers. Needs no table, so `n` may be billions.
+/// Ranks `0..n` with probability close to `1 / (rank + 1)^s`: the continuous power law, divided
+/// into integers. Needs no table, so `n` may be billions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Zipf {
     n: u64,

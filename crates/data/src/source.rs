@@ -98,8 +98,8 @@ impl Source {
         }
     }
 
-    /// Lets up to `n` malformed lines per pass be skipped and counted. Without this, the first one
-    /// ends the pass with an error.
+    /// Lets up to `n` malformed lines per data pass be skipped and counted. Without this, the first
+    /// one ends the data pass with an error.
     pub fn with_max_bad_lines(mut self, n: u64) -> Source {
         self.max_bad_lines = n;
         self
@@ -141,8 +141,8 @@ impl Source {
         Ok(self)
     }
 
-    /// Each `n_workers`-th record of every part, so that workers share files which are too few to be
-    /// divided. Every worker reads them all and keeps its own records.
+    /// Each `n_workers`-th record of every part, so that workers share files which are too few to
+    /// be divided. Every worker reads them all and keeps its own records.
     ///
     /// # Errors
     /// If there is no such worker.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Time spent in each stage of a pass so far, summed over its threads.
+/// Time spent in each stage of a data pass so far, summed over its threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stages {
     /// Reading and decompressing files, and waiting for pipe commands.

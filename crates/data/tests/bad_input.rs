@@ -72,7 +72,8 @@ fn malformed_lines_name_their_place() {
         ),
         (
             "1 9",
-            "column 4: expected the number of values of slot 'a', at least 1, found the end of the line",
+            "column 4: expected the number of values of slot 'a', at least 1, found the end of the \
+             line",
         ),
         ("1 9 1 9 1 9", "column 9: expected the end of the line after 2 slots, found '1'"),
         ("1 9 0", "column 5: expected the number of values of slot 'a', at least 1, found '0'"),

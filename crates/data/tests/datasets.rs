@@ -235,7 +235,11 @@ fn a_line_with_several_records_resumes_in_its_middle() {
         assert_eq!(values(&parts), values(&whole), "stopped after {stop}");
     }
     let values = |b: &[Batch]| b.iter().map(|b| b.values().to_vec()).collect::<Vec<_>>();
-    assert_ne!(values(&all(dataset.pass(0).unwrap())), values(&whole), "each pass draws anew");
+    assert_ne!(
+        values(&all(dataset.pass(0).unwrap())),
+        values(&whole),
+        "each data pass draws again"
+    );
 }
 
 #[test]

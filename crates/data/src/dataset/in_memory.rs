@@ -1,4 +1,4 @@
-//! `InMemoryDataset`: all records are loaded first, then shuffled and read as often as wanted.
+//! `InMemoryDataset`: all records are loaded first, then shuffled and read any number of times.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +27,7 @@ pub struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// One thread, with an incomplete last batch, 8 batches ahead.
+    /// One thread, with an incomplete last batch, 8 batches prefetched.
     pub fn new(batch_size: usize) -> MemoryOptions {
         MemoryOptions { batch_size, drop_last: false, thread_num: 1, queue_batches: 8 }
     }
@@ -36,21 +36,21 @@ impl MemoryOptions {
 /// Records in the order of the files, in sets of some thousand.
 type Sets = Vec<Records>;
 
-/// Loads a source into memory and gives passes over it.
+/// Loads a source into memory and gives data passes over it.
 ///
 /// Formats that draw random numbers do so once, while loading.
 #[derive(Debug)]
 pub struct InMemoryDataset {
     source: Source,
     options: MemoryOptions,
-    loaded: Option<Loaded>,
+    loaded: Option<LoadedRecords>,
     preload: Option<JoinHandle<Result<Sets, Error>>>,
     /// Of the last load.
     context: Arc<ReadContext>,
 }
 
 #[derive(Debug)]
-struct Loaded {
+struct LoadedRecords {
     sets: Arc<Sets>,
     /// Set and row of each record, in the order in which passes give them.
     order: Arc<Vec<(u32, u32)>>,
@@ -105,7 +105,7 @@ impl InMemoryDataset {
             let files = self.source.describe();
             return Err(Error::NoExamples { files, why: "no examples".into() });
         }
-        self.loaded = Some(Loaded { sets: Arc::new(sets), order: Arc::new(order) });
+        self.loaded = Some(LoadedRecords { sets: Arc::new(sets), order: Arc::new(order) });
         Ok(())
     }
 
@@ -121,7 +121,8 @@ impl InMemoryDataset {
         Ok(())
     }
 
-    /// Lets go of the records, and of a load in the background. Passes that are running keep theirs.
+    /// Lets go of the records, and of a load in the background. Passes that are running keep
+    /// theirs.
     pub fn release_memory(&mut self) {
         self.loaded = None;
         if let Some(preload) = self.preload.take() {

@@ -30,7 +30,7 @@ impl Ledger {
         }
     }
 
-    /// Takes the first `n` waiting records out and tells where their files stand then.
+    /// Takes the first `n` waiting records out and returns the positions of their files then.
     pub(super) fn take(&mut self, mut n: usize) -> Vec<FileRead> {
         let mut reads = Vec::new();
         while let Some(run) = self.runs.front_mut() {

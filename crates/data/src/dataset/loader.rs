@@ -1,5 +1,5 @@
-//! `DataLoader`: one reader in file order, with an optional shuffle buffer. `RecDataset` is the same
-//! without a shuffle and without an incomplete last batch.
+//! `DataLoader`: one reader in file order, with an optional shuffle buffer. `RecDataset` is the
+//! same without a shuffle and without an incomplete last batch.
 
 use super::stream::{self, Leftovers, Parts};
 use super::{Dataset, check_batch_size, shuffle};
@@ -15,14 +15,14 @@ pub struct LoaderOptions {
     pub drop_last: bool,
     /// Records in the shuffle buffer; 0 keeps the order of the files.
     pub shuffle_buffer: usize,
-    /// What the shuffled order depends on, together with the number of the pass.
+    /// What the shuffled order depends on, together with the number of the data pass.
     pub seed: u64,
     /// Batches that are ready in advance.
     pub queue_batches: usize,
 }
 
 impl LoaderOptions {
-    /// In file order, with an incomplete last batch, 8 batches ahead.
+    /// In file order, with an incomplete last batch, 8 batches prefetched.
     pub fn new(batch_size: usize) -> LoaderOptions {
         LoaderOptions { batch_size, drop_last: false, shuffle_buffer: 0, seed: 0, queue_batches: 8 }
     }

@@ -1,4 +1,4 @@
-//! Kinds of datasets. All give their passes as [`Batches`].
+//! Kinds of datasets. All give their data passes as [`Batches`].
 
 mod in_memory;
 mod ledger;
@@ -18,15 +18,15 @@ pub trait Dataset {
     /// The slots of its batches.
     fn schema(&self) -> &Schema;
 
-    /// Starts a pass from where an earlier one with the same number stood: together they hand out
-    /// every record exactly once. Where the order of a pass is fixed, the batches are those that the
-    /// earlier pass would have given next.
+    /// Starts a data pass from where an earlier one with the same number stood: together they hand
+    /// out every record exactly once. Where the order of a pass is fixed, the batches are those
+    /// that the earlier pass would have given next.
     ///
     /// # Errors
     /// If there is nothing to read. What readers meet is returned by [`Batches::next`].
     fn resume(&self, pass: u64, from: &Position) -> Result<Batches, Error>;
 
-    /// Starts pass number `pass` (the epoch) from its beginning.
+    /// Starts data pass number `pass` (the epoch) from its beginning.
     ///
     /// # Errors
     /// As [`Dataset::resume`].

@@ -1,4 +1,5 @@
-//! `QueueDataset`: several reader threads over the files, batches in the order in which they get ready.
+//! `QueueDataset`: several reader threads over the files, batches in the order in which they get
+//! ready.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ pub struct QueueOptions {
 }
 
 impl QueueOptions {
-    /// One thread, with an incomplete last batch, 16 batches ahead.
+    /// One thread, with an incomplete last batch, 16 batches prefetched.
     pub fn new(batch_size: usize) -> QueueOptions {
         QueueOptions { batch_size, drop_last: false, thread_num: 1, queue_batches: 16 }
     }

@@ -8,7 +8,8 @@ use crate::{Error, Records, Rng};
 /// Some records in memory, drawn from at random. The order depends on the seed and on the records
 /// that come in, and on nothing else.
 struct ShuffleBuffer {
-    /// One set of records, of which `live` are still to be drawn; cleaned up when half of it is dead.
+    /// One set of records, of which `live` are still to be drawn; cleaned up when half of it is
+    /// dead.
     pool: Vec<Records>,
     spare: Records,
     /// Set (always 0) and row.
@@ -39,7 +40,8 @@ impl ShuffleBuffer {
         }
     }
 
-    /// Frees the memory of drawn records once they are half of all, which costs each record one copy.
+    /// Frees the memory of drawn records once they are half of all, which costs each record one
+    /// copy.
     fn clean_up(&mut self) {
         if self.pool[0].len() < 2 * self.capacity {
             return;
@@ -51,8 +53,8 @@ impl ShuffleBuffer {
     }
 }
 
-/// Reads parts through a shuffle buffer into batches, of which the first `skip` examples were handed
-/// out by an earlier pass.
+/// Reads parts through a shuffle buffer into batches, of which the first `skip` examples were
+/// handed out by an earlier pass.
 pub(super) fn run(
     parts: &Parts,
     capacity: usize,

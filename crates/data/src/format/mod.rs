@@ -46,7 +46,7 @@ pub trait LineParser: Send {
 /// Names what is being read, for formats that draw random numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartKey {
-    /// The pass over the data (the epoch).
+    /// The data pass (the epoch).
     pub pass: u64,
     /// Index of the file in the whole file list, before any split between workers.
     pub file: u64,

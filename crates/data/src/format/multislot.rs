@@ -198,7 +198,8 @@ mod tests {
             ),
             (
                 "1 0 1 7",
-                "8: expected the number of values of slot 'b', at least 1, found the end of the line",
+                "8: expected the number of values of slot 'b', at least 1, found the end of the \
+                 line",
             ),
         ] {
             assert_eq!(parse(line).unwrap_err(), error, "{line}");

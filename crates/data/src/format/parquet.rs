@@ -215,10 +215,10 @@ impl Levels {
 struct Decoder {
     levels: Levels,
     unsigned: bool,
-    typed: Typed,
+    typed: TypedColumn,
 }
 
-enum Typed {
+enum TypedColumn {
     Bool(ColumnReaderImpl<BoolType>, Vec<bool>),
     Int32(ColumnReaderImpl<Int32Type>, Vec<i32>),
     Int64(ColumnReaderImpl<Int64Type>, Vec<i64>),
@@ -231,12 +231,12 @@ impl Decoder {
     /// `None` for types that no slot can take.
     fn new(reader: ColumnReader, unsigned: bool, levels: Levels) -> Option<Decoder> {
         let typed = match reader {
-            ColumnReader::BoolColumnReader(r) => Typed::Bool(r, Vec::new()),
-            ColumnReader::Int32ColumnReader(r) => Typed::Int32(r, Vec::new()),
-            ColumnReader::Int64ColumnReader(r) => Typed::Int64(r, Vec::new()),
-            ColumnReader::FloatColumnReader(r) => Typed::Float(r, Vec::new()),
-            ColumnReader::DoubleColumnReader(r) => Typed::Double(r, Vec::new()),
-            ColumnReader::ByteArrayColumnReader(r) => Typed::Text(r, Vec::new()),
+            ColumnReader::BoolColumnReader(r) => TypedColumn::Bool(r, Vec::new()),
+            ColumnReader::Int32ColumnReader(r) => TypedColumn::Int32(r, Vec::new()),
+            ColumnReader::Int64ColumnReader(r) => TypedColumn::Int64(r, Vec::new()),
+            ColumnReader::FloatColumnReader(r) => TypedColumn::Float(r, Vec::new()),
+            ColumnReader::DoubleColumnReader(r) => TypedColumn::Double(r, Vec::new()),
+            ColumnReader::ByteArrayColumnReader(r) => TypedColumn::Text(r, Vec::new()),
             _ => return None,
         };
         Some(Decoder { levels, unsigned, typed })
@@ -245,12 +245,12 @@ impl Decoder {
     fn decode(&mut self, rows: usize) -> Result<(), ParquetError> {
         let levels = &mut self.levels;
         match &mut self.typed {
-            Typed::Bool(reader, values) => fill(reader, rows, levels, values),
-            Typed::Int32(reader, values) => fill(reader, rows, levels, values),
-            Typed::Int64(reader, values) => fill(reader, rows, levels, values),
-            Typed::Float(reader, values) => fill(reader, rows, levels, values),
-            Typed::Double(reader, values) => fill(reader, rows, levels, values),
-            Typed::Text(reader, values) => fill(reader, rows, levels, values),
+            TypedColumn::Bool(reader, values) => fill(reader, rows, levels, values),
+            TypedColumn::Int32(reader, values) => fill(reader, rows, levels, values),
+            TypedColumn::Int64(reader, values) => fill(reader, rows, levels, values),
+            TypedColumn::Float(reader, values) => fill(reader, rows, levels, values),
+            TypedColumn::Double(reader, values) => fill(reader, rows, levels, values),
+            TypedColumn::Text(reader, values) => fill(reader, rows, levels, values),
         }
     }
 
@@ -262,18 +262,18 @@ impl Decoder {
         }
         for i in range {
             match &self.typed {
-                Typed::Bool(_, v) => push_integer(feed, i128::from(v[i]), out)?,
-                Typed::Int32(_, v) if self.unsigned => {
+                TypedColumn::Bool(_, v) => push_integer(feed, i128::from(v[i]), out)?,
+                TypedColumn::Int32(_, v) if self.unsigned => {
                     push_integer(feed, (v[i] as u32).into(), out)?
                 }
-                Typed::Int32(_, v) => push_integer(feed, v[i].into(), out)?,
-                Typed::Int64(_, v) if self.unsigned => {
+                TypedColumn::Int32(_, v) => push_integer(feed, v[i].into(), out)?,
+                TypedColumn::Int64(_, v) if self.unsigned => {
                     push_integer(feed, (v[i] as u64).into(), out)?
                 }
-                Typed::Int64(_, v) => push_integer(feed, v[i].into(), out)?,
-                Typed::Float(_, v) => push_float(feed, v[i], out)?,
-                Typed::Double(_, v) => push_float(feed, v[i] as f32, out)?,
-                Typed::Text(_, v) => feed.push(0, v[i].data(), out)?,
+                TypedColumn::Int64(_, v) => push_integer(feed, v[i].into(), out)?,
+                TypedColumn::Float(_, v) => push_float(feed, v[i], out)?,
+                TypedColumn::Double(_, v) => push_float(feed, v[i] as f32, out)?,
+                TypedColumn::Text(_, v) => feed.push(0, v[i].data(), out)?,
             }
         }
         Ok(())

@@ -19,8 +19,8 @@ pub enum TextFormat {
 /// floats are written with as many digits as tell them apart.
 ///
 /// # Errors
-/// If `out` fails, or if MultiSlot text is asked for a record with an empty slot, which the format
-/// cannot express.
+/// If `out` fails, or if MultiSlot text is requested for a record with an empty slot, which the
+/// format cannot express.
 pub fn write_records(
     records: &Records,
     format: &TextFormat,

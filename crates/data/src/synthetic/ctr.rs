@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::Generator;
-use super::hidden::{Example, Hidden};
+use super::hidden::{Example, HiddenModel};
 use super::url::{EXAMPLES, FIRST, Parameter, SEED, Url};
 use crate::format::PartKey;
 use crate::math;
@@ -148,13 +148,13 @@ impl Features {
 #[derive(Debug)]
 struct Ctr {
     features: Features,
-    hidden: Hidden,
+    hidden: HiddenModel,
 }
 
 pub(super) fn build(url: &Url) -> Result<Arc<dyn Generator>, Error> {
     let features = Features::new(url);
     let spread = [2.2, 0.6, 0.9].map(|s| s * url.number("signal"));
-    let hidden = Hidden::new(features.seed, 0, -1.5, spread);
+    let hidden = HiddenModel::new(features.seed, 0, -1.5, spread);
     Ok(Arc::new(Ctr { features, hidden }))
 }
 

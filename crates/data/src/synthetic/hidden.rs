@@ -41,7 +41,7 @@ const FACTORS: usize = 2;
 
 /// A logistic model over ids and floats.
 #[derive(Debug, Clone)]
-pub(super) struct Hidden {
+pub(super) struct HiddenModel {
     /// Streams that weights are drawn from, by what they are the weights of.
     weights: [Rng; 4],
     bias: f64,
@@ -49,17 +49,17 @@ pub(super) struct Hidden {
     spread: [f64; 3],
 }
 
-/// Indices of `Hidden::weights`.
+/// Indices of `HiddenModel::weights`.
 const ID: usize = 0;
 const FLOAT: usize = 1;
 const FACTOR: usize = 2;
 
-impl Hidden {
+impl HiddenModel {
     /// Models with the same seed are told apart by `model`.
-    pub(super) fn new(seed: u64, model: u64, bias: f64, spread: [f64; 3]) -> Hidden {
+    pub(super) fn new(seed: u64, model: u64, bias: f64, spread: [f64; 3]) -> HiddenModel {
         // Stream 0 is that of the examples.
         let weights = [1, 2, 3, 4].map(|kind| Rng::new(seed, &[kind, model]));
-        Hidden { weights, bias, spread }
+        HiddenModel { weights, bias, spread }
     }
 
     /// The logit of an example.

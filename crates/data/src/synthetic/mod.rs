@@ -1,8 +1,9 @@
 //! Data that is computed instead of read, with something to learn in it.
 //!
 //! Every example follows from the seed and its index alone, by counter-based random numbers and
-//! arithmetic that is exact to the last bit on every machine, so any thread or worker makes the same
-//! one. Test data are the same source with another `first`: the hidden model depends on `seed` only.
+//! arithmetic that is exact to the last bit on every machine, so any thread or worker makes the
+//! same one. Test data are the same source with another `first`: the hidden model depends on `seed`
+//! only.
 
 mod corpus;
 mod ctr;
@@ -92,8 +93,8 @@ impl Synthetic {
     /// Reads a URL.
     ///
     /// # Errors
-    /// If the family or a parameter is unknown (the message names the nearest known one), or a value
-    /// is out of its range.
+    /// If the family or a parameter is unknown (the message names the nearest known one), or a
+    /// value is out of its range.
     pub fn parse(text: &str) -> Result<Synthetic, Error> {
         let name = Url::family(text)?;
         let names: Vec<&str> = FAMILIES.iter().map(|f| f.name).collect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Generator;
 use super::ctr::{Features, VOCAB_RATIO, ZIPF};
-use super::hidden::{Example, Hidden};
+use super::hidden::{Example, HiddenModel};
 use super::url::{EXAMPLES, FIRST, Parameter, SEED, Url};
 use crate::format::PartKey;
 use crate::math::sigmoid;
@@ -33,16 +33,16 @@ pub(super) const PARAMETERS: &[Parameter] = &[
 #[derive(Debug)]
 struct Multitask {
     features: Features,
-    click: Hidden,
+    click: HiddenModel,
     /// What only conversions depend on.
-    own: Hidden,
+    own: HiddenModel,
 }
 
 pub(super) fn build(url: &Url) -> Result<Arc<dyn Generator>, Error> {
     let features = Features::new(url);
     let seed = features.seed;
-    let click = Hidden::new(seed, 0, -0.5, [1.7, 0.5, 0.7]);
-    let own = Hidden::new(seed, 1, 0.0, [1.3, 0.5, 0.7]);
+    let click = HiddenModel::new(seed, 0, -0.5, [1.7, 0.5, 0.7]);
+    let own = HiddenModel::new(seed, 1, 0.0, [1.3, 0.5, 0.7]);
     Ok(Arc::new(Multitask { features, click, own }))
 }
 
