@@ -83,7 +83,7 @@ fn speed(w: &Workload, c: &Cluster, p: &Prediction) -> Option<Advice> {
         } else if let Some(n) = smallest(p.servers, |n| rate(n, most_workers(n)) >= wanted)
             && let Some(m) = smallest(p.workers, |m| rate(n, m) >= wanted)
         {
-            remedies.push(format!("{n} servers and {m} workers"));
+            remedies.push(format!("{} and {}", plural(n, "server"), plural(m, "worker")));
         }
     }
     remedies.extend(ease(p.bottleneck));
@@ -98,7 +98,7 @@ fn speed(w: &Workload, c: &Cluster, p: &Prediction) -> Option<Advice> {
     Some(Advice { problem, remedies })
 }
 
-/// Beyond so many workers for each server, more of them change nothing.
+/// Number of workers per server beyond which more of them change nothing.
 fn most_workers(servers: u64) -> u64 {
     (servers * 4096).min(MOST)
 }
@@ -151,6 +151,11 @@ pub(crate) fn bytes(n: f64) -> String {
     } else {
         format!("{n:.1} {}", UNITS[unit])
     }
+}
+
+/// "1 server", "2 servers".
+pub(crate) fn plural(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Numbers as people write them: 12.3 k, 4.5 M.

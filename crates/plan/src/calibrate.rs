@@ -32,7 +32,8 @@ const BATCHES: usize = 16;
 /// How long each measurement runs.
 const SPAN: Duration = Duration::from_millis(700);
 
-/// Measures the figures for a model: its own training step, its rows, and the sockets of this machine.
+/// Measures the figures for a model: its own training step, its rows, and the sockets of this
+/// machine.
 ///
 /// # Errors
 /// If the data of the configuration cannot be read, its tables are too large to be made here, or a
@@ -43,8 +44,8 @@ pub fn calibrate(config: &Config) -> Result<Figures, Error> {
         return Err(measure(
             "the training step",
             format!(
-                "the tables of the model take {}; calibrate with fewer rows (the speed of a step hardly depends on \
-             them)",
+                "the tables of the model take {}; calibrate with fewer rows (the speed of a step \
+                 hardly depends on them)",
                 crate::advice::bytes(workload.table_bytes())
             ),
         ));
@@ -95,7 +96,8 @@ fn step_and_parse(
     }
     let stages = batches.stages();
     let examples: usize = kept.iter().map(Batch::examples).sum();
-    // Readers may be ahead of what was taken, so this is a little less than what they reach.
+    // Readers may have prefetched more than was taken, so this is a little less than what they
+    // reach.
     let seconds = (stages.read + stages.parse).as_secs_f64().max(1e-9);
     let parse = examples as f64 * workload.bytes_per_example / seconds;
     let mut scope = Scope::new();
@@ -105,7 +107,7 @@ fn step_and_parse(
     let mut steps =
         TimedSteps { batches: kept.into(), times: Vec::new(), start: None, begin: None };
     run_feed(&mut backend, &mut scope, &mut steps).map_err(regatta_rec::Error::from)?;
-    // The first round makes rows and plans.
+    // The first round makes rows and execution plans.
     let mut times = steps.times.split_off(steps.batches.len());
     Ok((median(&mut times) * workload.batch, parse))
 }

@@ -26,8 +26,8 @@ pub struct Cluster {
 /// Machines of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machines {
-    /// Numbers of processes to plan for; each is a process on a machine of its own unless
-    /// `one_machine` is set.
+    /// Numbers of processes that the cluster plan considers; each is a process on a machine of its
+    /// own unless `one_machine` is set.
     pub counts: Vec<u64>,
     /// Cores of a process.
     pub cores: f64,
@@ -46,7 +46,7 @@ pub struct Machines {
 pub struct Data {
     /// Rows that all tables will hold.
     pub rows: Option<f64>,
-    /// Examples of a pass.
+    /// Examples of a data pass.
     pub examples: Option<f64>,
     /// Ids of an example that are looked up.
     pub ids_per_example: Option<f64>,
@@ -61,7 +61,7 @@ pub struct Data {
 pub struct Figures {
     /// Multiply-adds of training steps: 10^9 floating-point operations per second.
     pub gflops: f64,
-    /// Microseconds per example of computing, if measured; takes the place of `gflops` and `id_ns`.
+    /// Microseconds per example of computing, if measured; replaces `gflops` and `id_ns`.
     pub compute_us: Option<f64>,
     /// Worker: nanoseconds per id for finding distinct ids, gathering rows and adding up gradients.
     pub id_ns: f64,
@@ -112,7 +112,7 @@ impl Cluster {
         Cluster::parse(&text, &path.display().to_string())
     }
 
-    /// Reads a text; `name` is told in messages.
+    /// Reads a text; `name` stands in messages.
     ///
     /// # Errors
     /// [`Error::Cluster`] with every mistake.
@@ -139,8 +139,8 @@ impl Cluster {
         if errors.is_empty() {
             return Ok(cluster);
         }
-        let told = errors.into_iter().map(|(line, what)| format!("{name}:{line}: {what}"));
-        Err(Error::Cluster(told.collect()))
+        let lines = errors.into_iter().map(|(line, what)| format!("{name}:{line}: {what}"));
+        Err(Error::Cluster(lines.collect()))
     }
 }
 
@@ -310,7 +310,7 @@ impl<'a, 'm> Section<'a, 'm> {
         }
     }
 
-    /// Names what nobody has asked for.
+    /// Names keys that are not known.
     fn finish(self) {
         for (key, node) in &self.entries {
             let near = regatta_ir::nearest(key, self.known.iter().map(String::as_str));

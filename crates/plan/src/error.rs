@@ -1,8 +1,8 @@
-//! What can be wrong with a plan.
+//! What can be wrong with a cluster plan.
 
 use std::path::PathBuf;
 
-/// A plan that cannot be made.
+/// A cluster plan that cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,7 +20,7 @@ pub enum Error {
     /// The model, its configuration or its data.
     #[error(transparent)]
     Model(Box<regatta_rec::Error>),
-    /// Something that the plan needs and nobody says.
+    /// A value that the cluster plan needs and no file gives.
     #[error("{0}")]
     Missing(String),
     /// A measurement of this machine failed.

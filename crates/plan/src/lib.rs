@@ -1,6 +1,6 @@
-//! How large a cluster a model needs, before there is one: from a configuration, the look of its data and
-//! figures of machines, the memory of every server, the bytes of every example, what will be the
-//! bottleneck, and the speed of N servers with M workers.
+//! How large a cluster a model needs, before there is one: from a configuration, the look of its
+//! data and figures of machines, the memory of every server, the bytes of every example, what will
+//! be the bottleneck, and the speed of N servers with M workers.
 //!
 //! It is arithmetic, not a simulation of the network. `bench/plan_check` compares it with runs.
 //!
@@ -16,9 +16,9 @@
 //! # Ok::<(), regatta_plan::Error>(())
 //! ```
 //!
-//! Reading order: [`cluster`] (the file), [`workload`] (what a step of the model takes), [`predict`] (one
-//! cluster), [`advice`] (what does not fit and the smallest change), `survey` (all sizes), [`calibrate`]
-//! (figures of this machine).
+//! Reading order: [`cluster`] (the file), [`workload`] (what a step of the model takes),
+//! [`predict`] (one cluster), [`advice`] (what does not fit and the smallest change), `survey` (all
+//! sizes), [`calibrate`] (figures of this machine).
 
 pub mod advice;
 pub mod calibrate;

@@ -1,9 +1,10 @@
 //! One cluster: how fast it trains, what it holds, and what stops it from being faster.
 //!
-//! A worker computes a step, then exchanges with all servers at once, and begins again. Servers are alike, so
-//! one stands for all: it is a place with a queue for its cores and another for its network card. With
-//! the time that a worker spends elsewhere and the time that a step takes at each place, mean value
-//! analysis of closed queueing networks gives the speed of M workers (Reiser and Lavenberg).
+//! A worker computes a step, then exchanges with all servers at once, and begins again. Servers are
+//! alike, so one stands for all: it is a station with a queue for its cores and another for its
+//! network card. With the time that a worker spends elsewhere and the time that a step takes at
+//! each station, mean value analysis of closed queueing networks gives the speed of M workers
+//! (Reiser and Lavenberg).
 
 use serde::Serialize;
 
@@ -66,7 +67,7 @@ impl std::fmt::Display for Bottleneck {
     }
 }
 
-/// Seconds that a step takes in each place.
+/// Seconds that a step takes at each station.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Demands {
     /// Cores of the worker, of one thread after the other.
@@ -121,13 +122,13 @@ impl Demands {
     }
 }
 
-/// Steps per second of `m` customers that spend `elsewhere` seconds away and then queue at each of the
-/// `places` (mean value analysis). Never more than the busiest place allows.
-pub(crate) fn closed_rate(m: u64, elsewhere: f64, places: [f64; 2]) -> f64 {
-    let top = places[0].max(places[1]);
+/// Steps per second of `m` customers that spend `elsewhere` seconds away and then queue at each of
+/// the `stations` (mean value analysis). Never more than the busiest station allows.
+pub(crate) fn closed_rate(m: u64, elsewhere: f64, stations: [f64; 2]) -> f64 {
+    let top = stations[0].max(stations[1]);
     let (mut queues, mut rate) = ([0.0; 2], 0.0);
     for customers in 1..=m {
-        let waits = [places[0] * (1.0 + queues[0]), places[1] * (1.0 + queues[1])];
+        let waits = [stations[0] * (1.0 + queues[0]), stations[1] * (1.0 + queues[1])];
         rate = customers as f64 / (elsewhere + waits[0] + waits[1]);
         queues = waits.map(|wait| rate * wait);
         // Far beyond saturation nothing changes any more.
@@ -143,7 +144,7 @@ pub fn predict(w: &Workload, c: &Cluster, servers: u64, workers: u64) -> Predict
     let d = Demands::new(w, c, servers);
     let m = workers as f64;
     let (cores, threads) = (c.servers.cores.max(1.0), w.threads.min(c.workers.cores));
-    // A place with several cores: one that is faster by their number, and the rest of the service
+    // A station with several cores: one that is faster by their number, and the rest of the service
     // elsewhere (Seidmann).
     let (queued, beside) = (d.server_cpu / cores, d.server_cpu * (1.0 - 1.0 / cores));
     let exchange = d.worker_card + d.travel + beside;
@@ -194,15 +195,15 @@ fn one_machine_rate(d: &Demands, c: &Cluster, servers: u64) -> f64 {
 /// What is used most; waiting, if nothing is used for more than three quarters.
 fn busiest(shares: &[(Bottleneck, f64)]) -> (Bottleneck, f64) {
     let by_share = |a: &&(Bottleneck, f64), b: &&(Bottleneck, f64)| a.1.total_cmp(&b.1);
-    let (what, share) = *shares.iter().max_by(by_share).expect("there are places");
+    let (what, share) = *shares.iter().max_by(by_share).expect("there are stations");
     match share {
         s if s < 0.75 => (Bottleneck::Waiting, s),
         s => (what, s.min(1.0)),
     }
 }
 
-/// Bytes of the fullest of `servers` servers. Keys are spread by a hash, so the fullest holds about three
-/// standard deviations more than the mean.
+/// Bytes of the fullest of `servers` servers. Keys are spread by a hash, so the fullest holds about
+/// three standard deviations more than the mean.
 pub fn server_memory(w: &Workload, servers: u64, workers: u64) -> f64 {
     let n = servers as f64;
     let uneven = |t: &crate::workload::TableLoad| {
@@ -215,8 +216,8 @@ pub fn server_memory(w: &Workload, servers: u64, workers: u64) -> f64 {
     BASE_MEMORY + rows + 4.0 * w.dense_floats / n + connections
 }
 
-/// Bytes of a worker: parameters, the rows of a batch, what is read ahead; with geo training its own
-/// copy of every row.
+/// Bytes of a worker: parameters, the rows of a batch, prefetched batches; with geo training its
+/// own copy of every row.
 pub fn worker_memory(w: &Workload) -> f64 {
     const BATCHES_AHEAD: f64 = 4.0;
     let dense = 4.0 * 3.0 * w.dense;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::advice::{Advice, advise, bytes, short};
+use crate::advice::{Advice, advise, bytes, plural, short};
 use crate::cluster::Cluster;
 use crate::predict::{Prediction, predict};
 use crate::workload::Workload;
@@ -18,7 +18,7 @@ pub struct Survey {
     pub wire_bytes_per_example: f64,
     /// Bytes of all tables.
     pub table_bytes: f64,
-    /// Examples of a pass, if the file says so.
+    /// Examples of a data pass, if the file says so.
     pub examples: Option<f64>,
     /// One entry for each number of servers and workers.
     pub sizes: Vec<Size>,
@@ -58,8 +58,8 @@ impl fmt::Display for Survey {
         let w = &self.workload;
         writeln!(
             f,
-            "{}, mode {}, batches of {}: {} ids an example, {} distinct keys a batch, {} floating-point operations \
-             an example",
+            "{}, mode {}, batches of {}: {} ids an example, {} distinct keys a batch, {} \
+             floating-point operations an example",
             w.model,
             w.mode,
             w.batch,
@@ -82,7 +82,8 @@ impl fmt::Display for Survey {
         for size in self.sizes.iter().filter(|s| !s.advice.is_empty()) {
             writeln!(f)?;
             let p = &size.prediction;
-            writeln!(f, "{} servers x {} workers:", p.servers, p.workers)?;
+            let (servers, workers) = (plural(p.servers, "server"), plural(p.workers, "worker"));
+            writeln!(f, "{servers} x {workers}:")?;
             for advice in &size.advice {
                 writeln!(f, "  {}", advice.problem)?;
                 for (i, remedy) in advice.remedies.iter().enumerate() {

@@ -77,7 +77,7 @@ pub(crate) enum Pace {
     Push,
     /// Exchanges are hidden behind computing.
     Hidden,
-    /// Exchanges every so many steps, hidden.
+    /// Exchanges every N steps, hidden.
     Every(f64),
 }
 
@@ -101,7 +101,11 @@ impl Workload {
         let complete = known.ids_per_example.is_some()
             && known.distinct_share.is_some()
             && known.bytes_per_example.is_some();
-        let seen = if complete { Seen::default() } else { Seen::look(config, &network, &split)? };
+        let seen = if complete {
+            DataSample::default()
+        } else {
+            DataSample::look(config, &network, &split)?
+        };
         let ids = known.ids_per_example.unwrap_or(seen.ids_per_example());
         let share = known.distinct_share.unwrap_or(seen.distinct_share());
         let tables = tables(&split, known, &seen, ids * batch * share);
@@ -190,7 +194,7 @@ fn state_floats(rule: &Rule, n: f64) -> f64 {
     rule.states().iter().map(|s| s.len_for(n as usize) as f64).sum()
 }
 
-fn tables(split: &Split, known: &Data, seen: &Seen, keys_per_batch: f64) -> Vec<TableLoad> {
+fn tables(split: &Split, known: &Data, seen: &DataSample, keys_per_batch: f64) -> Vec<TableLoad> {
     let declared: f64 = split.tables.iter().map(|t| t.rows as f64).sum();
     let ids: f64 = split.tables.iter().map(|t| seen.ids_of(split, &t.name)).sum();
     let load = |t: &regatta_passes::TableSpec| {
@@ -218,7 +222,7 @@ fn flops(split: &Split) -> f64 {
 
 /// What the first batches look like.
 #[derive(Debug, Default)]
-struct Seen {
+struct DataSample {
     examples: f64,
     /// Ids by input.
     ids: Vec<(String, f64)>,
@@ -227,11 +231,11 @@ struct Seen {
     bytes: f64,
 }
 
-impl Seen {
-    fn look(config: &Config, network: &Network, split: &Split) -> Result<Seen, Error> {
+impl DataSample {
+    fn look(config: &Config, network: &Network, split: &Split) -> Result<DataSample, Error> {
         let mut data = Examples::open(config, &config.runner.train, &network.schema)?;
         let (mut batches, _) = data.pass(0)?;
-        let mut seen = Seen::default();
+        let mut seen = DataSample::default();
         for _ in 0..SAMPLE_BATCHES {
             let Some(batch) = batches.next().map_err(regatta_rec::Error::from)? else { break };
             seen.add(split, &batch);

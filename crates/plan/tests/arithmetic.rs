@@ -1,4 +1,5 @@
-//! The arithmetic of plans: properties that hold for any cluster, and tables that are really made.
+//! The arithmetic of cluster plans: properties that hold for any cluster, and tables that are
+//! really made.
 
 use std::path::Path;
 
@@ -62,7 +63,8 @@ fn sixteen_bits_halve_the_traffic() {
 #[test]
 fn data_that_the_file_does_not_describe_are_looked_at() {
     let bare = Cluster::parse(
-        "servers: {cores: 1, memory_gib: 1, network_gbit: 1}\nworkers: {cores: 1, memory_gib: 1, network_gbit: 1}",
+        "servers: {cores: 1, memory_gib: 1, network_gbit: 1}\n\
+         workers: {cores: 1, memory_gib: 1, network_gbit: 1}",
         "x",
     );
     let w = Workload::new(&config("async", 256), &bare.unwrap().data).unwrap();
