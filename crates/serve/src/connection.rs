@@ -21,7 +21,8 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use crate::metrics::Kind;
 use crate::routes::{Thread, router};
 
-/// After an accept that failed (no more files may be opened, say) the next one waits so long.
+/// After an accept that failed (for example, no more files may be opened) the next one waits this
+/// long.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(20);
 
 /// What one thread needs to serve connections.
@@ -33,7 +34,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Serves until told to stop; gives the number of connections that had to be cut off then.
+    /// Serves until it is stopped; returns the number of connections that had to be closed then.
     pub(crate) async fn serve(
         self,
         listener: TcpListener,
@@ -86,7 +87,7 @@ async fn told_to(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// A place among the open connections, given back at the end, whatever that is.
+/// A slot among the open connections, released at the end in any case.
 struct Place(Thread);
 
 impl Drop for Place {

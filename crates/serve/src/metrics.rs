@@ -1,4 +1,4 @@
-//! Counters of each thread, added up when somebody asks, in the text form of Prometheus.
+//! Counters of each thread, added up for every scrape, in the text form of Prometheus.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A new model takes over from the old one: opened and tried out beside the requests, then handed to
-//! every thread. One that cannot be used changes nothing, except that it is reported.
+//! A new model takes over from the old one: opened and tried out beside the requests, then handed
+//! to every thread. One that cannot be used changes nothing, except that it is reported.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::routes::Shared;
-use crate::worker::{Loaded, Worker};
+use crate::worker::{LoadedModel, Worker};
 use crate::{Model, Source};
 
 /// Looks for new models.
@@ -61,6 +61,6 @@ impl Watch {
 }
 
 /// A scorer for each of `n` threads, tried out.
-pub(crate) fn load(model: &Arc<dyn Model>, n: usize) -> Result<Vec<Loaded>, String> {
-    (0..n).map(|_| Loaded::new(model.clone())).collect()
+pub(crate) fn load(model: &Arc<dyn Model>, n: usize) -> Result<Vec<LoadedModel>, String> {
+    (0..n).map(|_| LoadedModel::new(model.clone())).collect()
 }

@@ -1,5 +1,6 @@
-//! The JSON of a request becomes rows, without a tree in between: numbers go straight to the columns
-//! of their features. What does not fit is said with the feature, what it takes and what it was given.
+//! The JSON of a request becomes rows, without a tree in between: numbers go straight to the
+//! columns of their features. What does not fit is said with the feature, what it takes and what it
+//! was given.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,9 +12,9 @@ use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, V
 use crate::rows::{Column, Rows};
 use crate::{Feature, Kind};
 
-/// What a request asks for.
+/// The size of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct RequestSize {
     /// Whether it is one example on its own.
     pub(crate) single: bool,
     pub(crate) n_rows: usize,
@@ -23,7 +24,7 @@ pub(crate) struct Asked {
 ///
 /// # Errors
 /// If it is no JSON or does not fit the features; `rows` are then as before.
-pub(crate) fn parse(body: &[u8], rows: &mut Rows) -> Result<Asked, String> {
+pub(crate) fn parse(body: &[u8], rows: &mut Rows) -> Result<RequestSize, String> {
     let before = rows.len();
     let mut json = serde_json::Deserializer::from_slice(body);
     let parsed = Body { rows }.deserialize(&mut json).and_then(|asked| json.end().map(|()| asked));
@@ -38,21 +39,21 @@ struct Body<'r> {
 }
 
 impl<'de> DeserializeSeed<'de> for Body<'_> {
-    type Value = Asked;
+    type Value = RequestSize;
 
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Asked, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<RequestSize, D::Error> {
         json.deserialize_map(self)
     }
 }
 
 impl<'de> Visitor<'de> for Body<'_> {
-    type Value = Asked;
+    type Value = RequestSize;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object with \"features\" (one example) or \"instances\" (several)")
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Asked, M::Error> {
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<RequestSize, M::Error> {
         let before = self.rows.len();
         let mut single = None;
         while let Some(key) = map.next_key::<Cow<'de, str>>()? {
@@ -76,7 +77,7 @@ impl<'de> Visitor<'de> for Body<'_> {
         let Some(single) = single else {
             return Err(M::Error::custom("\"features\" or \"instances\" is missing"));
         };
-        Ok(Asked { single, n_rows: self.rows.len() - before })
+        Ok(RequestSize { single, n_rows: self.rows.len() - before })
     }
 }
 
@@ -341,7 +342,7 @@ mod tests {
     fn features_may_come_in_any_order() {
         let mut rows = rows();
         let body = br#"{"features": {"tags": [], "dense_input": [1, -2, 0.5], "C1": 7}}"#;
-        assert_eq!(parse(body, &mut rows), Ok(Asked { single: true, n_rows: 1 }));
+        assert_eq!(parse(body, &mut rows), Ok(RequestSize { single: true, n_rows: 1 }));
         assert_eq!(rows.columns[0].values, Data::U64(vec![7]));
         assert_eq!(rows.columns[1].values, Data::F32(vec![1.0, -2.0, 0.5]));
     }
@@ -398,7 +399,10 @@ mod tests {
         assert_eq!(rows.columns[1].values.len(), 3);
         assert_eq!(rows.columns[2].values.len(), 1);
         let third = format!(r#"{{"instances":[{good},{good}]}}"#);
-        assert_eq!(parse(third.as_bytes(), &mut rows), Ok(Asked { single: false, n_rows: 2 }));
+        assert_eq!(
+            parse(third.as_bytes(), &mut rows),
+            Ok(RequestSize { single: false, n_rows: 2 })
+        );
         assert_eq!(rows.columns[2].values, Data::U64(vec![4, 4, 4]));
     }
 }

@@ -136,7 +136,7 @@ async fn method_not_allowed(State(thread): State<Thread>, request: Request) -> R
 }
 
 impl Thread {
-    /// Compares the token of a request with the one that is asked for.
+    /// Compares the token of a request with the required one.
     fn admit(&self, request: &Request) -> Result<(), Failure> {
         let Some(token) = &self.shared.token else { return Ok(()) };
         let given = request.headers().get(header::AUTHORIZATION);
@@ -145,7 +145,8 @@ impl Thread {
             Some(given) if same(given, token.as_bytes()) => Ok(()),
             Some(_) => Err(failure(Kind::Unauthorized, "the token is not the right one")),
             None => {
-                let message = "a token is asked for: send the header 'Authorization: Bearer TOKEN'";
+                let message =
+                    "the request has no valid token: send the header 'Authorization: Bearer TOKEN'";
                 Err(failure(Kind::Unauthorized, message))
             }
         }

@@ -78,8 +78,8 @@ impl Rows {
         }
     }
 
-    /// Puts the rows `from..to` into `batch`, with the last one repeated up to `size`: the program is
-    /// planned for every size of batches, so there should be few.
+    /// Puts the rows `from..to` into `batch`, with the last one repeated up to `size`: the program
+    /// is planned for every size of batches, so there should be few.
     pub(crate) fn fill(&self, from: usize, to: usize, size: usize, batch: &mut Vec<Value>) {
         debug_assert!(from < to && to <= self.n_rows && to - from <= size);
         batch.truncate(self.columns.len());

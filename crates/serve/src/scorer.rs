@@ -82,13 +82,13 @@ pub struct Feature {
 /// What a feature takes for each example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// So many ids.
+    /// N ids.
     Ids(usize),
     /// Any number of ids.
     RaggedIds,
-    /// So many floats.
+    /// N floats.
     Floats(usize),
-    /// So many whole numbers.
+    /// N whole numbers.
     Ints(usize),
 }
 

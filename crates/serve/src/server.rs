@@ -94,8 +94,8 @@ pub struct Server {
 
 /// How a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stopped {
-    /// Connections that were cut off, because they did not end within the limit.
+pub struct StopSummary {
+    /// Connections that were closed because they did not end within the limit.
     pub cut_off: usize,
 }
 
@@ -103,8 +103,8 @@ impl Server {
     /// Opens the model, listens and answers.
     ///
     /// # Errors
-    /// If the model cannot be used, the address cannot be listened on, or the configuration makes no
-    /// sense.
+    /// If the model cannot be used, the address cannot be listened on, or the configuration makes
+    /// no sense.
     pub fn start(config: Config, source: Arc<dyn Source>) -> Result<Server, Error> {
         check(&config)?;
         let stamp = source.stamp();
@@ -163,11 +163,11 @@ impl Server {
     }
 
     /// Stops accepting, lets requests finish within the limit and ends all threads.
-    pub fn stop(mut self) -> Stopped {
+    pub fn stop(mut self) -> StopSummary {
         self.end()
     }
 
-    fn end(&mut self) -> Stopped {
+    fn end(&mut self) -> StopSummary {
         self.shared.stopping.store(true, Ordering::Relaxed);
         self.stop.send_replace(true);
         self.stop_watch = None;
@@ -177,7 +177,7 @@ impl Server {
             // It ends after the model that it may be opening.
             let _ = watcher.join();
         }
-        Stopped { cut_off }
+        StopSummary { cut_off }
     }
 
     fn spawn(

@@ -1,6 +1,6 @@
 //! The scoring of one thread: requests put rows into an inbox, one task scores what has gathered
-//! there. Only this thread and, when there is a new model, the one that watches for it come here, so
-//! the locks are never waited for in practice.
+//! there. Only this thread and, when there is a new model, the one that watches for it come here,
+//! so the locks are never waited for in practice.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::{About, Model, ScoreError, Scorer, reply};
 /// Rows that may wait on one thread; requests that come on top are refused.
 const MOST_WAITING_ROWS: usize = 1 << 14;
 
-/// A request that is not answered as asked, and why.
+/// A request that was refused or failed, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
@@ -26,16 +26,16 @@ pub(crate) struct Failure {
 }
 
 /// A model with a scorer for one thread, tried out.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedModel {
     model: Arc<dyn Model>,
     about: Arc<About>,
     scorer: Box<dyn Scorer>,
 }
 
-impl Loaded {
+impl LoadedModel {
     /// Makes a scorer and lets it score blank rows in batches of every size, so that a model that
     /// cannot answer is found out here and the first request finds everything prepared.
-    pub(crate) fn new(model: Arc<dyn Model>) -> Result<Loaded, String> {
+    pub(crate) fn new(model: Arc<dyn Model>) -> Result<LoadedModel, String> {
         let about = model.about();
         let mut scorer = model.scorer()?;
         let mut rows = Rows::new(about.clone());
@@ -48,7 +48,7 @@ impl Loaded {
             outputs.map_err(|e| format!("the model does not score: {e}"))??;
             size *= 2;
         }
-        Ok(Loaded { model, about, scorer })
+        Ok(LoadedModel { model, about, scorer })
     }
 }
 
@@ -58,8 +58,8 @@ fn check(about: &About, outputs: &[Tensor], n_rows: usize) -> Result<(), String>
         let (dtype, shape) = (output.dtype(), output.shape());
         if shape.first() != Some(&n_rows) || matches!(dtype, DType::F16 | DType::BF16) {
             return Err(format!(
-                "output '{name}' is {dtype}{shape:?} for {n_rows} examples: an output with a row of \
-                 f32 or whole numbers per example can be served"
+                "output '{name}' is {dtype}{shape:?} for {n_rows} examples: an output with a row \
+                 of f32 or whole numbers per example can be served"
             ));
         }
     }
@@ -71,7 +71,7 @@ pub(crate) struct Worker {
     inbox: Mutex<Inbox>,
     wake: Notify,
     /// A model that is to take over.
-    next: Mutex<Option<Loaded>>,
+    next: Mutex<Option<LoadedModel>>,
     has_next: AtomicBool,
     pub(crate) counters: Arc<Counters>,
 }
@@ -95,7 +95,7 @@ pub(crate) type Answer = Result<Bytes, Failure>;
 
 impl Worker {
     /// A worker and the task's side of it.
-    pub(crate) fn new(loaded: Loaded) -> (Arc<Worker>, Engine) {
+    pub(crate) fn new(loaded: LoadedModel) -> (Arc<Worker>, Engine) {
         let inbox = Inbox { rows: Rows::new(loaded.about.clone()), jobs: Vec::new() };
         let worker = Worker {
             inbox: Mutex::new(inbox),
@@ -130,7 +130,7 @@ impl Worker {
     }
 
     /// Lets another model take over as soon as the rows that wait are scored.
-    pub(crate) fn replace(&self, loaded: Loaded) {
+    pub(crate) fn replace(&self, loaded: LoadedModel) {
         *lock(&self.next) = Some(loaded);
         self.has_next.store(true, Ordering::Release);
         self.wake.notify_one();
@@ -165,7 +165,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A scorer with the rows that it is working on.
 pub(crate) struct Engine {
-    loaded: Loaded,
+    loaded: LoadedModel,
     /// Names of outputs as JSON.
     names: Vec<String>,
     rows: Rows,
@@ -178,7 +178,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    fn new(loaded: Loaded) -> Engine {
+    fn new(loaded: LoadedModel) -> Engine {
         let quoted = |name: &String| serde_json::Value::from(name.as_str()).to_string();
         Engine {
             names: loaded.about.outputs.iter().map(quoted).collect(),
@@ -231,7 +231,7 @@ impl Engine {
         let (from, to) = (self.next_row, self.next_row + n_rows);
         self.rows.fill(from, to, batch_size(n_rows), &mut self.batch);
         let Engine { loaded, names, jobs, next_job, batch, .. } = self;
-        let Loaded { model, about, scorer } = loaded;
+        let LoadedModel { model, about, scorer } = loaded;
         let scored = score(&mut **scorer, about, batch, |outputs| {
             for row_idx in 0..n_rows {
                 advance(jobs, next_job, |job| {
@@ -250,8 +250,8 @@ impl Engine {
                 self.answer_complete();
                 Ok(())
             }
-            Err(Panicked::Error(error)) => Err(error),
-            Err(Panicked::Panic(message)) => {
+            Err(ScoreFailure::Error(error)) => Err(error),
+            Err(ScoreFailure::Panic(message)) => {
                 // Nobody knows in which state it is.
                 if let Ok(new) = model.scorer() {
                     self.missing_ids = new.missing_ids();
@@ -285,7 +285,7 @@ impl Engine {
                 Some(failure) => Err(failure),
                 None => Ok(job.json.into()),
             };
-            // Whoever has gone does not want it any more.
+            // A client that has gone does not need it any more.
             let _ = job.answer.send(answer);
         }
         self.next_job = 0;
@@ -302,9 +302,9 @@ fn advance(jobs: &mut [Job], next_job: &mut usize, row: impl FnOnce(&mut Job)) {
     }
 }
 
-/// A batch that was not scored.
+/// Why a batch was not scored.
 #[derive(Debug, thiserror::Error)]
-enum Panicked {
+enum ScoreFailure {
     #[error(transparent)]
     Error(#[from] ScoreError),
     #[error("the model panicked: {0}")]
@@ -317,7 +317,7 @@ fn score<T>(
     about: &About,
     batch: &[Value],
     then: impl FnOnce(&[Tensor]) -> T,
-) -> Result<T, Panicked> {
+) -> Result<T, ScoreFailure> {
     let named: Vec<(&str, &Value)> =
         about.features.iter().zip(batch).map(|(f, value)| (f.name.as_str(), value)).collect();
     // The caller replaces the scorer after a panic.
@@ -327,7 +327,7 @@ fn score<T>(
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(Panicked::Panic(text.unwrap_or("for no known reason").to_string()))
+            Err(ScoreFailure::Panic(text.unwrap_or("for no known reason").to_string()))
         }
     }
 }
@@ -375,7 +375,7 @@ pub(crate) mod tests {
     }
 
     fn score_all(bodies: &[String]) -> Vec<Answer> {
-        let (worker, mut engine) = Worker::new(Loaded::new(Arc::new(SumModel)).unwrap());
+        let (worker, mut engine) = Worker::new(LoadedModel::new(Arc::new(SumModel)).unwrap());
         let waiting: Vec<_> = bodies.iter().map(|b| worker.submit(b.as_bytes()).unwrap()).collect();
         engine.take(&mut lock(&worker.inbox));
         while engine.score_some(&worker.counters) {}

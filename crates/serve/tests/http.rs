@@ -20,7 +20,7 @@ struct Weights {
     gate: Option<Arc<Gate>>,
 }
 
-/// Stops a scorer that meets the number 99 until it is told to go on.
+/// Stops a scorer that meets the number 99 until it is told to continue.
 struct Gate {
     entered: SyncSender<()>,
     go_on: Mutex<Receiver<()>>,
@@ -314,7 +314,7 @@ fn a_client_that_never_reads_is_given_up() {
     client.socket.set_write_timeout(Some(LIMIT)).unwrap();
     // Far more answers than the buffers of both sockets hold; at some point nobody takes more.
     let cut = (0..2000).any(|_| client.socket.write_all(request.as_bytes()).is_err());
-    assert!(cut, "the server goes on for ever with a client that does not read");
+    assert!(cut, "the server continues for ever with a client that does not read");
     wait_until("the end of the connection", || metric(&server, "connections") == 1);
 }
 
