@@ -8,7 +8,7 @@ use crate::{Address, Entry, Error, Stores};
 
 impl Stores {
     /// Copies all files of a local folder to `to`. The file `last` (for example a manifest) arrives
-    /// after all others, so that whoever sees it has everything. Returns the number of bytes.
+    /// after all others, so that a reader that sees it has everything. Returns the number of bytes.
     ///
     /// # Errors
     /// If there is no file `last`, or a file cannot be read or does not arrive.

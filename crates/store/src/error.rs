@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why a store did not do what it was asked.
+/// Why a request to a store failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -4,8 +4,8 @@
 //! `hdfs://host:port/path`. Remote ones need the feature `remote`; without it, and for unknown
 //! schemes, every call is an error that says so.
 //!
-//! Reading order: [`Address`], [`Store`] (what a store can do), [`Stores`] (all of them, opened when
-//! first used), `local`, `remote`.
+//! Reading order: [`Address`], [`Store`] (what a store can do), [`Stores`] (all of them, opened
+//! when first used), `local`, `remote`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

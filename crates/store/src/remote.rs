@@ -27,7 +27,7 @@ use crate::{Entry, Error, Store};
 /// Files are fetched in blocks of this size, and sent in such parts. Stores want at least 5 MiB.
 const BLOCK: u64 = 8 << 20;
 /// Blocks that are on their way while one is being read.
-const AHEAD: usize = 2;
+const PREFETCHED_BLOCKS: usize = 2;
 /// Parts that are on their way at a time.
 const PARTS: usize = 4;
 /// How often a whole file is sent again if it has not arrived.
@@ -118,7 +118,7 @@ impl Remote {
                 Ok(())
             });
             if let Err(e) = sent {
-                // The store keeps the parts of an unfinished file until it is told not to.
+                // The store keeps the parts of an unfinished file until it is deleted.
                 let _ = self.wait(path, upload.abort());
                 return Err(e);
             }
@@ -187,13 +187,13 @@ impl Store for Remote {
     }
 }
 
-/// A file that is fetched block by block, some of them ahead.
+/// A file that is fetched block by block, some of them prefetched.
 struct Reader {
     address: String,
     client: Client,
     runtime: Arc<Runtime>,
     meta: ObjectMeta,
-    /// Where the next block that has not been asked for begins.
+    /// Where the next block that has not been requested begins.
     asked: u64,
     coming: VecDeque<JoinHandle<object_store::Result<Bytes>>>,
     current: Bytes,
@@ -201,7 +201,7 @@ struct Reader {
 
 impl Reader {
     fn ask(&mut self) {
-        while self.coming.len() <= AHEAD && self.asked < self.meta.size {
+        while self.coming.len() <= PREFETCHED_BLOCKS && self.asked < self.meta.size {
             let range = self.asked..(self.asked + BLOCK).min(self.meta.size);
             self.asked = range.end;
             let (client, path) = (self.client.clone(), self.meta.location.clone());
@@ -321,7 +321,7 @@ fn s3(
         }
     }
     let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint).unwrap_or_default();
-    // Whoever writes http:// means it.
+    // An address with http:// is meant so.
     let options = options.with_allow_http(endpoint.starts_with("http://"));
     let builder = builder
         .with_client_options(options)
@@ -348,7 +348,7 @@ fn explain(address: &str, error: object_store::Error) -> Error {
     match error {
         E::NotFound { .. } => Error::Missing(address),
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => Error::Denied { address, why },
-        // Listings do not tell refusals apart otherwise.
+        // Listings do not distinguish refusals otherwise.
         _ if ["401 ", "403 "].iter().any(|code| why.contains(&format!("status code: {code}"))) => {
             Error::Denied { address, why }
         }
@@ -356,7 +356,7 @@ fn explain(address: &str, error: object_store::Error) -> Error {
     }
 }
 
-/// What a reader says; whoever reads names the file.
+/// The error of a reader; the caller names the file.
 fn reading(address: &str, error: object_store::Error) -> io::Error {
     match explain(address, error) {
         Error::Denied { why, .. } => io::Error::new(io::ErrorKind::PermissionDenied, why),
