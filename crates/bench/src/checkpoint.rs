@@ -1,18 +1,18 @@
-//! Saving and loading a table beside plain writes and reads of as many bytes, in one run on one disk,
-//! and training while a checkpoint is made.
+//! Saving and loading a table beside plain writes and reads of as many bytes, in one run on one
+//! disk, and training while a checkpoint is made.
 //!
 //! Every round does all of them in turn, and in every other round ours come first: disks that allow
-//! bursts are slower for whoever comes second. Writes end with an fsync on both sides. Reads are
-//! measured twice: with the file dropped from the page cache on both sides, and with the file in it. A
-//! plain read goes through one buffer, as `dd` does; a load leaves a table that can be trained, so a
+//! bursts are slower for the second one. Writes end with an fsync on both sides. Reads are measured
+//! twice: with the file dropped from the page cache on both sides, and with the file in it. A plain
+//! read goes through one buffer, as `dd` does; a load leaves a table that can be trained, so a
 //! plain read of the whole file into fresh memory is measured, too.
 //!
 //! A virtual machine may give free memory back to its host, and then the first use of a page takes
 //! longer than reading it from the disk. So before every measurement, of ours and of plain ones,
 //! as much memory as they need is used once.
 //!
-//! Training is the dense part of a click model on one thread, with a pull before and a push after every
-//! step, to the table that is being saved.
+//! Training is the dense part of a click model on one thread, with a pull before and a push after
+//! every step, to the table that is being saved.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -94,7 +94,7 @@ pub struct Report {
 pub struct Seconds {
     /// Plain write with fsync.
     pub write: f64,
-    /// Save of a checkpoint, from the cut to its publication.
+    /// Save of a checkpoint, from the snapshot to its publication.
     pub save: f64,
     /// Plain read, not in the page cache.
     pub read_cold: f64,
@@ -130,10 +130,10 @@ pub struct Delta {
     pub save_seconds: f64,
 }
 
-/// Pushes of 2,600 rows one after the other, with and without a checkpoint under way.
+/// Pushes of 2,600 rows one after the other, with and without a checkpoint in flight.
 #[derive(Debug, Clone, Serialize)]
 pub struct Stall {
-    /// Of the cut: all shards locked once.
+    /// Of the snapshot: all shards locked once.
     pub cut_us: f64,
     /// Pushes per second without a checkpoint.
     pub pushes_before: f64,
@@ -143,7 +143,7 @@ pub struct Stall {
     pub longest_push_ms: f64,
 }
 
-/// Training steps with and without a checkpoint under way, in turns.
+/// Training steps with and without a checkpoint in flight, in turns.
 #[derive(Debug, Clone, Serialize)]
 pub struct Training {
     /// Steps per second without a checkpoint, median of the rounds.
@@ -194,8 +194,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "cut {:.0} us; pushes per second {:.0} before, {:.0} during ({:.0} %), the longest \
-             {:.1} ms",
+            "snapshot {:.0} us; pushes per second {:.0} before, {:.0} during ({:.0} %), the \
+             longest {:.1} ms",
             t.cut_us,
             t.pushes_before,
             t.pushes_during,

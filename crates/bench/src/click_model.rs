@@ -1,5 +1,5 @@
-//! The click model of `bench/compare` (26 slots of dimension 9 and 13 floats through 400-400-400-2) as
-//! an export that nobody had to train: weights are first values, rows are drawn.
+//! The click model of `bench/compare` (26 slots of dimension 9 and 13 floats through 400-400-400-2)
+//! as an export that nobody had to train: weights are initial values, rows are drawn.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Load on an HTTP server: a number of connections, each with one request on its way at a time, from
-//! one thread. Every answer is read whole and must be a 200.
+//! Load on an HTTP server: a number of connections, each with one request on its way at a time,
+//! from one thread. Every answer is read whole and must be a 200.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,15 +14,15 @@ use rustix::event::epoll;
 pub struct Load {
     /// Connections, all open from the beginning to the end.
     pub connections: usize,
-    /// It ends after so long, or after so many requests if that is sooner.
+    /// It ends after this time, or after this many requests if that is sooner.
     pub limit: Duration,
     /// Requests at most.
     pub requests: u64,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Clone)]
-pub struct Served {
+pub struct LoadResult {
     /// Requests that were answered.
     pub requests: u64,
     /// Seconds from the first request to the last answer.
@@ -31,7 +31,7 @@ pub struct Served {
     latencies: Vec<Duration>,
 }
 
-impl Served {
+impl LoadResult {
     /// Requests per second.
     pub fn per_second(&self) -> f64 {
         self.requests as f64 / self.seconds
@@ -66,7 +66,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// # Errors
 /// If the server cannot be reached, closes a connection, does not answer for 10 seconds or answers
 /// with anything but 200.
-pub fn run(server: SocketAddr, requests: &[Vec<u8>], load: &Load) -> Result<Served> {
+pub fn run(server: SocketAddr, requests: &[Vec<u8>], load: &Load) -> Result<LoadResult> {
     ensure!(!requests.is_empty() && load.connections > 0, "no load");
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let mut open = Vec::new();
@@ -101,7 +101,7 @@ pub fn run(server: SocketAddr, requests: &[Vec<u8>], load: &Load) -> Result<Serv
     }
     let seconds = start.elapsed().as_secs_f64();
     latencies.sort_unstable();
-    Ok(Served { requests: sent as u64, seconds, latencies })
+    Ok(LoadResult { requests: sent as u64, seconds, latencies })
 }
 
 struct Connection {

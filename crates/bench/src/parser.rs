@@ -23,7 +23,7 @@ pub struct Report {
     pub read_gb_per_sec: f64,
 }
 
-/// Writes a click log of about so many examples to a folder, and reads it.
+/// Writes a click log of about N examples to a folder, and reads it.
 ///
 /// # Errors
 /// If files cannot be written or read.

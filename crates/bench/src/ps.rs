@@ -28,7 +28,7 @@ pub struct Options {
     pub keys: Vec<usize>,
     /// Floats per row.
     pub dim: usize,
-    /// Requests under way at a time, one measurement each.
+    /// Requests in flight at a time, one measurement each.
     pub in_flight: Vec<usize>,
     /// Seconds per measurement.
     pub seconds: f64,
@@ -64,7 +64,7 @@ pub struct Speed {
     pub what: String,
     /// Keys per request.
     pub keys: usize,
-    /// Requests under way at a time.
+    /// Requests in flight at a time.
     pub in_flight: usize,
     /// Millions of keys per second; a fused request counts its keys once.
     pub mkeys_per_sec: f64,
@@ -134,8 +134,8 @@ impl fmt::Display for Report {
         if let Some(x) = &self.files {
             writeln!(
                 f,
-                "{} rows, {:.0} MB: saved in {:.3} s, loaded in {:.3} s; a plain file of that size: \
-                 written in {:.3} s, read in {:.3} s",
+                "{} rows, {:.0} MB: saved in {:.3} s, loaded in {:.3} s; a plain file of that \
+                 size: written in {:.3} s, read in {:.3} s",
                 x.rows,
                 x.bytes as f64 / 1e6,
                 x.save_s,
@@ -186,7 +186,7 @@ pub fn serve(dim: usize, adam: bool) -> Result<()> {
     Ok(())
 }
 
-/// Answers whoever connects to the bare socket.
+/// Answers connections to the bare socket.
 fn answer_bare(listener: &TcpListener) {
     for stream in listener.incoming().flatten() {
         // Its end is the end of a measurement.
@@ -518,7 +518,7 @@ fn bytes_in(folder: &Path) -> Result<u64> {
     Ok(sum)
 }
 
-/// Seconds to write so many bytes, down to the disk, and to read them: what no format can beat.
+/// Seconds to write N bytes, down to the disk, and to read them: what no format can beat.
 fn plain_file(folder: &Path, bytes: u64) -> Result<(f64, f64)> {
     let path = folder.join("plain");
     let mut block: Vec<u8> =

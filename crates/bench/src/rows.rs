@@ -44,7 +44,8 @@ pub struct Report {
     pub push_ns: f64,
     /// Bytes of the table per row.
     pub bytes_per_row: f64,
-    /// To read a line of the index and the lines that are pulled, at random places of as much memory.
+    /// To read a line of the index and the lines that are pulled, at random offsets of as much
+    /// memory.
     pub pull_limit_ns: f64,
     /// The same with the lines of the optimizer's state, read and written back.
     pub push_limit_ns: f64,

@@ -18,6 +18,9 @@ use regatta_net::JobToken;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
 
+/// Default sizes of the buffer, in bytes.
+const SIZES: [usize; 7] = [4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 100 << 20];
+
 #[derive(Parser)]
 struct Options {
     /// How many processes.
@@ -30,7 +33,7 @@ struct Options {
     #[arg(long, value_enum, default_value = "f32")]
     wire: Format,
     /// Sizes of the buffer, in bytes.
-    #[arg(long, value_delimiter = ',', default_values_t = [4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 100 << 20])]
+    #[arg(long, value_delimiter = ',', default_values_t = SIZES)]
     bytes: Vec<usize>,
     /// Which rank this process is; set by the first process for the others.
     #[arg(long, hide = true)]
@@ -89,8 +92,8 @@ fn start_all(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// One core per rank when there are enough, as mpirun does by default: whether the scheduler puts two
-/// ranks on one core would otherwise decide the result.
+/// One core per rank when there are enough, as mpirun does by default: whether the scheduler puts
+/// two ranks on one core would otherwise decide the result.
 fn bind_to_core(options: &Options, rank: usize) -> Result<()> {
     let cores = std::thread::available_parallelism()?.get();
     if options.ranks <= cores {
@@ -120,16 +123,15 @@ fn measure(options: &Options, rank: usize) -> Result<()> {
         let times = times(&mut group, *bytes, wire)?;
         if rank == 0 {
             let median = times[times.len() / 2];
-            println!(
-                "{}",
-                json!({"bytes": bytes, "us": median * 1e6, "gb_per_s": *bytes as f64 / median / 1e9})
-            );
+            let speed = *bytes as f64 / median / 1e9;
+            println!("{}", json!({"bytes": bytes, "us": median * 1e6, "gb_per_s": speed}));
         }
     }
     Ok(())
 }
 
-/// How often an operation on `bytes` is repeated; the same formula is in the other engines' programs.
+/// How often an operation on `bytes` is repeated; the same formula is in the other engines'
+/// programs.
 fn repeats(bytes: usize) -> usize {
     ((160 << 20) / bytes.max(1)).clamp(4, 1000)
 }

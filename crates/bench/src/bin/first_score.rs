@@ -1,5 +1,5 @@
-//! How soon a large model answers: an export of the click model with many rows is written straight from
-//! ids, then fresh processes open it and score one example.
+//! How soon a large model answers: an export of the click model with many rows is written straight
+//! from ids, then fresh processes open it and score one example.
 //!
 //! ```sh
 //! cargo run --release -p regatta-bench --bin first_score -- --rows 10000000
@@ -28,7 +28,7 @@ struct Args {
     /// Processes; the median is reported.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Fail if a process takes longer than so many milliseconds.
+    /// Fail if a process takes longer than N milliseconds.
     #[arg(long)]
     below: Option<f64>,
     /// Score one example with this model and print the times; for the processes that are started.
@@ -36,7 +36,7 @@ struct Args {
     open: Option<PathBuf>,
 }
 
-/// What a process tells.
+/// What a process reports.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Times {
     open_ms: f64,
@@ -80,8 +80,8 @@ fn measure(args: &Args) -> Result<()> {
         }
         let of = |f: fn(&Times) -> f64| median(rounds.iter().map(f).collect());
         println!(
-            "{}: open {:.1} ms, first score {:.1} ms, 1000 more {:.1} ms; the whole process {:.1} ms, \
-             {:.0} MB",
+            "{}: open {:.1} ms, first score {:.1} ms, 1000 more {:.1} ms; the whole process {:.1} \
+             ms, {:.0} MB",
             if cold { "files not in memory" } else { "files in memory" },
             of(|t| t.open_ms),
             of(|t| t.first_score_ms),

@@ -1,4 +1,5 @@
-//! Parts of training on their own, each beside what the machine could do at best, measured in the same run.
+//! Parts of training on their own, each beside what the machine could do at best, measured in the
+//! same run.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +11,8 @@ use regatta_bench::dense::{Runner, W1};
 use regatta_bench::{limits, parser, ps, rows};
 use serde::Serialize;
 
-/// Tables, sockets, parser and executor against memory, loopback, plain reads and multiply-add peak.
+/// Tables, sockets, parser and executor against memory, loopback, plain reads and multiply-add
+/// peak.
 #[derive(Parser)]
 struct Args {
     /// What to measure.

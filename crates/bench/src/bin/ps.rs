@@ -16,7 +16,7 @@ struct Args {
     /// Floats per row.
     #[arg(long, default_value_t = 8)]
     dim: usize,
-    /// Requests under way at a time.
+    /// Requests in flight at a time.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 4])]
     in_flight: Vec<usize>,
     /// Seconds per measurement.
@@ -31,7 +31,7 @@ struct Args {
     /// Update rows by Adam instead of Adagrad; takes a third more memory.
     #[arg(long)]
     adam: bool,
-    /// Only save and load a table of so many rows.
+    /// Only save and load a table of N rows.
     #[arg(long, value_name = "ROWS")]
     files: Option<u64>,
     /// Where tables are saved; a temporary folder otherwise.

@@ -1,5 +1,5 @@
-//! Training of `dnn` from MultiSlot files against its compute step alone, on batches that are already
-//! in memory: how much reading costs beside training.
+//! Training of `dnn` from MultiSlot files against its compute step alone, on batches that are
+//! already in memory: how much reading costs beside training.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -16,8 +16,8 @@ use regatta_tensor::Tensor;
 use regatta_train::{Feed, Local, run_feed};
 use serde::Serialize;
 
-/// Examples per second of dnn (26 slots, dim 9, fully connected 400-400-400, Adam): one JSON line per
-/// round, and one with the medians.
+/// Examples per second of dnn (26 slots, dim 9, fully connected 400-400-400, Adam): one JSON line
+/// per round, and one with the medians.
 #[derive(Parser)]
 struct Args {
     /// Examples in the files.
@@ -32,7 +32,7 @@ struct Args {
     /// Threads that read files.
     #[arg(long, default_value_t = 1)]
     readers: usize,
-    /// Rounds, each with a pass over the files and as many steps from memory.
+    /// Rounds, each with a data pass over the files and as many steps from memory.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
     /// Fail if training reaches less than this share of the compute step alone.
@@ -146,7 +146,7 @@ hyper_parameters:
     )
 }
 
-/// The first batches of a pass.
+/// The first batches of a data pass.
 fn keep(batches: &mut Batches) -> Result<Vec<Batch>> {
     let mut kept = Vec::new();
     while kept.len() < IN_MEMORY
@@ -157,7 +157,7 @@ fn keep(batches: &mut Batches) -> Result<Vec<Batch>> {
     Ok(kept)
 }
 
-/// One pass over the files: examples, seconds and where readers spent theirs.
+/// One data pass over the files: examples, seconds and where readers spent theirs.
 fn pass(
     trainer: &mut Trainer,
     data: &mut Data,

@@ -41,10 +41,10 @@ struct Args {
     /// The core of the loader.
     #[arg(long, default_value_t = 1)]
     load_core: usize,
-    /// Fail below so many single rows per second.
+    /// Fail below N single rows per second.
     #[arg(long)]
     at_least: Option<f64>,
-    /// Fail if more than one single row in a hundred takes longer than so many milliseconds.
+    /// Fail if more than one single row in a hundred takes longer than N milliseconds.
     #[arg(long)]
     p99_below: Option<f64>,
     /// Also write the figures to this file.
@@ -246,7 +246,7 @@ mod measure {
     const KINDS: [&str; 3] = ["single row", "batch of 64", "/healthz"];
 
     impl Figures {
-        fn add(&mut self, kind: usize, rows: usize, served: &load::Served) {
+        fn add(&mut self, kind: usize, rows: usize, served: &load::LoadResult) {
             let (p50, p99) = (served.quantile_ms(0.5), served.quantile_ms(0.99));
             self.kinds[kind].0 = rows;
             self.kinds[kind].1.push([served.per_second(), p50, p99]);

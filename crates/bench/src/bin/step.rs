@@ -1,4 +1,5 @@
-//! Times training steps of dense networks, alone or as one of the candidates of `bench/compare/step`.
+//! Times training steps of dense networks, alone or as one of the candidates of
+//! `bench/compare/step`.
 
 use std::io::BufRead;
 use std::time::{Duration, Instant};
