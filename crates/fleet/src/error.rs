@@ -39,7 +39,7 @@ pub enum Error {
     /// The loop failed.
     #[error(transparent)]
     Train(Box<regatta_train::Error>),
-    /// What was asked for cannot be done.
+    /// A setting that cannot be used.
     #[error("{0}")]
     Config(String),
     /// A mistake in this code.

@@ -21,7 +21,8 @@
 //!
 //! let fleet = Fleet::init(PaddleCloudRoleMaker::new(), false, None)?;
 //! let sgd = Optimizer::new(Rule::Sgd(Sgd {}), 0.5);
-//! let programs = fleet.distributed_optimizer(sgd, None)?.minimize(&b.finish(), loss.name())?.programs;
+//! let optimizer = fleet.distributed_optimizer(sgd, None)?;
+//! let programs = optimizer.minimize(&b.finish(), loss.name())?.programs;
 //! if fleet.is_server() {
 //!     return Ok(fleet.run_server()?);
 //! }
@@ -38,8 +39,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Reading order: [`strategy`] (what a user asks for), `role` (what this process is), `fleet` (the
-//! calls), [`Util`] and [`metrics`] (numbers of all workers), [`collective`] (what a strategy makes of a program for ranks), [`DistributeTranspiler`] (the programs of servers and trainers, to look at), [`yaml`].
+//! Reading order: [`strategy`] (the settings of a user), `role` (what this process is), `fleet`
+//! (the calls), [`Util`] and [`metrics`] (numbers of all workers), [`collective`] (what a strategy
+//! makes of a program for ranks), [`DistributeTranspiler`] (the programs of servers and trainers,
+//! to look at), [`yaml`].
 
 pub mod collective;
 mod error;
@@ -61,8 +64,8 @@ pub use strategy::DistributedStrategy;
 pub use transpiler::{DistributeTranspiler, parse_endpoints};
 pub use util::Util;
 
-/// Writes a line for the user to the standard error, in one piece: several processes may share it.
-pub fn tell(line: &dyn std::fmt::Display) {
-    // Training goes on when nobody reads its lines any more.
+/// Writes a line for the user to standard error, in one call: several processes may share it.
+pub fn notify(line: &dyn std::fmt::Display) {
+    // Training continues when nobody reads its lines any more.
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }

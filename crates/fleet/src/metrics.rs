@@ -27,8 +27,8 @@ pub fn min(fleet: &Fleet, values: &[f64]) -> Result<Vec<f64>, Error> {
     fleet.util().all_reduce(values, ReduceOp::Min)
 }
 
-/// Area under the curve of all workers, from the numbers of positive and negative examples per bucket
-/// of scores, lowest scores first. 0.5 if there are only positive or only negative ones.
+/// Area under the curve of all workers, from the numbers of positive and negative examples per
+/// bucket of scores, lowest scores first. 0.5 if there are only positive or only negative ones.
 ///
 /// # Errors
 /// As [`sum`], or if there are not as many buckets of one kind as of the other.

@@ -75,7 +75,8 @@ pub enum Role {
 /// ```
 /// use regatta_fleet::{Fleet, Role, UserDefinedRoleMaker};
 ///
-/// let role = UserDefinedRoleMaker::new(0, Role::Server, 2, &["127.0.0.1:36011", "127.0.0.1:36012"])?;
+/// let servers = ["127.0.0.1:36011", "127.0.0.1:36012"];
+/// let role = UserDefinedRoleMaker::new(0, Role::Server, 2, &servers)?;
 /// let fleet = Fleet::init(role, false, None)?;
 /// assert!(fleet.is_server() && fleet.server_index() == 0 && fleet.worker_num() == 2);
 /// # Ok::<(), regatta_fleet::Error>(())

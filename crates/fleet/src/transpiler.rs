@@ -1,10 +1,11 @@
-//! The transpiler calls of earlier Paddle versions, as a thin view over the passes that split programs.
+//! The transpiler calls of earlier Paddle versions, as a thin view over the compiler passes that
+//! split programs.
 
 use regatta_ir::{Program, Programs};
 use regatta_passes::{Split, split_server, split_trainer};
 
 use crate::Error;
-use regatta_train::job::server_pieces;
+use regatta_train::job::server_partitions;
 
 /// A training program divided between trainers and parameter servers.
 ///
@@ -43,8 +44,8 @@ impl DistributeTranspiler {
     /// `host:port` separated by commas.
     ///
     /// # Errors
-    /// If the endpoints or numbers make no sense, or memory is shared already: sharing memory is the
-    /// last thing to do to a program.
+    /// If the endpoints or numbers make no sense, or memory is shared already: sharing memory is
+    /// the last thing to do to a program.
     pub fn transpile(
         programs: &Programs,
         trainer_id: usize,
@@ -62,7 +63,7 @@ impl DistributeTranspiler {
     }
 
     /// Forward and backward, and what a trainer pulls and receives before them and pushes and sends
-    /// afterwards, in the place of updates.
+    /// afterwards, instead of updates.
     pub fn get_trainer_program(&self) -> &Split {
         &self.split
     }
@@ -75,7 +76,7 @@ impl DistributeTranspiler {
         Ok(self.server(endpoint)?.main)
     }
 
-    /// The first values of everything that a server's program holds.
+    /// The initial values of everything that a server's program holds.
     ///
     /// # Errors
     /// If there is no such server, or the program is another server's.
@@ -96,8 +97,8 @@ impl DistributeTranspiler {
             let all = self.endpoints.join(", ");
             Error::Config(format!("there is no server at '{endpoint}' (servers: {all})"))
         })?;
-        let pieces = server_pieces(&self.split, self.endpoints.len(), index);
-        Ok(split_server(&self.split, &self.startup, &pieces)?)
+        let partitions = server_partitions(&self.split, self.endpoints.len(), index);
+        Ok(split_server(&self.split, &self.startup, &partitions)?)
     }
 }
 

@@ -56,7 +56,8 @@ impl Util {
         items.iter().skip(worker).step_by(workers).cloned().collect()
     }
 
-    /// This worker's part of a list of files: consecutive ones, and as many as others have, up to one.
+    /// This worker's part of a list of files: consecutive ones, and as many as others have, up to
+    /// one.
     ///
     /// # Errors
     /// If this process is no worker.

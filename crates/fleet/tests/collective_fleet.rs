@@ -84,8 +84,8 @@ fn two_ranks_equal_one_process() {
     }
 }
 
-/// A rank that keeps a part of the optimizer state: begins with what is in `from`, trains, and takes
-/// part in saving to `to`. Returns how many values it keeps.
+/// A rank that keeps a part of the optimizer state: begins with what is in `from`, trains, and
+/// takes part in saving to `to`. Returns how many values it keeps.
 fn sharded_rank(
     endpoints: &[&str],
     id: usize,
@@ -115,7 +115,8 @@ fn sharded_rank(
     minimized.programs.main.persistables().filter(|v| scope.get(&v.name).is_some()).count()
 }
 
-/// Two jobs, the second going on from the files of the first, are one process on the merged batches.
+/// Two jobs, the second going on from the files of the first, are one process on the merged
+/// batches.
 #[test]
 fn ranks_with_parts_of_the_state_save_and_load_all_of_it() {
     let model = model(&adam());

@@ -68,7 +68,7 @@ fn merged_gradients_equal_a_larger_batch() {
     }
 }
 
-/// Two batches are left at the end of the pass: they are one smaller step.
+/// Two batches are left at the end of the data pass: they are one smaller step.
 #[test]
 fn what_is_left_to_merge_is_not_lost() {
     let model = model(&adam(0.01));
@@ -263,7 +263,8 @@ fn dgc_without_sparsity_is_momentum_and_with_it_converges() {
     let later = train_ranks(&programs, &loss, &strategy(later), &data);
     assert_same_bits("later", &programs, &later);
     compare("later", &programs, &plain[0].scope, &later[0].scope, 1e-5);
-    let sparse = "dgc: true\ndgc_configs: {rampup_begin_step: 5, rampup_step: 20, sparsity: [0.75, 0.9, 0.99]}\n";
+    let sparse = "dgc: true\n\
+                  dgc_configs: {rampup_begin_step: 5, rampup_step: 20, sparsity: [0.75, 0.9, 0.99]}\n";
     let sparse = train_ranks(&programs, &loss, &strategy(sparse), &data);
     assert_same_bits("sparse", &programs, &sparse);
     let last = |ranks: &[Rank]| mean(&ranks[0].losses[50..]);

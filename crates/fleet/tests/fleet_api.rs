@@ -66,7 +66,7 @@ fn synchronous() -> DistributedStrategy {
     DistributedStrategy { a_sync: false, ..Default::default() }
 }
 
-/// A worker with its program and first values.
+/// A worker with its program and initial values.
 struct Worker {
     fleet: Fleet,
     programs: Programs,
@@ -289,7 +289,7 @@ fn values_and_measures_of_all_workers() {
     check(&fleet(Env::default()), 1);
 }
 
-/// Trains a little, saves, and returns what a job on the same data would go on with.
+/// Trains a little, saves, and returns what a job on the same data would continue with.
 fn saved(dir: &Path) -> Vec<Vec<f32>> {
     let mut results = job(2, 1, serve, &synchronous(), |mut w| {
         (0..5).for_each(|t| _ = w.step(&batch(8 * t, 8)));
@@ -332,7 +332,7 @@ fn servers_start_from_what_others_have_saved() {
     // Everything, on another number of servers.
     let (all, table) = resume(&[], 1);
     assert_eq!(all, dense);
-    // Named variables only: the others begin anew.
+    // Named variables only: the others have their initial values.
     let (named, same_table) = resume(&["table", "fc_0.w_0"], 3);
     assert_eq!(named[0], dense[0]);
     assert_eq!(named[2..], dense_of(&first_values)[2..]);

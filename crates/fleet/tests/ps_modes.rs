@@ -183,7 +183,8 @@ fn appearances(batch: &regatta_data::Batch) -> Vec<u32> {
     counts
 }
 
-/// What a worker has learned of rows that nobody else trains is on the servers in the end, all of it.
+/// What a worker has learned of rows that nobody else trains is on the servers in the end, all of
+/// it.
 #[test]
 fn rows_of_one_worker_are_the_same_on_the_servers() {
     let model = model(&sgd());

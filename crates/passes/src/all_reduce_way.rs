@@ -4,8 +4,8 @@ use regatta_ir::{Attr, Error, Program};
 
 use crate::{checked, refused};
 
-/// Rounds gradients to f16 on their way between ranks, and back to f32 where they are added up. What
-/// is larger than 65504 becomes infinite.
+/// Rounds gradients to f16 on their way between ranks, and back to f32 where they are added up.
+/// What is larger than 65504 becomes infinite.
 ///
 /// # Errors
 /// If the program all-reduces nothing.

@@ -92,8 +92,8 @@ impl AmpConfig {
 /// one per variable and type. Variables keep their names.
 ///
 /// # Errors
-/// If a list names an unknown op or variable, puts an op on both lists or one on the white list that
-/// cannot compute in 16 bits, or the program has gradients already.
+/// If a list names an unknown op or variable, puts an op on both lists or one on the white list
+/// that cannot compute in 16 bits, or the program has gradients already.
 pub fn amp(program: &Program, config: &AmpConfig) -> Result<Program, Error> {
     refuse_buffers(program, "amp")?;
     if let Some(op) = program.block().ops.iter().find(|op| op.role != Role::Forward) {
@@ -126,7 +126,7 @@ struct Rewrite<'a> {
     lists: Lists,
     half: DType,
     black_vars: HashSet<&'a str>,
-    /// Those of ops are declared anew, with the types that they now have.
+    /// Those of ops are declared again, with the types that they now have.
     out: Program,
     stopped: HashSet<&'a str>,
     /// Casts made so far.

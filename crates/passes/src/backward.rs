@@ -185,7 +185,7 @@ impl Walk {
             .attr("shape", block.var(loss, "backward")?.ty.shape.clone())
             .attr("value", 1.0)
             .output("Out", &grad_name(loss));
-        let mut made = Made::default();
+        let mut made = GradientOps::default();
         made.push(seed);
         for &i in self.path.iter().rev() {
             let op = &block.ops[i];
@@ -220,13 +220,13 @@ impl Walk {
 
 /// Gradient ops so far, and which of their outputs are parts of the same gradient.
 #[derive(Default)]
-struct Made {
+struct GradientOps {
     ops: Vec<Op>,
     /// Gradient variable -> (op, slot, position in the slot) of each part.
     parts: HashMap<String, Vec<(usize, usize, usize)>>,
 }
 
-impl Made {
+impl GradientOps {
     fn push(&mut self, op: Op) {
         let at = self.ops.len();
         for (slot, (_, vars)) in op.outputs.iter().enumerate() {
@@ -237,7 +237,8 @@ impl Made {
         self.ops.push(op);
     }
 
-    /// Where a variable is used more than once, renames the parts and adds their sum after the last.
+    /// Where a variable is used more than once, renames the parts and adds their sum after the
+    /// last.
     fn with_sums(mut self) -> Vec<Op> {
         let mut sums: HashMap<usize, Vec<Op>> = HashMap::new();
         let mut shared: Vec<_> = self.parts.iter().filter(|(_, parts)| parts.len() > 1).collect();

@@ -67,7 +67,7 @@ fn scale_loss(block: &mut Block) -> Result<(), Error> {
     let ty = var.ty.clone();
     block.declare(var)?;
     block.ops[at].rename_output(&grad, &whole);
-    // Declared anew as the output of the op that is put behind.
+    // Declared again as the output of the op that is put behind.
     block.vars.shift_remove(&grad);
     let op = Op::new("scale_by_share").input("X", &whole).output("Out", &grad);
     insert_op(block, at + 1, op.role(Role::Backward))?;

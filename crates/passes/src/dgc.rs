@@ -14,9 +14,9 @@ const PASS: &str = "dgc";
 pub struct Dgc {
     /// Until this step, gradients travel whole.
     pub rampup_begin_step: u64,
-    /// Over so many steps the list of sparsities is walked through.
+    /// Number of steps over which the list of sparsities is walked through.
     pub rampup_step: u64,
-    /// Fractions of the entries that stay at home; the last one stays in force.
+    /// Fractions of the entries that are deferred; the last one stays in force.
     pub sparsity: Vec<f64>,
     /// Smaller parameters travel whole (16384 elements).
     pub min_elements: usize,
@@ -29,8 +29,8 @@ impl Default for Dgc {
     }
 }
 
-/// Replaces the all-reduce and the momentum update of every large dense parameter of a data-parallel
-/// program. Momentum is kept at home with the entries that have not travelled yet.
+/// Replaces the all-reduce and the momentum update of every large dense parameter of a
+/// data-parallel program. Momentum is kept at home with the entries that have not travelled yet.
 ///
 /// # Errors
 /// If a parameter is updated by another rule than `momentum`, gradients are clipped, or there is
@@ -58,8 +58,8 @@ pub fn dgc(programs: &Programs, how: &Dgc) -> Result<Programs, Error> {
             return refused(PASS, reason);
         };
         if !op.ins("Skip").is_empty() {
-            let reason = "the loss is scaled (amp), but entries that stay at home would have another \
-                          scale than those that come later; use amp with bfloat16, or leave out dgc";
+            let reason = "the loss is scaled (amp), but deferred entries would have another scale \
+                          than those that come later; use amp with bfloat16, or leave out dgc";
             return refused(PASS, reason);
         }
         let grad = regatta_ir::grad_name(param);

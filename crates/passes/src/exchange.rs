@@ -1,6 +1,6 @@
 //! What the trainer program of a job with parameter servers exchanges, as data. The training loop
-//! performs it before and after the program runs, because it waits for the network and overlaps with
-//! other steps.
+//! performs it before and after the program runs, because it waits for the network and overlaps
+//! with other steps.
 
 use std::fmt;
 

@@ -25,12 +25,12 @@ impl Default for FuseAllReduce {
     }
 }
 
-/// Kernels hand out at most so many outputs.
+/// Largest number of outputs of a kernel.
 const MAX_IN_BUCKET: usize = 64;
 
-/// Puts the all-reduces of dense gradients together into buckets, in the order in which the gradients
-/// are made: a bucket starts when its last gradient is there, and is waited for where the first of
-/// them is used. Row-sparse gradients travel alone.
+/// Puts the all-reduces of dense gradients together into buckets, in the order in which the
+/// gradients are made: a bucket starts when its last gradient is there, and is waited for where the
+/// first of them is used. Row-sparse gradients travel alone.
 ///
 /// # Errors
 /// If the program shares memory already.

@@ -16,13 +16,13 @@ const ONE: &str = "gradient_merge@ONE";
 pub struct Periodic {
     /// Runs at every step; the startup program is that of both.
     pub each: Programs,
-    /// Runs after every so many of them.
+    /// Runs after every N of them.
     pub then: Program,
 }
 
-/// Cuts a training program between gradients and updates. The first part adds the gradients to sums
-/// that are kept; the second takes their mean over the steps since (or their sum, unless `avg`) and
-/// does everything else, exchanges with other ranks included.
+/// Splits a training program between gradients and updates. The first part adds the gradients to
+/// sums that are kept; the second takes their mean over the steps since (or their sum, unless
+/// `avg`) and does everything else, exchanges with other ranks included.
 ///
 /// # Errors
 /// If the program updates nothing, or its updates use something other than gradients.

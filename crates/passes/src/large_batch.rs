@@ -12,11 +12,11 @@ use crate::{checked, refuse_buffers, refused};
 pub struct Lars {
     /// Length of a step relative to the length of the weights.
     pub coeff: f32,
-    /// L2 penalty.
+    /// L2 regularization.
     pub weight_decay: f32,
     /// Added to the divisor of the local learning rate.
     pub epsilon: f32,
-    /// Parameters whose names contain one of these get no penalty.
+    /// Parameters whose names contain one of these get no regularization.
     pub exclude: Vec<String>,
 }
 

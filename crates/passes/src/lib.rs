@@ -1,11 +1,11 @@
 //! Rewrites of programs, one per file. A pass takes a program and returns one; none does IO, starts
 //! threads or reads a clock.
 //!
-//! Start with [`pipeline`]: the order in which passes are applied, as lists. [`minimize()`] makes a training
-//! program ([`pipeline::TRAINING`]); [`RankPrograms`] are those of a rank without servers
+//! Start with [`pipeline`]: the order in which passes are applied, as lists. [`minimize()`] makes a
+//! training program ([`pipeline::TRAINING`]); [`RankPrograms`] are those of a rank without servers
 //! ([`pipeline::RANKS`]); [`Lowering`] is what the executor makes of any program for one batch size
-//! ([`pipeline::EXECUTION`]). [`split_trainer()`] and [`split_server()`] divide a training program for
-//! parameter servers, [`prune()`] and [`clone_for_test()`] make programs that predict.
+//! ([`pipeline::EXECUTION`]). [`split_trainer()`] and [`split_server()`] divide a training program
+//! for parameter servers, [`prune()`] and [`clone_for_test()`] make programs that predict.
 
 mod all_reduce_way;
 mod amp;
@@ -60,7 +60,7 @@ pub use recompute::{RecomputeConfig, recompute};
 pub use regularize::regularize;
 pub use sharding::{Sharding, sharding};
 pub use split_batch::{Parts, split_batch};
-pub use split_server::{ServerPiece, split_server};
+pub use split_server::{ServerPartition, split_server};
 pub use split_trainer::{DenseSpec, Split, TableSpec, split_trainer};
 pub use sync_batch_norm::sync_batch_norm;
 pub use updates::insert_updates;

@@ -23,8 +23,9 @@ pub fn is_snapshot(name: &str) -> bool {
 }
 
 /// Leaves the training program as it is and makes a second one that brings `ranks` ranks together:
-/// every rank subtracts its parameters from the snapshot that all have in common, the differences are
-/// added up, and snapshot and parameters move by their mean. Of a table only rows that moved travel.
+/// every rank subtracts its parameters from the snapshot that all have in common, the differences
+/// are added up, and snapshot and parameters move by their mean. Of a table only rows that moved
+/// travel.
 ///
 /// # Errors
 /// If a parameter is updated by a rule other than `sgd` and `momentum`: those are linear in the

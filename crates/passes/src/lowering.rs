@@ -1,5 +1,5 @@
-//! A program on its way to the executor: for inputs of known types, the ops of every thread with the
-//! memory and the types of their variables.
+//! A program on its way to the executor: for inputs of known types, the ops of every thread with
+//! the memory and the types of their variables.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -177,7 +177,8 @@ impl SegmentProgram {
         SegmentProgram { program, range, keep, imports, types: HashMap::new() }
     }
 
-    /// The program with its types as far as they are known, without the variables of other segments.
+    /// The program with its types as far as they are known, without the variables of other
+    /// segments.
     fn shown(&self) -> Program {
         let mut program = self.program.clone();
         let block = program.block_mut();
@@ -216,7 +217,7 @@ fn crossing(program: &Program, in_part: &[bool], fetch: &[String]) -> Vec<String
     crossing
 }
 
-/// Types of all variables that a program makes of so many rows, with every dimension known.
+/// Types of all variables that a program makes of a batch of N rows, with every dimension known.
 fn concrete_types(
     program: &Program,
     feeds: &[(String, VarType)],

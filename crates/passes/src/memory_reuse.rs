@@ -10,7 +10,7 @@ use regatta_ir::{Error, Layout, Origin, Program, VarDef, VarType};
 pub struct MemoryReuse {
     /// Variables that are read after the run, such as fetched ones.
     pub skip: Vec<String>,
-    /// Keep all gradients, for instance because they are sent away while the step goes on.
+    /// Keep all gradients, for instance because they are sent while the step continues.
     pub skip_grads: bool,
     /// The batch size that bytes are reported for.
     pub batch: usize,

@@ -18,7 +18,7 @@ pub struct Optimizer {
     pub learning_rate: f64,
     /// How it changes with the steps.
     pub schedule: Schedule,
-    /// Penalty on parameters that have none of their own.
+    /// Regularization of parameters that have none of their own.
     pub regularizer: Option<Regularizer>,
     /// Limit on gradients.
     pub clip: Option<Clip>,
@@ -29,8 +29,8 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// A rule with a constant learning rate and nothing else: no penalty, no clipping, f32, all
-    /// activations kept.
+    /// A rule with a constant learning rate and nothing else: no regularization, no clipping, f32,
+    /// all activations kept.
     pub fn new(rule: Rule, learning_rate: f64) -> Optimizer {
         let schedule = Schedule::Constant;
         Optimizer {
@@ -52,11 +52,11 @@ pub struct Minimized {
     pub programs: Programs,
     /// The schedule and update ops.
     pub optimize_ops: Vec<Op>,
-    /// Parameters with the gradients that update them (after clipping and penalties).
+    /// Parameters with the gradients that update them (after clipping and regularization).
     pub params_grads: Vec<ParamGrad>,
 }
 
-/// Appends backward, clipping, penalties and updates: the passes of
+/// Appends backward, clipping, regularization and updates: the passes of
 /// [`TRAINING`](crate::pipeline::TRAINING), in its order.
 ///
 /// # Errors

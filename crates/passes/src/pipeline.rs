@@ -1,6 +1,6 @@
 //! The order of compiler passes, as data. [`minimize()`](crate::minimize()) applies [`TRAINING`], a
-//! rank applies [`RANKS`] to the result, and the executor applies [`EXECUTION`] to what it is given,
-//! once for every batch size. Workers of parameter servers run what
+//! rank applies [`RANKS`] to the result, and the executor applies [`EXECUTION`] to what it is
+//! given, once for every batch size. Workers of parameter servers run what
 //! [`split_trainer()`](crate::split_trainer()) takes out of a training program.
 //!
 //! `regatta programs` prints the programs after every pass by watching the same lists.
@@ -86,7 +86,7 @@ pub const TRAINING: &[Pass<Training>] = &[
     },
     Pass {
         name: "regularize",
-        about: "penalties on parameters",
+        about: "regularization of parameters",
         applies: |_| true,
         apply: Training::regularize,
     },

@@ -9,8 +9,8 @@ use regatta_ops::OPS;
 use crate::{checked, refused};
 
 /// The forward part only, with layers that behave differently in training (dropout, batch
-/// normalisation) switched to inference. It takes the same inputs; memory is no longer shared, since
-/// what is in use when has changed.
+/// normalisation) switched to inference. It takes the same inputs; memory is no longer shared,
+/// since what is in use when has changed.
 ///
 /// # Errors
 /// If an op is unknown or the result does not verify.

@@ -1,6 +1,6 @@
 //! Lets lookups of tables work on rows that are pulled for a batch: the distinct ids of the batch
-//! become rows of a small local table, and ids become row numbers of it. Row 0 stays zero and stands
-//! for the padding id.
+//! become rows of a small local table, and ids become row numbers of it. Row 0 stays zero and
+//! stands for the padding id.
 
 use regatta_ir::{Attr, Block, Error, Layout, Op, Origin, Program, VarDef};
 
@@ -106,7 +106,7 @@ fn rename_lookups(block: &mut Block, name: &str) -> Result<Lookups, Error> {
     for op in block.ops.iter_mut().filter(|op| op.input_vars().any(|v| v == name)) {
         match op.kind.as_str() {
             "embedding" | "embedding_grad" => {}
-            // Penalties read the parameter at the rows of its gradient, which are pulled.
+            // Regularization reads the parameter at the rows of its gradient, which are pulled.
             "l2_decay" | "l1_decay" => {
                 op.rename_input(name, &pulled);
                 continue;
@@ -141,8 +141,8 @@ fn rename_lookups(block: &mut Block, name: &str) -> Result<Lookups, Error> {
 /// Inputs that hold ids, and the variables that are made of them with the ops that do so.
 type Inputs = (Vec<String>, Vec<(String, Op)>);
 
-/// The inputs of the program that hold a table's ids. Ids that `sequence_pad` makes are those of its
-/// input: it is applied to their row numbers instead, which row 0 pads.
+/// The inputs of the program that hold a table's ids. Ids that `sequence_pad` makes are those of
+/// its input: it is applied to their row numbers instead, which row 0 pads.
 fn inputs_of(block: &Block, table: &str, ids: Vec<String>, padding: i64) -> Result<Inputs, Error> {
     let (mut inputs, mut padded): Inputs = (Vec::new(), Vec::new());
     for var in ids {
@@ -160,7 +160,7 @@ fn inputs_of(block: &Block, table: &str, ids: Vec<String>, padding: i64) -> Resu
             .is_some_and(|x| block.vars.get(x).is_some_and(|v| v.origin == Origin::Data));
         let (Some(maker), Some(source), true) = (maker, source, is_input) else {
             let reason = format!(
-                "the ids '{var}' of the table '{table}' are computed; servers can only be asked for \
+                "the ids '{var}' of the table '{table}' are computed; rows can only be pulled for \
                  ids that are inputs, or inputs that were padded"
             );
             return refused(PASS, reason);

@@ -1,15 +1,15 @@
 //! Keeps few activations for the gradients and computes the others again when they are needed.
 //!
-//! The forward ops are cut into segments at checkpoints. What crosses a cut is kept; what stays
-//! within a segment is forgotten after it and computed again, from the same inputs by the same ops,
-//! when the gradients of that segment begin. Random ops follow from seed, step and position, so they
-//! give the same again: the result has the same bits. The last segment is not repeated, because its
-//! gradients come at once.
+//! The forward ops are split into segments at checkpoints. What crosses a boundary is kept; what
+//! stays within a segment is dropped after it and computed again, from the same inputs by the same
+//! ops, when the gradients of that segment begin. Random ops follow from seed, step and position,
+//! so they give the same again: the result has the same bits. The last segment is not repeated,
+//! because its gradients come at once.
 //!
-//! Reading order: [`RecomputeConfig`], [`recompute()`], `cuts` (where to cut when no checkpoint is
-//! named).
+//! Reading order: [`RecomputeConfig`], [`recompute()`], `boundaries` (where to split when no
+//! checkpoint is named).
 
-mod cuts;
+mod boundaries;
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,8 +23,8 @@ const PASS: &str = "recompute";
 /// What is kept, and where.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RecomputeConfig {
-    /// Activations to keep. If none is named, the forward ops are cut into about as many segments as
-    /// each has ops, where least has to be kept.
+    /// Activations to keep. If none is named, the forward ops are split into about as many segments
+    /// as each has ops, where least has to be kept.
     pub checkpoints: Vec<String>,
     /// Write checkpoints to a memory-mapped file and read them back for the gradients.
     pub enable_offload: bool,
@@ -52,18 +52,18 @@ pub fn recompute(program: &Program, config: &RecomputeConfig) -> Result<Program,
     }
     let forward = Forward::new(block);
     check_config(block, &forward, config)?;
-    let (cuts, checkpoints) = if config.checkpoints.is_empty() {
-        let cuts = cuts::choose(block, &forward);
-        let crossing = forward.crossing(&cuts);
-        (cuts, crossing)
+    let (boundaries, checkpoints) = if config.checkpoints.is_empty() {
+        let boundaries = boundaries::choose(block, &forward);
+        let crossing = forward.crossing(&boundaries);
+        (boundaries, crossing)
     } else {
         let named: HashSet<&str> = config.checkpoints.iter().map(String::as_str).collect();
-        let mut cuts: Vec<usize> = named.iter().map(|v| forward.writer[v]).collect();
-        cuts.sort_unstable();
-        cuts.dedup();
-        (cuts, named)
+        let mut boundaries: Vec<usize> = named.iter().map(|v| forward.writer[v]).collect();
+        boundaries.sort_unstable();
+        boundaries.dedup();
+        (boundaries, named)
     };
-    let plan = Plan::new(block, &forward, &cuts, checkpoints, config.enable_offload)?;
+    let plan = Plan::new(block, &forward, &boundaries, checkpoints, config.enable_offload)?;
     checked(plan.rewrite(program)?)
 }
 
@@ -131,12 +131,12 @@ impl<'a> Forward<'a> {
         }
     }
 
-    /// Variables made up to one of the cuts and read by forward ops behind it. A cut is the position
-    /// of the op that it comes after.
-    fn crossing(&self, cuts: &[usize]) -> HashSet<&'a str> {
+    /// Variables made up to one of the boundaries and read by forward ops behind it. A boundary is
+    /// the position of the op that it comes after.
+    fn crossing(&self, boundaries: &[usize]) -> HashSet<&'a str> {
         let crosses = |v: &&str| {
             let (made, read) = (self.writer[*v], self.last_reader.get(*v).copied().unwrap_or(0));
-            cuts.iter().any(|&cut| made <= cut && read > cut)
+            boundaries.iter().any(|&end| made <= end && read > end)
         };
         self.writer.keys().copied().filter(crosses).collect()
     }
@@ -176,32 +176,32 @@ impl<'a> Plan<'a> {
     fn new(
         block: &'a Block,
         forward: &Forward<'a>,
-        cuts: &[usize],
+        boundaries: &[usize],
         checkpoints: HashSet<&'a str>,
         offload: bool,
     ) -> Result<Plan<'a>, Error> {
-        let segment_of = |i: usize| cuts.iter().filter(|&&cut| cut < i).count();
-        let crossing = forward.crossing(cuts);
-        // Activations that are forgotten, unless no gradient needs them.
-        let forgotten = |v: &str| {
+        let segment_of = |i: usize| boundaries.iter().filter(|&&end| end < i).count();
+        let crossing = forward.crossing(boundaries);
+        // Activations that are dropped, unless no gradient needs them.
+        let dropped = |v: &str| {
             forward.can_make_again(v)
-                && segment_of(forward.writer[v]) < cuts.len()
+                && segment_of(forward.writer[v]) < boundaries.len()
                 && !crossing.contains(v)
                 && !checkpoints.contains(v)
         };
         let backward = || block.ops.iter().filter(|op| op.role == Role::Backward);
         let mut needed: HashSet<&str> =
-            backward().flat_map(Op::input_vars).filter(|v| forgotten(v)).collect();
-        let mut repeated: Vec<Vec<&Op>> = vec![Vec::new(); cuts.len()];
+            backward().flat_map(Op::input_vars).filter(|v| dropped(v)).collect();
+        let mut repeated: Vec<Vec<&Op>> = vec![Vec::new(); boundaries.len()];
         let mut again = HashMap::new();
         for (i, op) in block.ops.iter().enumerate().rev() {
             if op.role != Role::Forward || !op.output_vars().any(|v| needed.contains(v)) {
                 continue;
             }
-            needed.extend(op.input_vars().filter(|v| forgotten(v)));
+            needed.extend(op.input_vars().filter(|v| dropped(v)));
             repeated[segment_of(i)].push(op);
             // What is kept is not taken from here, though the op makes it again beside the others.
-            again.extend(op.output_vars().filter(|v| forgotten(v)).map(|v| (v, segment_of(i))));
+            again.extend(op.output_vars().filter(|v| dropped(v)).map(|v| (v, segment_of(i))));
         }
         repeated.iter_mut().for_each(|ops| ops.reverse());
         let mut offloaded = HashSet::new();

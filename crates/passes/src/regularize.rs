@@ -1,16 +1,16 @@
-//! Adds penalties on parameters to their gradients.
+//! Adds the regularization of parameters to their gradients.
 
 use regatta_ir::{Error, Op, Program, Regularizer, Role};
 
 use crate::infer_types::push_op;
 use crate::{ParamGrad, checked, refuse_buffers, refused};
 
-/// Appends `grad + coeff * penalty(param)` for every parameter that has its own penalty, or the
-/// given one. Row-sparse gradients are penalised on the rows that are there.
+/// Appends `grad + coeff * penalty(param)` for every parameter that has its own regularization, or
+/// the given one. Row-sparse gradients are penalised on the rows that are there.
 ///
 /// # Errors
-/// If a factor is no finite number, a gradient does not fit its parameter, or penalties were added
-/// already.
+/// If a factor is no finite number, a gradient does not fit its parameter, or regularization was
+/// added already.
 pub fn regularize(
     program: &Program,
     grads: &[ParamGrad],

@@ -23,7 +23,7 @@ pub struct Sharding {
     pub stage: u32,
 }
 
-/// Leaves to this rank the updates and states of its share of the parameters in a data-parallel
+/// Leaves to this rank the updates and states of its partition of the parameters in a data-parallel
 /// program, and lets all ranks take over what the others updated. Parameters are divided so that
 /// ranks have about as many elements.
 ///
@@ -118,7 +118,8 @@ fn reduce_to_owner(program: &mut Program, param: &str, owner: usize) -> Result<(
     }
 }
 
-/// Drops the updates of parameters that other ranks own; returns the states that are needed no more.
+/// Drops the updates of parameters that other ranks own; returns the states that are needed no
+/// more.
 fn drop_updates(program: &mut Program, foreign: &HashSet<&str>) -> Result<HashSet<String>, Error> {
     let block = program.block_mut();
     let mut states = HashSet::new();
@@ -135,7 +136,7 @@ fn drop_updates(program: &mut Program, foreign: &HashSet<&str>) -> Result<HashSe
     Ok(states)
 }
 
-/// Drops penalties and limits on gradients that are not here.
+/// Drops regularization and limits of gradients that are not here.
 fn drop_unused_gradient_ops(program: &mut Program) {
     let block = program.block_mut();
     loop {

@@ -21,13 +21,13 @@ pub enum Parts {
 /// For each op, whether every part runs it (true) or the whole batch does, afterwards (false); and
 /// what each variable made in a part means.
 ///
-/// Forward and backward ops run in parts. Updates run on the whole, as do ops that need all examples
-/// or change what is kept between runs (metrics), forward ops on sums over the batch, which are
-/// complete only afterwards, and forward ops that follow from any of these.
+/// Forward and backward ops run in parts. Updates run on the whole, as do ops that need all
+/// examples or change what is kept between runs (metrics), forward ops on sums over the batch,
+/// which are complete only afterwards, and forward ops that follow from any of these.
 ///
 /// # Errors
-/// If a gradient depends on an op that needs the whole batch or on a sum over the batch; the message
-/// names the op.
+/// If a gradient depends on an op that needs the whole batch or on a sum over the batch; the
+/// message names the op.
 pub fn split_batch(program: &Program) -> Result<(Vec<bool>, HashMap<String, Parts>), Error> {
     let mut split = Split::new(program);
     let in_part = program
@@ -98,7 +98,8 @@ impl<'a> Split<'a> {
     fn run_on_whole(&mut self, op: &'a Op, why: &'a str) -> Result<(), Error> {
         if op.role == Role::Backward {
             let reason = format!(
-                "the gradients depend on op {why}, which needs the whole batch; run it with one thread"
+                "the gradients depend on op {why}, which needs the whole batch; run it with one \
+                 thread"
             );
             return refused("split_batch", reason);
         }

@@ -9,39 +9,39 @@ use regatta_tensor::DType;
 use crate::updates::{add_schedule, insert_update};
 use crate::{ParamGrad, Split, checked};
 
-/// A piece of a dense parameter that a server holds.
+/// A partition of a dense parameter, held by a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerPiece {
-    /// Name of the piece, such as `fc_0.w_0.block1`.
+pub struct ServerPartition {
+    /// Name of the partition, such as `fc_0.w_0.block1`.
     pub name: String,
-    /// The parameter it is cut from.
+    /// The parameter that it is a slice of.
     pub param: String,
     /// Elements of the flattened parameter.
     pub range: Range<usize>,
 }
 
-/// Makes the program of a server that holds these pieces and its share of every table. Gradients
-/// are its inputs. Its startup program gives the pieces the values that one machine would start
-/// with.
+/// Makes the program of a server that holds these partitions and its partition of every table.
+/// Gradients are its inputs. Its startup program gives the partitions the values that one machine
+/// would start with.
 ///
 /// # Errors
-/// If a piece names an unknown parameter.
+/// If a partition names an unknown parameter.
 pub fn split_server(
     split: &Split,
     startup: &Program,
-    pieces: &[ServerPiece],
+    partitions: &[ServerPartition],
 ) -> Result<Programs, Error> {
     let mut programs =
         Programs { main: Program::new("pserver"), startup: Program::new("pserver_startup") };
     add_schedule(&mut programs, split.learning_rate, &split.schedule)?;
-    for piece in pieces {
-        let spec = split.dense.iter().find(|d| d.name == piece.param).ok_or_else(|| {
-            Error::UnknownVar { op: "split_server".into(), var: piece.param.clone() }
+    for partition in partitions {
+        let spec = split.dense.iter().find(|d| d.name == partition.param).ok_or_else(|| {
+            Error::UnknownVar { op: "split_server".into(), var: partition.param.clone() }
         })?;
-        init_piece(&mut programs.startup, startup, piece, &spec.shape)?;
-        let ty = VarType::f32([piece.range.len() as i64]);
-        let grad = VarDef::new(regatta_ir::grad_name(&piece.name), ty.clone(), Origin::Data);
-        hold(&mut programs, &piece.name, ty, grad, &spec.rule, spec.lr_scale)?;
+        init_partition(&mut programs.startup, startup, partition, &spec.shape)?;
+        let ty = VarType::f32([partition.range.len() as i64]);
+        let grad = VarDef::new(regatta_ir::grad_name(&partition.name), ty.clone(), Origin::Data);
+        hold(&mut programs, &partition.name, ty, grad, &spec.rule, spec.lr_scale)?;
     }
     for table in &split.tables {
         let ty = VarType::f32([table.rows as i64, table.dim as i64]);
@@ -74,35 +74,37 @@ fn hold(
     insert_update(programs, &pair, rule)
 }
 
-/// First values of a piece: those of the whole parameter, cut.
-fn init_piece(
+/// Initial values of a partition: a slice of those of the whole parameter.
+fn init_partition(
     to: &mut Program,
     from: &Program,
-    piece: &ServerPiece,
+    partition: &ServerPartition,
     shape: &[usize],
 ) -> Result<(), Error> {
     let ops = &from.block().ops;
-    let init = ops.iter().find(|op| op.output_vars().any(|v| v == piece.param));
-    let init = init
-        .ok_or_else(|| Error::UnknownVar { op: "split_server".into(), var: piece.param.clone() })?;
+    let init = ops.iter().find(|op| op.output_vars().any(|v| v == partition.param));
+    let init = init.ok_or_else(|| Error::UnknownVar {
+        op: "split_server".into(),
+        var: partition.param.clone(),
+    })?;
     let block = to.block_mut();
     let n = shape.iter().product::<usize>() as i64;
-    if !block.vars.contains_key(&piece.param) {
+    if !block.vars.contains_key(&partition.param) {
         let ty = VarType::dense(DType::F32, shape.iter().map(|&d| d as i64).collect::<Vec<_>>());
-        block.declare(VarDef::new(&piece.param, ty, Origin::Temp))?;
+        block.declare(VarDef::new(&partition.param, ty, Origin::Temp))?;
         block.ops.push(init.clone());
     }
-    let flat = format!("{}@FLAT", piece.name);
+    let flat = format!("{}@FLAT", partition.name);
     block.declare(VarDef::new(&flat, VarType::f32([n]), Origin::Temp))?;
-    let ty = VarType::f32([piece.range.len() as i64]);
-    block.declare(VarDef::new(&piece.name, ty, Origin::Param))?;
-    let reshape = Op::new("reshape").input("X", &piece.param).attr("shape", vec![n]);
+    let ty = VarType::f32([partition.range.len() as i64]);
+    block.declare(VarDef::new(&partition.name, ty, Origin::Param))?;
+    let reshape = Op::new("reshape").input("X", &partition.param).attr("shape", vec![n]);
     block.ops.push(reshape.output("Out", &flat));
     let slice = Op::new("slice")
         .input("X", &flat)
         .attr("axis", 0i64)
-        .attr("start", piece.range.start as i64)
-        .attr("end", piece.range.end as i64);
-    block.ops.push(slice.output("Out", &piece.name));
+        .attr("start", partition.range.start as i64)
+        .attr("end", partition.range.end as i64);
+    block.ops.push(slice.output("Out", &partition.name));
     Ok(())
 }

@@ -25,7 +25,7 @@ pub struct TableSpec {
     pub rule: Rule,
     /// Factor on the learning rate.
     pub lr_scale: f64,
-    /// The startup op that gives its first values.
+    /// The startup op that makes its initial values.
     pub init: Op,
 }
 
@@ -48,9 +48,10 @@ pub struct DenseSpec {
 /// worker receives before it and sends after it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Split {
-    /// What a worker runs: forward, backward, clipping and penalties. Pulled rows are inputs.
+    /// What a worker runs: forward, backward, clipping and regularization. Pulled rows are inputs.
     pub trainer: Program,
-    /// What a worker pulls and receives before it runs the program, and pushes and sends afterwards.
+    /// What a worker pulls and receives before it runs the program, and pushes and sends
+    /// afterwards.
     pub exchange: Exchange,
     /// Tables in the order in which they are numbered.
     pub tables: Vec<TableSpec>,

@@ -5,8 +5,9 @@ use regatta_ops::OPS;
 
 use crate::checked;
 
-/// Replaces `batch_norm` in training by `sync_batch_norm`, and its gradient likewise, so that mean and
-/// variance are those of the whole batch over all ranks. Leaves programs without it as they are.
+/// Replaces `batch_norm` in training by `sync_batch_norm`, and its gradient likewise, so that mean
+/// and variance are those of the whole batch over all ranks. Leaves programs without it as they
+/// are.
 ///
 /// # Errors
 /// If the result does not verify.

@@ -13,8 +13,8 @@ pub(crate) const LEARNING_RATE: &str = "learning_rate_0";
 /// Counts optimizer steps for the learning-rate schedule.
 pub(crate) const STEP: &str = "@LR_STEP@";
 
-/// Appends one update op per gradient, its states (`<param>_<state>_0`) with their first values in
-/// the startup program, the learning rate and, unless it is constant, its schedule.
+/// Appends one update op per gradient, its states (`<param>_<state>_0`) with their initial values
+/// in the startup program, the learning rate and, unless it is constant, its schedule.
 ///
 /// # Errors
 /// If the rule or the schedule is impossible.

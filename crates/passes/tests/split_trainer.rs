@@ -3,7 +3,7 @@
 use expect_test::expect;
 use regatta_ir::{Act, Embedding, Program, Programs};
 use regatta_optim::{Adagrad, Rule, Schedule};
-use regatta_passes::{Backward, Optimizer, ServerPiece, minimize, split_server, split_trainer};
+use regatta_passes::{Backward, Optimizer, ServerPartition, minimize, split_server, split_trainer};
 use regatta_tensor::DType;
 
 fn click_model(optimizer: &Optimizer, padding: Option<i64>) -> Programs {
@@ -128,7 +128,7 @@ fn a_server_holds_pieces_and_tables() {
     let programs = click_model(&adagrad(), None);
     let split = split_trainer(&programs).unwrap();
     let pieces =
-        [ServerPiece { name: "fc_0.w_0.block1".into(), param: "fc_0.w_0".into(), range: 5..8 }];
+        [ServerPartition { name: "fc_0.w_0.block1".into(), param: "fc_0.w_0".into(), range: 5..8 }];
     let server = split_server(&split, &programs.startup, &pieces).unwrap();
     expect![[r#"
         program pserver

@@ -17,13 +17,13 @@ pub struct Input {
 /// What an input takes for each example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputKind {
-    /// So many ids: `u64[batch, n]`.
+    /// N ids: `u64[batch, n]`.
     Ids(usize),
     /// Any number of ids: ragged `u64[batch]`.
     RaggedIds,
-    /// So many floats: `f32[batch, n]`.
+    /// N floats: `f32[batch, n]`.
     Floats(usize),
-    /// So many whole numbers: `i64[batch, n]`.
+    /// N whole numbers: `i64[batch, n]`.
     Ints(usize),
 }
 

@@ -1,8 +1,8 @@
 //! Trained models that answer.
 //!
-//! A [`Model`] is a directory that `save_model` of `regatta_checkpoint` wrote, opened once and shared
-//! by threads; its tables are memory-mapped, so opening reads no rows and memory follows what is
-//! touched. A [`Session`] belongs to one thread and scores batches.
+//! A [`Model`] is a directory that `save_model` of `regatta_checkpoint` wrote, opened once and
+//! shared by threads; its tables are memory-mapped, so opening reads no rows and memory follows
+//! what is touched. A [`Session`] belongs to one thread and scores batches.
 //!
 //! ```
 //! use regatta_predict::Model;
@@ -14,7 +14,8 @@
 //! # let pruned = regatta_passes::prune(&program, &[y.name()])?;
 //! # let dir = tempfile::tempdir()?;
 //! # let path = dir.path().join("model");
-//! # let (w, zero) = (Tensor::from_f32(&[2, 1], vec![3.0, 4.0])?, Tensor::from_f32(&[1], vec![0.5])?);
+//! # let w = Tensor::from_f32(&[2, 1], vec![3.0, 4.0])?;
+//! # let zero = Tensor::from_f32(&[1], vec![0.5])?;
 //! # let value = |name: &str| Some(if name.contains(".w") { &w } else { &zero });
 //! # regatta_checkpoint::save_inference_model(&path, &pruned, &["x"], &[y.name()], value)?;
 //! let model = Model::open(&path)?;
@@ -26,7 +27,8 @@
 //! ```
 //!
 //! Reading order: `model` ([`Model`]), `session` ([`Session`]), `mapped` (a table on disk), `input`
-//! (what a batch must look like), [`files`] (the model for other programs), `onnx` (as an ONNX file).
+//! (what a batch must look like), [`files`] (the model for other programs), `onnx` (as an ONNX
+//! file).
 #![warn(missing_docs)]
 #![warn(clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]

@@ -56,7 +56,7 @@ impl MappedTable {
 #[cfg(target_endian = "big")]
 compile_error!("files hold little-endian numbers, and are used where they are");
 
-/// Maps a file of so many rows.
+/// Maps a file of N rows.
 fn map(path: &Path, rows: u64, row_bytes: usize) -> Result<Mmap, Error> {
     let fail = |source| Error::Map { path: path.to_path_buf(), source };
     let file = File::open(path).map_err(fail)?;
@@ -67,7 +67,7 @@ fn map(path: &Path, rows: u64, row_bytes: usize) -> Result<Mmap, Error> {
     if map.len() as u64 != rows * row_bytes as u64 {
         return Err(fail(std::io::Error::other(format!("it has {} bytes now", map.len()))));
     }
-    // Lookups jump; reading ahead would fill the memory with rows that nobody asked for.
+    // Lookups jump; read-ahead would fill the memory with rows that no lookup needs.
     #[cfg(unix)]
     map.advise(Advice::Random).map_err(fail)?;
     Ok(map)
@@ -76,8 +76,8 @@ fn map(path: &Path, rows: u64, row_bytes: usize) -> Result<Mmap, Error> {
 /// Steps of guessing before halving takes over, which files with uneven orders would need.
 const GUESSES: usize = 12;
 
-/// The place of an id among ids in rising order of [`row_order`], which is even: the place can be
-/// guessed from the order numbers at both ends, again and again.
+/// The position of an id among ids in rising order of [`row_order`], which is even: the position
+/// can be guessed from the order numbers at both ends, again and again.
 fn find(keys: &[u64], id: u64) -> Option<usize> {
     let wanted = row_order(id);
     let (mut from, mut to) = (0, keys.len());

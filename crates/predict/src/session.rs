@@ -9,7 +9,8 @@ use regatta_tensor::{RowIndex, Tensor, Value};
 use crate::model::Shared;
 use crate::{Error, MissingIds};
 
-/// Scores batches. Buffers and plans are kept from batch to batch, for the last sizes of batches.
+/// Scores batches. Buffers and execution plans are kept from batch to batch, for the last sizes of
+/// batches.
 pub struct Session {
     model: Arc<Shared>,
     executor: Executor,

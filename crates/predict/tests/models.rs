@@ -239,7 +239,7 @@ fn models_that_are_not_whole_are_refused_with_what_is_missing() {
         fs::remove_file(&file).unwrap();
         let error = refusal(&path);
         assert!(error.contains("is not whole") && error.contains(name), "{error}");
-        // A byte that flipped on disk is found by whoever looks at all of them.
+        // A byte that flipped on disk is found by a check of all bytes.
         let mut changed = whole.clone();
         changed[5] ^= 1;
         fs::write(&file, changed).unwrap();

@@ -1,17 +1,17 @@
-//! Weights from Paddle's two text layouts: what Paddle writes is read, and what is damaged, foreign or
-//! incomplete is told by place.
+//! Weights from Paddle's two text layouts: what Paddle writes is read, and what is damaged, foreign
+//! or incomplete is reported with file and line.
 
 use std::fs;
 use std::path::Path;
 
-use regatta_predict::files::{Wanted, read_weights};
+use regatta_predict::files::{ParameterSpec, read_weights};
 
-fn table(dim: usize) -> Wanted {
-    Wanted { name: "emb".into(), shape: vec![100, dim], is_table: true }
+fn table(dim: usize) -> ParameterSpec {
+    ParameterSpec { name: "emb".into(), shape: vec![100, dim], is_table: true }
 }
 
-fn dense() -> Wanted {
-    Wanted { name: "w".into(), shape: vec![2, 1], is_table: false }
+fn dense() -> ParameterSpec {
+    ParameterSpec { name: "w".into(), shape: vec![2, 1], is_table: false }
 }
 
 fn write(dir: &Path, files: &[(&str, &str)]) {
@@ -23,7 +23,7 @@ fn write(dir: &Path, files: &[(&str, &str)]) {
 }
 
 /// What reading these files says; `columns` as the user would name them.
-fn said(files: &[(&str, &str)], wanted: &[Wanted], columns: Option<&[usize]>) -> String {
+fn said(files: &[(&str, &str)], wanted: &[ParameterSpec], columns: Option<&[usize]>) -> String {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), files);
     read_weights(dir.path(), wanted, columns).unwrap_err().to_string()
@@ -81,7 +81,7 @@ fn blocks_of_several_servers_are_one_table() {
 fn damaged_foreign_and_incomplete_parts_are_told_by_place() {
     let cut = ("000/part-000-00000", "7 1 2\n8 1");
     let good = ("000/part-000-00000", "7 1 2\n");
-    let cases: &[(Files<'_>, &[Wanted], &str)] = &[
+    let cases: &[(Files<'_>, &[ParameterSpec], &str)] = &[
         (&[("readme.md", "hello")], &[table(2)], "there is no names.txt"),
         (&[NAMES, cut], &[table(2)], "part-000-00000:2: 1 of 2 numbers after the id"),
         (&[NAMES, ("000/part-000-00000", "7 1 2 3\n")], &[table(2)], "say which with --columns"),

@@ -19,7 +19,7 @@ use crate::{Config, Error};
 /// A dataset that can be read again and again.
 pub struct Data {
     kind: Kind,
-    /// Examples of a pass, as far as that can be known.
+    /// Examples of a data pass, as far as that can be known.
     pub examples: Option<u64>,
     sharing: Sharing,
 }
@@ -40,9 +40,9 @@ impl Data {
         Data::open_for(config, reading, schema, &Place::Alone)
     }
 
-    /// As [`Data::open`] for one process of a job. With `split_file_list` workers divide the files (or
-    /// the parts of a synthetic source) between them, else each reads all. Ranks divide them unless it
-    /// is off: files, or the records of each file if there are fewer files than ranks.
+    /// As [`Data::open`] for one process of a job. With `split_file_list` workers divide the files
+    /// (or the parts of a synthetic source) between them, else each reads all. Ranks divide them
+    /// unless it is off: files, or the records of each file if there are fewer files than ranks.
     ///
     /// # Errors
     /// As [`Data::open`].
@@ -124,8 +124,8 @@ impl Data {
         Ok(Data { kind, examples, sharing: sharing(config, reading) })
     }
 
-    /// Starts a pass. The first one of data that are held in memory loads them, and the stages of
-    /// loading come back with it.
+    /// Starts a data pass. The first one of data that are held in memory loads them, and the stages
+    /// of loading come back with it.
     ///
     /// # Errors
     /// Whatever loading meets.
@@ -133,7 +133,7 @@ impl Data {
         self.resume(epoch, &Position::default())
     }
 
-    /// As [`Data::pass`], from where an earlier pass over the same data stood.
+    /// As [`Data::pass`], from where an earlier data pass over the same data stood.
     ///
     /// # Errors
     /// Whatever loading meets.
@@ -179,7 +179,7 @@ impl regatta_train::Data for Data {
     }
 }
 
-/// How workers share these data.
+/// How workers divide these data.
 fn sharing(config: &Config, reading: &Reading) -> Sharing {
     let url = reading.data.as_deref().is_some_and(Synthetic::is_url);
     let in_order =
@@ -191,7 +191,7 @@ fn sharing(config: &Config, reading: &Reading) -> Sharing {
     }
 }
 
-/// The URL of one worker's share of a synthetic source: as many examples as the others', one after
+/// The URL of one worker's part of a synthetic source: as many examples as the others', one after
 /// the other.
 fn part_of_url(url: &str, worker: u64, workers: u64) -> Result<String, Error> {
     let full = Synthetic::parse(url)?.to_string();
@@ -313,7 +313,8 @@ fn format(spec: &FormatSpec, schema: &Schema, seed: u64) -> Result<Format, Error
     })
 }
 
-/// The keys of PaddleRec's sample for a schema: `click` and `dense_feature` beside the numbered slots.
+/// The keys of PaddleRec's sample for a schema: `click` and `dense_feature` beside the numbered
+/// slots.
 pub fn criteo_keys(schema: &Schema) -> Criteo {
     let key = |slot: &Slot| match slot.name.as_str() {
         "label" => "click".to_string(),

@@ -6,7 +6,7 @@ use regatta_train::Error as TrainError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// You: what was written makes no sense; every mistake, each with its place.
+    /// You: what was written makes no sense; every mistake, each with its file and line.
     #[error("{}", .0.join("\n"))]
     Config(Vec<String>),
     /// You: a key has a value that makes no sense.

@@ -20,31 +20,31 @@ use crate::save::{Export, has_server_parts};
 use crate::{Config, Error};
 
 /// A trained model on disk.
-pub enum Trained {
+pub enum ModelSource {
     /// A checkpoint, with its configuration.
     Checkpoint(Box<Checkpoint>),
     /// The folder of a saved epoch, and what it says about itself.
     Epoch(PathBuf, Option<Box<ModelAbout>>),
 }
 
-impl Trained {
-    /// What a path means: a checkpoint, a directory of checkpoints (the newest of them), or the folder
-    /// of a saved epoch.
+impl ModelSource {
+    /// What a path means: a checkpoint, a directory of checkpoints (the newest of them), or the
+    /// folder of a saved epoch.
     ///
     /// # Errors
     /// If it is none of these.
-    pub fn open(path: &Path) -> Result<Trained, Error> {
+    pub fn open(path: &Path) -> Result<ModelSource, Error> {
         if path.join(MANIFEST_FILE).exists() {
-            return Ok(Trained::Checkpoint(Box::new(Checkpoint::open(path)?)));
+            return Ok(ModelSource::Checkpoint(Box::new(Checkpoint::open(path)?)));
         }
         if path.join(PERSISTABLES_FILE).exists() || has_server_parts(path) {
             let about = load_about(path)?.map(Box::new);
-            return Ok(Trained::Epoch(path.to_path_buf(), about));
+            return Ok(ModelSource::Epoch(path.to_path_buf(), about));
         }
         if path.is_dir()
             && let Some(newest) = CheckpointDir::open(path).newest_complete()?
         {
-            return Ok(Trained::Checkpoint(Box::new(Checkpoint::open(newest.path)?)));
+            return Ok(ModelSource::Checkpoint(Box::new(Checkpoint::open(newest.path)?)));
         }
         let reason = "there is no checkpoint, no saved epoch and no model";
         Err(Error::resume(format!("{}: {reason}", path.display())))
@@ -56,10 +56,10 @@ impl Trained {
     /// If that configuration means nothing to this version.
     pub fn config(&self, overrides: &[String]) -> Result<Option<Config>, Error> {
         match self {
-            Trained::Checkpoint(c) => {
+            ModelSource::Checkpoint(c) => {
                 Config::from_json(&c.manifest().config, c.path(), overrides).map(Some)
             }
-            Trained::Epoch(path, about) => about
+            ModelSource::Epoch(path, about) => about
                 .as_ref()
                 .map(|about| Config::from_json(&about.config, path, overrides))
                 .transpose(),
@@ -68,10 +68,10 @@ impl Trained {
 
     fn about(&self, config: &Config) -> ModelAbout {
         let progress = match self {
-            Trained::Checkpoint(c) => {
+            ModelSource::Checkpoint(c) => {
                 (Some(c.manifest().serial), Some(c.manifest().progress.global_step))
             }
-            Trained::Epoch(_, about) => (None, about.as_ref().and_then(|about| about.step)),
+            ModelSource::Epoch(_, about) => (None, about.as_ref().and_then(|about| about.step)),
         };
         let (serial, step) = progress;
         ModelAbout { name: config.model.name.to_string(), serial, step, config: config.to_json() }
@@ -80,18 +80,18 @@ impl Trained {
     /// The values of a program's persistables that are not tables of servers.
     fn dense(&self, program: &Program) -> Result<BTreeMap<String, Tensor>, Error> {
         match self {
-            Trained::Checkpoint(c) => checkpoint_dense(c, program),
-            Trained::Epoch(folder, _) if folder.join(PERSISTABLES_FILE).exists() => {
+            ModelSource::Checkpoint(c) => checkpoint_dense(c, program),
+            ModelSource::Epoch(folder, _) if folder.join(PERSISTABLES_FILE).exists() => {
                 Ok(load_tensors(folder.join(PERSISTABLES_FILE))?.tensors)
             }
-            Trained::Epoch(folder, _) => epoch_dense(folder, program),
+            ModelSource::Epoch(folder, _) => epoch_dense(folder, program),
         }
     }
 
     /// The rows of a table that servers have saved.
     fn rows<'a>(&self, name: &str, dim: usize) -> Result<EachRow<'a>, Error> {
         match self {
-            Trained::Checkpoint(c) => {
+            ModelSource::Checkpoint(c) => {
                 let table = c.table(name)?;
                 check_weights(c, &table, dim)?;
                 Ok(Box::new(move |put| {
@@ -104,7 +104,7 @@ impl Trained {
                     })
                 }))
             }
-            Trained::Epoch(folder, _) => {
+            ModelSource::Epoch(folder, _) => {
                 let mut rows: Vec<(u64, Vec<f32>)> = Vec::new();
                 let collect = |key: u64, row: &[f32]| rows.push((key, row.to_vec()));
                 server_parts::load_rows(folder, name, dim, collect)?;
@@ -129,10 +129,10 @@ fn check_weights(c: &Checkpoint, table: &SavedTable, dim: usize) -> Result<(), E
     }
 }
 
-/// Puts together what servers hold pieces of, and adds what the first worker keeps for itself.
+/// Puts together what servers hold partitions of, and adds what the first worker keeps for itself.
 fn checkpoint_dense(c: &Checkpoint, program: &Program) -> Result<BTreeMap<String, Tensor>, Error> {
     let mut all = BTreeMap::new();
-    let mut pieces: BTreeMap<String, Vec<(usize, Vec<f32>)>> = BTreeMap::new();
+    let mut partitions: BTreeMap<String, Vec<(usize, Vec<f32>)>> = BTreeMap::new();
     for part in c.tensor_parts() {
         let other_worker = part.name.starts_with("worker-") && !part.name.starts_with("worker-0-");
         if other_worker {
@@ -141,36 +141,37 @@ fn checkpoint_dense(c: &Checkpoint, program: &Program) -> Result<BTreeMap<String
         for (name, tensor) in c.tensors(&part.name)?.tensors {
             match piece_of(&name) {
                 Some((param, offset, "weights")) => {
-                    let piece = (offset, tensor.f32().to_vec());
-                    pieces.entry(param.to_string()).or_default().push(piece);
+                    let partition = (offset, tensor.f32().to_vec());
+                    partitions.entry(param.to_string()).or_default().push(partition);
                 }
                 Some(_) => {}
                 None => drop(all.insert(name, tensor)),
             }
         }
     }
-    for (name, mut pieces) in pieces {
+    for (name, mut partitions) in partitions {
         let Some(var) = program.block().vars.get(&name) else { continue };
         let shape: Vec<usize> = var.ty.shape.iter().map(|&d| d.max(0) as usize).collect();
-        pieces.sort_by_key(|(offset, _)| *offset);
+        partitions.sort_by_key(|(offset, _)| *offset);
         let mut values: Vec<f32> = Vec::with_capacity(shape.iter().product());
-        let whole = pieces.iter().all(|(offset, piece)| {
+        let whole = partitions.iter().all(|(offset, partition)| {
             let follows = *offset == values.len();
-            values.extend_from_slice(piece);
+            values.extend_from_slice(partition);
             follows
         });
         let n = values.len();
         let tensor = Tensor::from_f32(&shape, values).ok().filter(|_| whole);
         let tensor = tensor.ok_or_else(|| {
             let path = c.path().display();
-            Error::resume(format!("{path}: pieces of '{name}' ({}) with {n} floats", var.ty))
+            Error::resume(format!("{path}: partitions of '{name}' ({}) with {n} floats", var.ty))
         })?;
         all.insert(name, tensor);
     }
     Ok(all)
 }
 
-/// Parameter, position and content of a piece of a dense parameter: `dense/<name>/<offset>/<what>`.
+/// Parameter, position and content of a partition of a dense parameter:
+/// `dense/<name>/<offset>/<what>`.
 fn piece_of(name: &str) -> Option<(&str, usize, &str)> {
     let (rest, what) = name.strip_prefix("dense/")?.rsplit_once('/')?;
     let (param, at) = rest.rsplit_once('/')?;
@@ -198,7 +199,7 @@ fn epoch_dense(folder: &Path, program: &Program) -> Result<BTreeMap<String, Tens
 /// # Errors
 /// If something of the model is missing (all of it is named), or it cannot be written.
 pub fn export(
-    trained: &Trained,
+    trained: &ModelSource,
     config: &Config,
     to: &Path,
     encoding: Encoding,

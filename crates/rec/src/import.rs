@@ -18,7 +18,7 @@ use crate::{Config, Error};
 
 /// A parameter, or a statistic that predictions need.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Needed {
+pub struct ParameterSpec {
     /// Its name.
     pub name: String,
     /// Its shape; that of a table begins with the rows that are declared.
@@ -31,10 +31,10 @@ pub struct Needed {
 ///
 /// # Errors
 /// If the hyper-parameters do not fit together.
-pub fn needed(config: &Config) -> Result<Vec<Needed>, Error> {
+pub fn needed(config: &Config) -> Result<Vec<ParameterSpec>, Error> {
     let program = predictions(config)?;
     let tables = lookup_tables(&program);
-    let all = program.persistables().map(|var| Needed {
+    let all = program.persistables().map(|var| ParameterSpec {
         name: var.name.clone(),
         shape: var.ty.shape.iter().map(|&d| d.max(0) as usize).collect(),
         is_table: tables.contains(&var.name),

@@ -1,5 +1,5 @@
-//! Evaluation of saved epochs by the measure that belongs to the model: in one process, or by workers
-//! that share the test data and pull rows from running servers.
+//! Evaluation of saved epochs by the measure that belongs to the model: in one process, or by
+//! workers that share the test data and pull rows from running servers.
 
 use std::path::Path;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use regatta_train::metrics::{Measure, Meter, analogy_accuracy, rank_groups};
 use regatta_train::observe::{Event, Observer};
 use regatta_train::report::{EpochReport, Report, StageSeconds, peak_rss_mb};
 use regatta_train::{
-    Backend, Counted, Evaluation as DataPass, Evaluator, Job, ReduceOp, Rows, SavedTable,
+    Backend, Evaluation as DataPass, Evaluator, Job, PassTotals, ReduceOp, Rows, SavedTable,
     epoch_report, leave,
 };
 
@@ -46,19 +46,19 @@ pub fn infer(config: &Config, observer: &mut dyn Observer) -> Result<Report, Err
                 EpochReport { missing_ids: evaluator.missing_ids(), ..all }
             }
         };
-        tell(&report, observer);
+        report_epoch(&report, observer);
         epochs.push(report);
     }
     Ok(report(config, epochs))
 }
 
-/// Evaluates as worker `worker` of a job whose servers are started for it. Files (or their records, if
-/// there are fewer files than workers) are divided between workers; the report counts all of them, and
-/// measures are those of one process over the same examples.
+/// Evaluates as worker `worker` of a job whose servers are started for it. Files (or their records,
+/// if there are fewer files than workers) are divided between workers; the report counts all of
+/// them, and measures are those of one process over the same examples.
 ///
 /// # Errors
 /// If an epoch has not been saved by servers, data cannot be read, a server fails, or the model is
-/// judged by something that needs all examples in one place.
+/// judged by something that needs all examples in one process.
 pub fn infer_worker(
     config: &Config,
     job: &Job,
@@ -87,7 +87,7 @@ pub fn infer_worker(
     for epoch in config.runner.infer_epochs.clone() {
         match servers.epoch(config, &network, &mut data, epoch, observer) {
             Ok((mine, everybody)) => {
-                tell(&everybody, observer);
+                report_epoch(&everybody, observer);
                 all.push(everybody);
                 own.push(mine);
             }
@@ -191,7 +191,7 @@ fn load_statistics_into(network: &Network, folder: &Path, scope: &mut Scope) -> 
 }
 
 /// Reports an epoch, and how many ids counted as zeros.
-fn tell(report: &EpochReport, observer: &mut dyn Observer) {
+fn report_epoch(report: &EpochReport, observer: &mut dyn Observer) {
     if report.missing_ids > 0 {
         let n = report.missing_ids;
         observer.event(&Event::Note(&format!("ids without a row, taken as zeros: {n}")));
@@ -255,7 +255,7 @@ impl Judge {
         let measures = vec![("acc".to_string(), found.accuracy)];
         let seconds = start.elapsed().as_secs_f64();
         let stages = StageSeconds { forward: seconds, ..Default::default() };
-        let counted = Counted { epoch, examples: found.questions as u64, loss: None, seconds };
+        let counted = PassTotals { epoch, examples: found.questions as u64, loss: None, seconds };
         Ok(epoch_report(counted, stages, &[], measures))
     }
 }

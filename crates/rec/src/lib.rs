@@ -33,9 +33,9 @@ pub mod zoo;
 
 pub use config::Config;
 pub use error::Error;
-pub use export::{Trained, export};
+pub use export::{ModelSource, export};
 pub use hyper::{Hyper, HyperKey, HyperValue};
-pub use import::{Needed, import, needed};
+pub use import::{ParameterSpec, import, needed};
 pub use infer::{infer, infer_worker};
 pub use save::{INFERENCE_FOLDER, epoch_folder};
 

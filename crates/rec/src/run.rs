@@ -12,7 +12,7 @@ use regatta_train::metrics::Meter;
 use regatta_train::observe::{Event, Observer};
 use regatta_train::report::{EpochReport, Report};
 use regatta_train::{
-    Backend, Family, Geo, Job, Local, Ranks, RunSpec, Servers, Session, Trained, leave,
+    Backend, Family, Geo, Job, Local, Ranks, RunReports, RunSpec, Servers, Session, leave,
 };
 
 use crate::data::Data;
@@ -36,7 +36,7 @@ pub struct Outcome {
     pub report: Report,
     /// This process's epochs.
     pub own: Vec<EpochReport>,
-    /// Numbers about the servers; worker 0 asks for them.
+    /// Numbers about the servers; worker 0 requests them.
     pub servers: Vec<ServerStats>,
 }
 
@@ -95,7 +95,7 @@ pub fn train_as(
     let mut files = Files { config, network: &network, export };
     let trained = session.train(&mut *backend, &mut scope, &mut data, &mut files, observer)?;
     let servers = leave(&mut *backend)?;
-    let Trained { report, own } = trained;
+    let RunReports { report, own } = trained;
     Ok(Outcome { report, own, servers })
 }
 
@@ -118,8 +118,8 @@ pub fn serve(
 /// The strategy that a configuration names for ranks; the default one if it names none.
 ///
 /// # Errors
-/// If the file cannot be read, or it or the configuration asks for what collective training does not
-/// have.
+/// If the file cannot be read, or it or the configuration asks for what collective training does
+/// not have.
 pub fn strategy(config: &Config) -> Result<DistributedStrategy, Error> {
     let strategy = match &config.runner.distributed.strategy {
         Some(path) => DistributedStrategy::load(path)?,

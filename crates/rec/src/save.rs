@@ -16,7 +16,7 @@ use regatta_tensor::Tensor;
 use regatta_train::{Backend, Error as TrainError, ModelFiles, TrainedModel, save_parts};
 
 use crate::config::InferenceExport;
-use crate::export::{Trained, export};
+use crate::export::{ModelSource, export};
 use crate::network::{Network, inputs};
 use crate::{Config, Error};
 
@@ -87,7 +87,8 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// Lets servers load a saved model. True if it is whole: servers then keep what they have loaded.
+    /// Lets servers load a saved model. True if it is whole: servers then keep what they have
+    /// loaded.
     fn load_to_servers(&self, client: &Client, scope: &mut Scope) -> Result<bool, Error> {
         let runner = &self.config.runner;
         let init = runner.distributed.warmup_model_path.as_ref();
@@ -152,7 +153,7 @@ impl Files<'_> {
         save_statistics(forward, |name| model.scope.get(name), &unfinished)?;
         if config.runner.inference.is_some() {
             let to = unfinished.join(INFERENCE_FOLDER);
-            export(&Trained::open(&unfinished)?, config, &to, Encoding::F32, note)?;
+            export(&ModelSource::open(&unfinished)?, config, &to, Encoding::F32, note)?;
         }
         if folder.exists() {
             std::fs::remove_dir_all(folder).map_err(fail)?;
@@ -162,7 +163,7 @@ impl Files<'_> {
     }
 }
 
-/// What an exported model says about itself after so many steps.
+/// The description of an exported model after N steps.
 pub(crate) fn about(config: &Config, step: u64) -> ModelAbout {
     let (name, config) = (config.model.name.to_string(), config.to_json());
     ModelAbout { name, serial: None, step: Some(step), config }
@@ -188,9 +189,9 @@ impl Export {
         &self.fetches
     }
 
-    /// Prunes the model to the outputs that the configuration names, or to its predictions. PaddleRec
-    /// files name outputs by Paddle's own numbering (`sigmoid_0.tmp_0`), which is not ours: such a
-    /// name stands for the predictions, and a note says so.
+    /// Prunes the model to the outputs that the configuration names, or to its predictions.
+    /// PaddleRec files name outputs by Paddle's own numbering (`sigmoid_0.tmp_0`), which is not
+    /// ours: such a name stands for the predictions, and a note says so.
     pub(crate) fn new(
         network: &Network,
         wanted: &InferenceExport,
@@ -238,12 +239,12 @@ impl Export {
 }
 
 /// The variable that holds the learning rate: what the configuration says counts, not what another
-/// run was told.
+/// run had.
 const LEARNING_RATE: &str = "learning_rate_0";
 
-/// Loads what a program keeps from a saved epoch into a scope. State that the file lacks or that has
-/// another shape, such as that of another optimizer, stays as it is; its names are returned. With
-/// `names`, only these variables are loaded.
+/// Loads what a program keeps from a saved epoch into a scope. State that the file lacks or that
+/// has another shape, such as that of another optimizer, stays as it is; its names are returned.
+/// With `names`, only these variables are loaded.
 ///
 /// # Errors
 /// If a parameter is missing or has another shape, or there is no variable of a name.
@@ -293,8 +294,9 @@ pub(crate) fn has_server_parts(folder: &Path) -> bool {
     entries.into_iter().any(|e| e.file_name().to_string_lossy().starts_with("server-"))
 }
 
-/// Loads what servers have saved, to train on: dense parameters whole, and the rows of tables that were trained
-/// (other rows keep their first values); and the statistics that a worker has saved beside them.
+/// Loads what servers have saved, to train on: dense parameters whole, and the rows of tables that
+/// were trained (other rows keep their initial values); and the statistics that a worker has saved
+/// beside them.
 fn load_servers(
     program: &Program,
     scope: &mut Scope,
@@ -315,7 +317,7 @@ fn load_servers(
                         to.copy_from_slice(row);
                     }
                 });
-                // Neither a dense parameter nor a table: the first reason is the one to tell.
+                // Neither a dense parameter nor a table: the first reason is the one to report.
                 rows.map_err(|_| dense)?;
             }
         }

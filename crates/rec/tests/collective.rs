@@ -1,5 +1,5 @@
-//! Strategies that exchange less than every gradient, or compute on 16 bits, learn what synchronous ranks
-//! learn.
+//! Strategies that exchange less than every gradient, or compute on 16 bits, learn what synchronous
+//! ranks learn.
 
 use std::path::Path;
 

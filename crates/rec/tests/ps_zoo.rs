@@ -79,7 +79,7 @@ fn train(model: &zoo::Model, mode: &str) -> f64 {
 fn every_model_trains_against_servers_in_sync_async_and_geo_mode() {
     for model in zoo::all() {
         let losses: Vec<f64> = ["sync", "async", "geo"].map(|mode| train(model, mode)).into();
-        // The same data and first values: after a few steps the modes are still near each other,
+        // The same data and initial values: after a few steps the modes are still near each other,
         // though din's large learning rate makes asynchronous steps jump.
         for loss in &losses {
             assert!(loss.is_finite() && *loss > 0.0, "{}: {losses:?}", model.name);

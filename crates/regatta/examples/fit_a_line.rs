@@ -1,7 +1,7 @@
 //! Linear regression: build a program, train it, save it, load it, predict.
 //!
-//! Type `cargo run --example fit_a_line`. You will see the cost fall from about 1100 to below 10, the
-//! weights that were found beside the true ones, and two predictions of the saved model.
+//! Type `cargo run --example fit_a_line`. You will see the cost fall from about 1100 to below 10,
+//! the weights that were found beside the true ones, and two predictions of the saved model.
 
 use regatta::prelude::*;
 
@@ -26,12 +26,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cost = b.square_error_cost(&predict, &y)?;
     let avg_cost = b.mean(&cost)?;
 
-    // Passes add gradients and updates to it.
+    // Compiler passes add gradients and updates to it.
     let sgd = Optimizer::new(Rule::Sgd(Sgd {}), 0.05);
     let trained = minimize(&b.finish(), avg_cost.name(), &sgd, &Backward::default())?;
     let Programs { main, startup } = trained.programs;
 
-    // The startup program gives the weights their first values; the main program is one step.
+    // The startup program gives the weights their initial values; the main program is one step.
     let mut scope = Scope::new();
     run_startup(&startup, &mut scope)?;
     let mut executor = Executor::new(main.clone(), Options::default())?;

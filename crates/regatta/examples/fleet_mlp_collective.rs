@@ -7,8 +7,8 @@
 //! regatta launch --nproc_per_node 2 target/release/examples/fleet_mlp_collective
 //! ```
 //!
-//! You will see lines `worker_index: 1, step0 cost = 0.69...` of both workers. Without `launch` it is
-//! one process that trains alone.
+//! You will see lines `worker_index: 1, step0 cost = 0.69...` of both workers. Without `launch` it
+//! is one process that trains alone.
 
 use regatta::prelude::*;
 

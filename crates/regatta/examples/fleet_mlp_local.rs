@@ -1,7 +1,8 @@
 //! The classifier of Paddle's Fleet guide on one machine. `fleet_mlp_ps.rs` and
 //! `fleet_mlp_collective.rs` are the same program on many; compare them with `diff`.
 //!
-//! Type `cargo run --release --example fleet_mlp_local`. You will see 1001 lines `step0 cost=0.69...`.
+//! Type `cargo run --release --example fleet_mlp_local`. You will see 1001 lines
+//! `step0 cost=0.69...`.
 
 use regatta::prelude::*;
 

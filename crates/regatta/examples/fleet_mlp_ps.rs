@@ -7,8 +7,8 @@
 //! regatta launch --worker_num 2 --server_num 2 target/release/examples/fleet_mlp_ps
 //! ```
 //!
-//! You will see lines `worker_index: 1, step0 cost = 0.69...` of both workers. Without `launch` it is
-//! one process that trains alone.
+//! You will see lines `worker_index: 1, step0 cost = 0.69...` of both workers. Without `launch` it
+//! is one process that trains alone.
 
 use regatta::prelude::*;
 

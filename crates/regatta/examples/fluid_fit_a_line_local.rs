@@ -1,9 +1,9 @@
 //! The first chapter of Paddle's book on one machine: house prices from 13 features.
 //! `fluid_fit_a_line_ps.rs` is the same program with parameter servers; compare them with `diff`.
 //!
-//! Type `cargo run --release --example fluid_fit_a_line_local`. The exit code is 0 as soon as the cost
-//! of a batch is below 10, and 1 if it never is. Examples per batch and the number of passes can be
-//! given: `... fluid_fit_a_line_local 40 3`.
+//! Type `cargo run --release --example fluid_fit_a_line_local`. The exit code is 0 as soon as the
+//! cost of a batch is below 10, and 1 if it never is. Examples per batch and the number of passes
+//! can be given: `... fluid_fit_a_line_local 40 3`.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,8 @@
-//! The first chapter of Paddle's book with parameter servers, by the variables of its cluster guide.
+//! The first chapter of Paddle's book with parameter servers, by the variables of its cluster
+//! guide.
 //!
-//! Build it with `cargo build --release --example fluid_fit_a_line_ps`, then type, each in a terminal
-//! of its own (or on a machine of its own, with its address in the place of 127.0.0.1):
+//! Build it with `cargo build --release --example fluid_fit_a_line_ps`, then type, each in a
+//! terminal of its own (or on a machine of its own, with its address in the place of 127.0.0.1):
 //!
 //! ```text
 //! PADDLE_PSERVER_PORT=6174 PADDLE_PSERVER_IPS=127.0.0.1 PADDLE_TRAINERS=2 PADDLE_CURRENT_IP=127.0.0.1 \
@@ -12,8 +13,9 @@
 //!     PADDLE_TRAINING_ROLE=TRAINER target/release/examples/fluid_fit_a_line_ps
 //! ```
 //!
-//! The server prints `Server listening on 127.0.0.1:6174`, the trainers begin when both are there, and
-//! all end by themselves. Two trainers with batches of 20 take the steps of one with batches of 40.
+//! The server prints `Server listening on 127.0.0.1:6174`, the trainers begin when both are there,
+//! and all end by themselves. Two trainers with batches of 20 take the steps of one with batches of
+//! 40.
 
 use std::process::ExitCode;
 

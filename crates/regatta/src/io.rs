@@ -35,7 +35,8 @@ pub fn save_persistables(
     Ok(regatta_checkpoint::save_persistables(program, |name| scope.get(name), dir)?)
 }
 
-/// Loads what [`save_persistables`] wrote. Training goes on from there as if it had never stopped.
+/// Loads what [`save_persistables`] wrote. Training continues from there as if it had never
+/// stopped.
 ///
 /// # Errors
 /// If the file is missing or damaged or does not fit the program; the scope is then as before.
@@ -84,7 +85,7 @@ impl Predictor {
         Predictor::load_with(dir, Options::default())
     }
 
-    /// As [`Predictor::load`], with a say in how it is used.
+    /// As [`Predictor::load`], with options.
     ///
     /// # Errors
     /// As [`Predictor::load`].

@@ -1,4 +1,4 @@
-//! Regatta trains models that are small programs: build one, let passes rewrite it, run it.
+//! Regatta trains models that are programs: build one, let compiler passes rewrite it, run it.
 //!
 //! This crate gathers the others under one name and adds what needs several of them. It holds no
 //! kernels, formats or protocols of its own.

@@ -9,17 +9,17 @@ use regatta_passes::{Backward, Optimizer, TableExchange, minimize_watched};
 
 use crate::quickstart::Model;
 
-/// What a pass has made of a program.
+/// What a compiler pass has made of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stage {
-    /// The pass, and what it is for.
+    /// The compiler pass, and what it is for.
     pub title: String,
     /// The text of the program after it.
     pub text: String,
 }
 
-/// The stages of some programs, in the order in which passes have made them. A pass that changes
-/// nothing leaves no stage.
+/// The stages of some programs, in the order in which compiler passes have made them. A pass that
+/// changes nothing leaves no stage.
 #[derive(Debug, Default)]
 pub struct Listing {
     stages: Vec<Stage>,
@@ -31,7 +31,7 @@ impl Listing {
     /// All stages of a small model, up to what the executor runs on a batch of that size.
     ///
     /// # Errors
-    /// As the passes.
+    /// As the compiler passes.
     pub fn of_model(
         model: &Model,
         optimizer: &Optimizer,
@@ -52,7 +52,7 @@ impl Listing {
         &self.stages
     }
 
-    /// Adds the programs that a pass has changed.
+    /// Adds the programs that a compiler pass has changed.
     pub fn add(&mut self, pass: &str, about: &str, made: &dyn Rewrite) {
         for program in made.programs() {
             self.add_program(&format!("{pass}: {about}"), &program);
@@ -73,7 +73,7 @@ impl Listing {
         self.stages.push(Stage { title: title.to_string(), text: text.to_string() });
     }
 
-    /// Adds what the passes of the executor make of a program, for inputs of known sizes.
+    /// Adds what the compiler passes of the executor make of a program, for inputs of known sizes.
     ///
     /// # Errors
     /// As [`Executor::lowered`].

@@ -43,7 +43,7 @@ fn fit_a_line_says_when_the_goal_was_missed() {
     let args = ["fit-a-line", "--epochs", "1", "--learning-rate", "1e-5", "--save", "out"];
     let (code, _, err) = regatta(dir.path(), &args);
     assert_eq!(code, 1);
-    assert!(err.starts_with("not reached: after 1 passes the test loss is "), "{err}");
+    assert!(err.starts_with("not reached: after 1 pass the test loss is "), "{err}");
     let (code, _, err) = regatta(dir.path(), &["fit-a-line", "--learning-rate", "50"]);
     assert_eq!(code, 1);
     assert!(err.contains("no longer a number; try a smaller --learning-rate"), "{err}");

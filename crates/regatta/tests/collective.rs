@@ -1,5 +1,5 @@
-//! Collective jobs with real processes: ranks train and report together, a lost rank is named, nothing
-//! is left behind.
+//! Collective jobs with real processes: ranks train and report together, a lost rank is named,
+//! nothing is left behind.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,11 @@ fn config() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/rank/logistic_regression/config.yaml")
 }
 
-/// `regatta train` of a small model on so many examples.
+/// `regatta train` of a small model on `examples` examples.
 fn command(dir: &Path, examples: u64, overrides: &[&str], flags: &[&str]) -> Command {
     let data = format!(
-        "runner.train_data_dir=synthetic://ctr?slots=26&vocab=500&dense=13&seed=1&examples={examples}"
+        "runner.train_data_dir=synthetic://ctr?slots=26&vocab=500&dense=13&seed=1&\
+         examples={examples}"
     );
     let save = format!("runner.model_save_path={}", dir.join("model").display());
     let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
@@ -59,7 +60,8 @@ fn has_model(dir: &Path) -> bool {
     std::fs::read_dir(dir.join("model/0")).is_ok_and(|entries| entries.count() > 0)
 }
 
-/// One rank with batches of 200 sees what two ranks with batches of 100 see, if both ranks read all.
+/// One rank with batches of 200 sees what two ranks with batches of 100 see, if both ranks read
+/// all.
 #[test]
 fn two_ranks_that_read_the_same_data_equal_one() {
     let loss = |flags: &[&str], overrides: &[&str]| {

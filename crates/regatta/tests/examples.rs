@@ -220,8 +220,8 @@ fn costs_of_merged_batches(steps: u64) -> Vec<f32> {
     (0..steps).map(step).collect()
 }
 
-/// Nobody calls `init_worker` or `stop_worker`. That workers have the same parameters shows in their
-/// costs: the mean of both is that of one process on the examples of both.
+/// Nobody calls `init_worker` or `stop_worker`. That workers have the same parameters shows in
+/// their costs: the mean of both is that of one process on the examples of both.
 #[test]
 fn the_guides_classifier_learns_with_workers_that_add_up_gradients() {
     let ends: Vec<String> = free_ports(2).iter().map(|port| format!("127.0.0.1:{port}")).collect();

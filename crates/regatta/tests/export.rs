@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use regatta_predict::files::{Wanted, read_weights};
+use regatta_predict::files::{ParameterSpec, read_weights};
 
 const DATA: &str = "synthetic://ctr?slots=26&vocab=300&dense=13&seed=1&examples=3000";
 
@@ -145,31 +145,38 @@ fn a_model_of_two_servers_predicts_on_one_machine() {
         near(&job.predicted(&small, &[]).0, &scores, 0.02);
     }
 
-    // Plain files: text read back is the same table.
+    plain_files_hold_the_table(&job, &checkpoints);
+    damage_is_named(&job, &checkpoints, &epoch);
+}
+
+/// Plain files: text read back is the same table.
+fn plain_files_hold_the_table(job: &Job, checkpoints: &str) {
     let [text, npy, safetensors] = ["text", "npy", "safetensors"].map(|format| {
         let to = job.path(format);
-        done(&["export", &checkpoints, "--to", &to, "--format", format]);
+        done(&["export", checkpoints, "--to", &to, "--format", format]);
         PathBuf::from(to)
     });
     let loaded = regatta_checkpoint::load_tensors(safetensors.join("weights.safetensors")).unwrap();
     let names = fs::read_to_string(text.join("names.txt")).unwrap();
     let name = names.split_whitespace().nth(1).unwrap().to_string();
-    let wanted = Wanted { name: name.clone(), shape: vec![20001, 1], is_table: true };
+    let wanted = ParameterSpec { name: name.clone(), shape: vec![20001, 1], is_table: true };
     let rows = read_weights(&text, &[wanted], None).unwrap().tables.remove(&name).unwrap();
     assert_eq!(rows.ids, loaded.tensors[&format!("{name}.ids")].u64());
     assert_eq!(rows.values, loaded.tensors[&format!("{name}.rows")].f32());
     let npy = fs::read(npy.join(format!("{name}.rows.npy"))).unwrap();
     assert!(npy.starts_with(b"\x93NUMPY\x01\x00") && npy.len() == 128 + 4 * rows.values.len());
+}
 
+fn damage_is_named(job: &Job, checkpoints: &str, epoch: &str) {
     // A shard that is gone is named.
     fs::remove_file(job.dir.path().join("epochs/0/server-1-of-2.safetensors")).unwrap();
-    let error = refused(&["export", &epoch, "--to", "/nowhere/x"]);
+    let error = refused(&["export", epoch, "--to", "/nowhere/x"]);
     assert!(error.contains("server-1-of-2.safetensors missing"), "{error}");
     // So is a part of a checkpoint that is damaged or gone.
-    let parts = contents(Path::new(&checkpoints));
+    let parts = contents(Path::new(checkpoints));
     let part = parts.keys().rfind(|path| path.extension().is_some_and(|e| e == "rows")).unwrap();
     let (checkpoint, file) = (part.parent().unwrap(), part.file_name().unwrap().to_string_lossy());
-    let (checkpoint, path) = (dir_of(&checkpoints, checkpoint), Path::new(&checkpoints).join(part));
+    let (checkpoint, path) = (dir_of(checkpoints, checkpoint), Path::new(checkpoints).join(part));
     fs::write(&path, &parts[part][..parts[part].len() / 2]).unwrap();
     for _ in 0..2 {
         let error = refused(&["export", &checkpoint, "--to", &job.path("never")]);

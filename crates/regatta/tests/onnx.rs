@@ -1,8 +1,8 @@
 //! Every model of the zoo as an ONNX file: it can be written, says how to feed it, and scores in
 //! onnxruntime as it does here.
 //!
-//! Running onnxruntime needs a Python that has it: `bench/check_onnx` makes one and runs the test that
-//! is left out otherwise.
+//! Running onnxruntime needs a Python that has it: `bench/check_onnx` makes one and runs the test
+//! that is left out otherwise.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use regatta_ir::VarDef;
 use regatta_predict::files::{Format, convert};
 use regatta_predict::{Error, InputKind, Model};
 use regatta_rec::network::Network;
-use regatta_rec::{Config, Trained, zoo};
+use regatta_rec::{Config, ModelSource, zoo};
 use regatta_table::row_order;
 use regatta_tensor::{Data, Ragged, Rng, Tensor, Value};
 use serde_json::json;
@@ -65,7 +65,7 @@ fn export(config: &Config, dir: &Path) -> PathBuf {
         program.persistables().map(|var| (var.name.clone(), random(var, &mut draw))).collect();
     let (epoch, to) = (dir.join("epoch"), dir.join("model"));
     save_persistables(program, |name| values.get(name), &epoch).unwrap();
-    let trained = Trained::open(&epoch).unwrap();
+    let trained = ModelSource::open(&epoch).unwrap();
     regatta_rec::export(&trained, config, &to, Encoding::F32, &mut |note| panic!("{note}"))
         .unwrap();
     to

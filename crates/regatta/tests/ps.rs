@@ -1,5 +1,5 @@
-//! Parameter-server jobs with real processes: every mode trains, lost processes are named, nothing is
-//! left behind.
+//! Parameter-server jobs with real processes: every mode trains, lost processes are named, nothing
+//! is left behind.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -10,10 +10,11 @@ fn config() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/rank/logistic_regression/config.yaml")
 }
 
-/// `regatta train` of a small model on so many examples.
+/// `regatta train` of a small model on `examples` examples.
 fn command(dir: &Path, examples: u64, overrides: &[&str], flags: &[&str]) -> Command {
     let data = format!(
-        "runner.train_data_dir=synthetic://ctr?slots=26&vocab=500&dense=13&seed=1&examples={examples}"
+        "runner.train_data_dir=synthetic://ctr?slots=26&vocab=500&dense=13&seed=1&\
+         examples={examples}"
     );
     let save = format!("runner.model_save_path={}", dir.join("model").display());
     let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
@@ -63,7 +64,8 @@ fn every_mode_trains_and_reports() {
         let report: serde_json::Value =
             serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
         assert_eq!(report["epochs"][0]["examples"], 6000, "{mode:?}");
-        // Chance is 0.50 with a deviation of 0.007; 30 short steps of a worker do not get far beyond.
+        // Chance is 0.50 with a deviation of 0.007; 30 short steps of a worker do not get far
+        // beyond.
         assert!(report["epochs"][0]["auc"].as_f64().unwrap() > 0.53, "{mode:?}: {report}");
         let workers = report["workers"].as_array().unwrap();
         assert_eq!(workers.len(), 2);

@@ -1,5 +1,5 @@
-//! Checkpoints and models in a store that speaks S3, with real processes: what one machine has made,
-//! another one goes on from; a store that fails loses nothing.
+//! Checkpoints and models in a store that speaks S3, with real processes: what one machine has
+//! made, another one resumes from; a store that fails loses nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};

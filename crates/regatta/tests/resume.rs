@@ -1,5 +1,5 @@
-//! Jobs that are killed and go on: with the same losses and parameters, to the bit, where steps are
-//! taken together; with every example in the parameters once where they are not.
+//! Jobs that are killed and resume: with the same losses and parameters, to the bit, where steps
+//! are taken together; with every example in the parameters once where they are not.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,8 @@ fn config() -> PathBuf {
 /// `regatta train` of a small model, two epochs, with a checkpoint every three batches.
 fn command(dir: &Path, overrides: &[&str], flags: &[&str]) -> Command {
     let data = format!(
-        "runner.train_data_dir=synthetic://ctr?slots=26&vocab=100&dense=13&seed=1&examples={EXAMPLES}"
+        "runner.train_data_dir=synthetic://ctr?slots=26&vocab=100&dense=13&seed=1&\
+         examples={EXAMPLES}"
     );
     let save = format!("runner.model_save_path={}", dir.join("model").display());
     let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
@@ -55,7 +56,7 @@ impl Job {
         Job { child, lines, errors: Some(errors) }
     }
 
-    /// Reads lines until so many batches were seen, noting their costs; false at the end.
+    /// Reads lines until N batches were seen, noting their costs; false at the end.
     fn batches(&mut self, n: u64, costs: &mut Costs) -> bool {
         let mut seen = 0;
         while seen < n {
@@ -178,8 +179,8 @@ fn kill(pid: u32) {
 }
 
 /// Runs a job to its end, killing one of its processes (or the one that started them) again and
-/// again, at seeded moments. The job restarts itself; if its first process is killed, the same command
-/// is given again.
+/// again, at seeded moments. The job restarts itself; if its first process is killed, the same
+/// command is given again.
 fn run_with_kills(start: impl Fn() -> Command, kills: usize, draw: &mut Draw, costs: &mut Costs) {
     let mut job = Job::start(start());
     let mut done = 0;
@@ -205,7 +206,7 @@ fn run_with_kills(start: impl Fn() -> Command, kills: usize, draw: &mut Draw, co
     assert!(ok, "{errors}");
 }
 
-/// Gives a command again and again, each time killed after so many batches and a checkpoint, and at
+/// Gives a command again and again, each time killed after N batches and a checkpoint, and at
 /// last lets it come to its end.
 fn run_and_kill(start: impl Fn() -> Command, kill_after: &[u64], costs: &mut Costs) {
     for n in kill_after {
@@ -267,7 +268,7 @@ fn no_example_is_lost_by_kills_of_an_asynchronous_job() {
     }
 }
 
-/// Checkpoints of changes between whole ones: a killed job goes on from a chain of them, and no bit
+/// Checkpoints of changes between whole ones: a killed job resumes from a chain of them, and no bit
 /// differs.
 #[test]
 fn a_job_goes_on_from_checkpoints_of_changes() {
@@ -304,7 +305,7 @@ fn a_job_goes_on_from_checkpoints_of_changes() {
     assert!(!ok && errors.contains("full_every of the checkpoints is 4"), "{errors}");
 }
 
-/// Workers of a geo job train copies of their own. A job that is killed goes on with them: a single
+/// Workers of a geo job train copies of their own. A job that is killed resumes with them: a single
 /// worker learns as if nothing had happened, and no example of two is lost or trained twice.
 #[test]
 fn a_killed_geo_job_goes_on_with_the_copies_of_its_workers() {
@@ -319,7 +320,8 @@ fn a_killed_geo_job_goes_on_with_the_copies_of_its_workers() {
     assert_eq!(costs.notes.iter().filter(|note| note.contains("resuming from")).count(), 2);
     assert_eq!(costs.by_batch.len(), expected.by_batch.len());
     for (batch, cost) in &costs.by_batch {
-        // When an exchange is brought into the copy depends on the network: the last bits may differ.
+        // When an exchange is brought into the copy depends on the network: the last bits may
+        // differ.
         let [cost, expected] = [cost, &expected.by_batch[batch]].map(|c| c.parse::<f64>().unwrap());
         assert!((cost - expected).abs() < 1e-3, "{batch:?}: {cost} instead of {expected}");
     }
@@ -412,7 +414,7 @@ fn what_cannot_be_gone_on_from_is_told() {
     assert!(errors.contains("it belongs to another program"), "{errors}");
     let errors = failure(&["--resume", "/nowhere/at/all"], &[]);
     assert!(errors.contains("/nowhere/at/all"), "{errors}");
-    // More epochs than before: the finished job goes on with the second.
+    // More epochs than before: the finished job continues with the second.
     let mut costs = Costs::default();
     assert!(Job::start(command(dir.path(), &[], &[])).end(&mut costs).0);
     assert_eq!(costs.by_batch.keys().next(), Some(&(1, 0)));
@@ -431,8 +433,8 @@ fn files(dir: &Path) -> String {
     format!("runner.train_data_dir={}", all.display())
 }
 
-/// Files are divided anew when there are more workers: each goes on where whoever read it was, so
-/// that every example is trained once.
+/// Files are divided again when there are more workers: each is resumed where its last reader was,
+/// so that every example is trained once.
 #[test]
 fn files_are_divided_anew_between_another_number_of_workers() {
     let dir = tempfile::tempdir().unwrap();
@@ -454,7 +456,7 @@ fn files_are_divided_anew_between_another_number_of_workers() {
     let (ok, errors) = Job::start(run("4")).end(&mut costs);
     assert!(ok, "{errors}");
     let notes = costs.notes.join("\n");
-    assert!(notes.contains("each file goes on where whoever read it was"), "{notes}");
+    assert!(notes.contains("each file is resumed where its last reader was"), "{notes}");
     assert_eq!(report(dir.path())["epochs"][0]["examples"], EXAMPLES, "{notes}");
 }
 

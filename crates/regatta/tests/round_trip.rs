@@ -1,6 +1,6 @@
 //! The way of a model with real processes: trained by workers against two servers, evaluated by the
-//! training side in one process and against running servers, exported, and predicted on one machine.
-//! All of them must agree, also on ids that were never trained.
+//! training side in one process and against running servers, exported, and predicted on one
+//! machine. All of them must agree, also on ids that were never trained.
 
 use std::fs;
 use std::path::Path;

@@ -475,7 +475,7 @@ fn sigterm_lets_requests_finish() {
     // Connections that nobody uses end, new ones are refused, the request is answered.
     assert!(idle.answer().is_none());
     under_way.send(rest);
-    let (status, answer) = under_way.answer().expect("the answer to what was under way");
+    let (status, answer) = under_way.answer().expect("the answer to what was in flight");
     assert_eq!(status, 200, "{answer}");
     serving.hear("stopped");
     assert!(serving.child.wait().unwrap().success());

@@ -16,11 +16,11 @@ use regatta_tensor::Tensor;
 use crate::Error;
 use crate::input::{Input, Next};
 
-/// One process in training: alone, with parameter servers, with servers and a copy of its own, or as
-/// one of several ranks.
+/// One process in training: alone, with parameter servers, with servers and a copy of its own, or
+/// as one of several ranks.
 ///
-/// A data pass is a conversation: [`advance`](Backend::advance) does what can be done and says what
-/// it needs, until it says [`Turn::End`].
+/// A data pass is a conversation: [`advance`](Backend::advance) does what can be done and returns
+/// what it needs, until it returns [`Turn::End`].
 pub trait Backend {
     /// The connections to servers, where there are any.
     fn client(&self) -> Option<&Client> {
@@ -49,21 +49,22 @@ pub trait Backend {
     /// What was fetched in the last step.
     fn fetched(&self) -> &[Tensor];
 
-    /// Gives all workers the same values, at the beginning of a job. `servers_have_values`: they have
-    /// loaded a model, and worker 0 has nothing to send.
+    /// Gives all workers the same values, at the beginning of a job. `servers_have_values`: they
+    /// have loaded a model, and worker 0 has nothing to send.
     ///
     /// # Errors
     /// If a worker, rank or server is gone, or has another program.
     fn start(&mut self, scope: &mut Scope, servers_have_values: bool) -> Result<(), Error>;
 
-    /// The same after a restart, with what a checkpoint holds; a note for the user, if there is one.
+    /// The same after a restart, with what a checkpoint holds; a note for the user, if there is
+    /// one.
     ///
     /// # Errors
     /// As [`Backend::start`], or if values of this program are missing.
     fn restore(
         &mut self,
         scope: &mut Scope,
-        restored: Restored,
+        restored: RestoredState,
     ) -> Result<Option<&'static str>, Error>;
 
     /// Begins a data pass.
@@ -74,7 +75,7 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Does everything that can be done now; says what is needed, or what is done.
+    /// Does everything that can be done now; returns what is needed, or what is done.
     ///
     /// # Errors
     /// If a step or an exchange fails.
@@ -86,8 +87,8 @@ pub trait Backend {
     /// If another process is gone.
     fn give(&mut self, next: Next) -> Result<(), Error>;
 
-    /// After [`Turn::End`]: waits until the data pass is over for all workers. True if a snapshot is
-    /// wanted before that; it is to be asked again then.
+    /// After [`Turn::End`]: waits until the data pass is over for all workers. True if a snapshot
+    /// is requested before that; call it again then.
     ///
     /// # Errors
     /// If a worker or server is gone.
@@ -95,7 +96,7 @@ pub trait Backend {
         self.client().map_or(Ok(false), |client| Ok(client.idle()?))
     }
 
-    /// How the pass that has just ended went.
+    /// How the data pass that has just ended went.
     fn pass_end(&self) -> PassEnd {
         PassEnd::default()
     }
@@ -117,8 +118,8 @@ pub trait Backend {
         None
     }
 
-    /// Asks for a snapshot: [`Turn::Snapshot`] follows when the job has come to one. The order is that
-    /// of the first worker; others have none.
+    /// Requests a snapshot: [`Turn::Snapshot`] follows when the job has come to one. The order is
+    /// that of the first worker; others have none.
     ///
     /// # Errors
     /// If a server is gone.
@@ -259,7 +260,7 @@ pub enum Turn {
     Idle,
     /// The job stands still for a snapshot; [`Backend::snapshot`] takes part.
     Snapshot,
-    /// Nothing can be done before the input that was put off with [`Next::Later`].
+    /// Nothing can be done before the input that was deferred with [`Next::Later`].
     Wait,
     /// This worker has no more batches, and nothing of it is in flight.
     End,
@@ -287,7 +288,7 @@ pub enum SnapshotValues {
 
 /// What a checkpoint holds for one worker.
 #[derive(Debug, Default)]
-pub struct Restored {
+pub struct RestoredState {
     /// Steps of the job.
     pub step: u64,
     /// Variables by name, where this worker's part is there.

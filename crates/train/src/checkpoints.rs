@@ -25,7 +25,7 @@ pub(crate) const MODEL_PART: &str = "model.safetensors";
 /// Where a manifest keeps what a worker wrote down.
 pub(crate) const STATE: &str = "state";
 
-/// Checkpoints that a user wants, and what a run resumes from.
+/// The checkpoints of a run, and what it resumes from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkpointing {
     /// Where on this machine, when and how many.
@@ -61,8 +61,8 @@ impl Due {
         self.config.is_some()
     }
 
-    /// A step of the job is done: whether to request a snapshot now, with the order of whoever writes
-    /// it. Where all decide together they do so by steps only, because clocks differ.
+    /// A step of the job is done: whether to request a snapshot now, with the order of the worker
+    /// that writes it. Where all decide together they do so by steps only, because clocks differ.
     pub(crate) fn after_step(
         &mut self,
         backend: &dyn Backend,
@@ -165,17 +165,17 @@ pub(crate) struct Checkpoints {
     /// One is due as soon as the one before is written.
     due: bool,
     open: Option<Draft>,
-    /// What the checkpoint under way is.
+    /// The kind of the checkpoint in flight.
     kind: Kind,
     /// The checkpoint from which servers count changes.
     changes_since: Option<u64>,
-    writing: Option<Writing>,
+    writing: Option<CheckpointWrite>,
     /// Where they are kept beside this machine.
     mirror: Option<Mirror>,
 }
 
-/// A checkpoint on its way to disk.
-struct Writing {
+/// A checkpoint that is being written.
+struct CheckpointWrite {
     draft: Draft,
     manifest: Manifest,
     by: Writer,
@@ -209,8 +209,8 @@ impl Checkpoints {
     ) -> Result<Checkpoints, Error> {
         if wanted.config.full_every > 1 && topology.servers == 0 {
             return Err(Error::Resume(format!(
-                "full_every of the checkpoints is {}, but only parameter servers write checkpoints of \
-                 changes: leave it out",
+                "full_every of the checkpoints is {}, but only parameter servers write delta \
+                 checkpoints: leave it out",
                 wanted.config.full_every
             )));
         }
@@ -233,7 +233,8 @@ impl Checkpoints {
         })
     }
 
-    /// Servers hold what is in a checkpoint, and count changes from there if it is one of this job's.
+    /// Servers hold what is in a checkpoint, and count changes from there if it is one of this
+    /// job's.
     pub(crate) fn resume_from(&mut self, checkpoint: &Checkpoint) {
         let serial = checkpoint.manifest().serial;
         let canonical = |path: &Path| path.canonicalize().ok();
@@ -308,7 +309,7 @@ impl Checkpoints {
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(write);
         let fail = |source| Error::Write { path: draft.path().to_path_buf(), source };
         let by = Writer::Thread(thread.map_err(fail)?);
-        self.writing = Some(Writing { draft, manifest, by, stall, since: Instant::now() });
+        self.writing = Some(CheckpointWrite { draft, manifest, by, stall, since: Instant::now() });
         Ok(())
     }
 
@@ -321,7 +322,7 @@ impl Checkpoints {
     ) {
         let Some(draft) = self.open.take() else { return };
         let (manifest, by) = (self.manifest(states), Writer::Servers(ticket));
-        self.writing = Some(Writing { draft, manifest, by, stall, since: Instant::now() });
+        self.writing = Some(CheckpointWrite { draft, manifest, by, stall, since: Instant::now() });
     }
 
     /// Publishes the checkpoint on its way if everything is written; never waits.
@@ -352,7 +353,8 @@ impl Checkpoints {
         client: Option<&Client>,
         parts: Option<Result<Vec<Part>, String>>,
     ) -> Result<Option<Outcome>, Error> {
-        let Some(Writing { draft, manifest, by, stall, since }) = self.writing.take() else {
+        let Some(CheckpointWrite { draft, manifest, by, stall, since }) = self.writing.take()
+        else {
             return Ok(None);
         };
         let parts = match (parts, by, client) {
@@ -387,13 +389,13 @@ impl Checkpoints {
                 Outcome::Made(report(path, &manifest, stall, since.elapsed()))
             }
             Err(reason) => Outcome::Failed(format!(
-                "checkpoint {serial} could not be written: {reason}; training goes on, and the \
+                "checkpoint {serial} could not be written: {reason}; training continues, and the \
                  last checkpoint stays"
             )),
         }))
     }
 
-    /// The job is done: its checkpoints stay unless the user wants otherwise.
+    /// The job is done: its checkpoints stay, unless the settings say otherwise.
     pub(crate) fn done(&mut self) -> Result<(), Error> {
         if !self.config.keep_when_done {
             if let Some(mirror) = &mut self.mirror {

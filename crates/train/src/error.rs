@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-/// A failed run. Three families: *you* (a setting or program that cannot be used), *them* (a peer, a
-/// disk, data), *us* (a mistake in this code).
+/// A failed run. Three families: *you* (a setting or program that cannot be used), *them* (a peer,
+/// a disk, data), *us* (a mistake in this code).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// You: what was asked for cannot be done.
+    /// You: a setting that cannot be used.
     #[error("{0}")]
     Config(String),
     /// You: the program is wrong.

@@ -1,6 +1,6 @@
-//! Evaluation: the predicting part of a program on test data, with all parameters in memory, or with
-//! rows of tables that are fetched batch by batch. Ids without a row get zeros, as predictions get
-//! them, and are counted.
+//! Evaluation: the predicting part of a program on test data, with all parameters in memory, or
+//! with rows of tables that are fetched batch by batch. Ids without a row get zeros, as predictions
+//! get them, and are counted.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use regatta_ps::{Client, PullSpec};
 use regatta_tensor::{RowIndex, Tensor, Value};
 
 use crate::Error;
-use crate::backend::{Backend, Restored, Snapshot, StepTimes, Turn};
+use crate::backend::{Backend, RestoredState, Snapshot, StepTimes, Turn};
 use crate::input::{Input, Next};
 use crate::runner::{Inbox, Runner};
 
@@ -77,8 +77,8 @@ impl SavedTable {
 }
 
 impl Evaluator {
-    /// Prepares the program of a model; `tables` are those whose rows are not in the scope. Returns it
-    /// with a scope of initial values, without these tables.
+    /// Prepares the program of a model; `tables` are those whose rows are not in the scope. Returns
+    /// it with a scope of initial values, without these tables.
     ///
     /// # Errors
     /// If the program cannot predict, or the options do not fit.
@@ -210,7 +210,7 @@ impl Backend for Evaluator {
         Ok(())
     }
 
-    fn restore(&mut self, _: &mut Scope, _: Restored) -> Result<Option<&'static str>, Error> {
+    fn restore(&mut self, _: &mut Scope, _: RestoredState) -> Result<Option<&'static str>, Error> {
         Err(nothing_to_keep())
     }
 

@@ -32,7 +32,7 @@ pub struct Geo {
     old_dense: Vec<Vec<f32>>,
     old_tables: Vec<Vec<f32>>,
     /// Rows trained since the last exchange, by table.
-    touched: Vec<Touched>,
+    touched: Vec<TouchedRows>,
     step_counts: Vec<StepCount>,
     step: u64,
     times: StepTimes,
@@ -40,7 +40,7 @@ pub struct Geo {
     has_stepped: bool,
     /// Servers wait for this worker in their snapshots.
     trains: bool,
-    /// A server wants this worker to take part in a snapshot.
+    /// A server requests this worker's part of a snapshot.
     snapshot_wanted: bool,
 }
 
@@ -203,7 +203,7 @@ impl Geo {
         Ok(())
     }
 
-    /// An exchange without differences, to hear what others have changed.
+    /// An exchange without differences, to receive what others have changed.
     fn send_nothing(&self) -> Result<GeoTicket, Error> {
         let zeros: Vec<Vec<f32>> = self.old_dense.iter().map(|old| vec![0.0; old.len()]).collect();
         let dense: Vec<&[f32]> = zeros.iter().map(Vec::as_slice).collect();
@@ -214,7 +214,7 @@ impl Geo {
 
     /// Sends what was learned since the last exchange, and counts it as sent: of rows
     /// `latest - old`, of dense parameters `(latest - old) / workers`. All workers move the dense
-    /// parameters the same way at the same time, so the rest of each difference stays back and
+    /// parameters the same way at the same time, so the rest of each difference is deferred and
     /// follows later; most rows are trained by one worker at a time, and nobody else would make up
     /// for what it keeps back.
     fn send(&mut self, scope: &Scope) -> Result<GeoTicket, Error> {
@@ -329,7 +329,7 @@ impl Backend for Geo {
     fn restore(
         &mut self,
         scope: &mut Scope,
-        restored: Restored,
+        restored: RestoredState,
     ) -> Result<Option<&'static str>, Error> {
         self.step = restored.step;
         self.runner.executor.set_step(restored.step);
@@ -414,12 +414,12 @@ fn to_vecs(slices: &[&[f32]]) -> Vec<Vec<f32>> {
 
 /// A set of rows of a table that this worker holds as a whole: a mark per row, and the rows marked.
 #[derive(Default)]
-struct Touched {
+struct TouchedRows {
     marks: Vec<u64>,
     rows: Vec<u64>,
 }
 
-impl Touched {
+impl TouchedRows {
     #[inline]
     fn insert(&mut self, row: u64) {
         let (word, bit) = ((row / 64) as usize, 1 << (row % 64));
@@ -442,7 +442,7 @@ impl Touched {
 }
 
 /// Remembers the rows of a table that a batch trains.
-fn touch(table: &TableExchange, batch: &Input, touched: &mut Touched) {
+fn touch(table: &TableExchange, batch: &Input, touched: &mut TouchedRows) {
     for (name, _) in &table.inputs {
         let ids = match batch.get(name) {
             Some(Value::Dense(t)) => t.u64(),

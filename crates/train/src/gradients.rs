@@ -1,8 +1,8 @@
 //! Gradients of one or several batches on their way to servers.
 //!
-//! A single batch's gradients stay in the executor until they are sent: fetching them first was a copy
-//! of all dense parameters per step, and without it 2 workers train 4 % faster (batch 512, medians of 5
-//! interleaved runs on 2 cores).
+//! A single batch's gradients stay in the executor until they are sent: fetching them first was a
+//! copy of all dense parameters per step, and without it 2 workers train 4 % faster (batch 512,
+//! medians of 5 interleaved runs on 2 cores).
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! A group behind a thread of its own: ops start exchanges and go on computing.
+//! A group behind a thread of its own: ops start exchanges and continue to compute.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -16,13 +16,13 @@ const QUEUE: usize = 256;
 
 /// The way of a program to other ranks.
 ///
-/// One thread owns the group and performs exchanges in the order in which they were started, which is
-/// the same on all ranks. Every operation of the group has a limit, so every exchange ends.
+/// One thread owns the group and performs exchanges in the order in which they were started, which
+/// is the same on all ranks. Every operation of the group has a limit, so every exchange ends.
 pub struct GroupComm {
     rank: usize,
     size: usize,
     jobs: Option<SyncSender<Job>>,
-    done: Arc<Done>,
+    done: Arc<ReplyBoard>,
     /// Buffers that came back, by exchange.
     spare: Mutex<HashMap<Arc<str>, Reply>>,
     thread: Option<JoinHandle<()>>,
@@ -34,9 +34,9 @@ enum Job {
     Call(Box<dyn FnOnce(&mut Group) + Send>),
 }
 
-/// What the thread has finished.
+/// Replies of finished exchanges, and a signal for new ones.
 #[derive(Default)]
-struct Done {
+struct ReplyBoard {
     replies: Mutex<Replies>,
     changed: Condvar,
 }
@@ -48,7 +48,7 @@ struct Replies {
     ended: bool,
 }
 
-impl Done {
+impl ReplyBoard {
     fn lock(&self) -> MutexGuard<'_, Replies> {
         // A panic elsewhere leaves the map as it was between two insertions.
         self.replies.lock().unwrap_or_else(PoisonError::into_inner)
@@ -63,7 +63,7 @@ impl GroupComm {
     pub fn new(group: Group) -> Result<GroupComm, Error> {
         let (rank, size) = (group.rank(), group.size());
         let (jobs, queue) = sync_channel(QUEUE);
-        let done = Arc::new(Done::default());
+        let done = Arc::new(ReplyBoard::default());
         let for_thread = Arc::clone(&done);
         let thread = std::thread::Builder::new()
             .name("regatta-comm".into())
@@ -169,16 +169,16 @@ impl Comm for GroupComm {
 }
 
 /// The life of the thread.
-fn perform(group: Group, queue: &Receiver<Job>, done: &Done) {
-    /// Wakes whoever waits, however the thread ends.
-    struct Ended<'a>(&'a Done);
-    impl Drop for Ended<'_> {
+fn perform(group: Group, queue: &Receiver<Job>, done: &ReplyBoard) {
+    /// Wakes waiting threads, however the thread ends.
+    struct EndGuard<'a>(&'a ReplyBoard);
+    impl Drop for EndGuard<'_> {
         fn drop(&mut self) {
             self.0.lock().ended = true;
             self.0.changed.notify_all();
         }
     }
-    let _ended = Ended(done);
+    let _ended = EndGuard(done);
     let mut groups = Groups { world: group, nodes: None };
     while let Ok(job) = queue.recv() {
         match job {
@@ -192,7 +192,7 @@ fn perform(group: Group, queue: &Receiver<Job>, done: &Done) {
     }
 }
 
-/// All ranks, and the two levels of a hierarchical all-reduce once one was asked for.
+/// All ranks, and the two levels of a hierarchical all-reduce once there was one.
 struct Groups {
     world: Group,
     nodes: Option<Nodes>,
@@ -202,7 +202,7 @@ struct Nodes {
     ranks: usize,
     /// The ranks of this node.
     node: Group,
-    /// Ranks with the same place in their nodes; those with place 0 are the leaders.
+    /// Ranks with the same position in their nodes; those at position 0 are the leaders.
     across: Group,
 }
 
@@ -234,7 +234,7 @@ impl Groups {
         }
     }
 
-    /// Adds up within the node, then among the leaders, and tells the node the result.
+    /// Adds up within the node, then among the leaders, and broadcasts the result within the node.
     fn in_two_levels(
         &mut self,
         name: &str,
@@ -244,9 +244,9 @@ impl Groups {
     ) -> Result<(), GroupError> {
         if self.nodes.as_ref().is_none_or(|nodes| nodes.ranks != ranks) {
             let rank = self.world.rank();
-            let (node, place) = ((rank / ranks) as u64, (rank % ranks) as u64);
-            let node = self.world.split(node, place)?;
-            let across = self.world.split(place, rank as u64)?;
+            let (node, position) = ((rank / ranks) as u64, (rank % ranks) as u64);
+            let node = self.world.split(node, position)?;
+            let across = self.world.split(position, rank as u64)?;
             self.nodes = Some(Nodes { ranks, node, across });
         }
         let Some(Nodes { node, across, .. }) = &mut self.nodes else { return Ok(()) };

@@ -1,10 +1,10 @@
-//! From a split program to what servers and workers must be told.
+//! From a split program to the settings of servers and workers.
 
 use std::time::Duration;
 
 use regatta_ir::{Op, Program};
 use regatta_optim::{Rule, Sum};
-use regatta_passes::{ServerPiece, Split, TableSpec};
+use regatta_passes::{ServerPartition, Split, TableSpec};
 use regatta_ps::partition::{Piece, dense_pieces};
 use regatta_ps::{
     ClientConfig, ClientTable, DenseSetup, JobToken, Mode, Observer, ServerConfig, TableSetup, Wire,
@@ -28,7 +28,7 @@ pub struct Job {
     pub wire: Wire,
     /// Which ids become rows.
     pub admission: Admission,
-    /// Go on without workers that are lost.
+    /// Continue without workers that are lost.
     pub allow_worker_loss: bool,
     /// How long processes may take to appear.
     pub start_timeout: Duration,
@@ -36,7 +36,7 @@ pub struct Job {
     pub worker_timeout: Duration,
     /// How long an answer may take.
     pub reply_timeout: Duration,
-    /// Told about trouble with connections.
+    /// Is notified of trouble with connections.
     pub observer: Observer,
 }
 
@@ -70,19 +70,19 @@ pub fn worker_startup(startup: &Program, split: &Split) -> Program {
     own
 }
 
-/// Rules that look at a whole parameter cannot work on a piece of it.
+/// Rules that look at a whole parameter cannot work on a partition of it.
 fn needs_whole(rule: &Rule) -> bool {
     matches!(rule, Rule::Lamb(_) | Rule::LarsMomentum(_))
 }
 
-/// Which server holds which piece of which dense parameter.
+/// Which server holds which partition of which dense parameter.
 pub fn pieces(split: &Split, servers: usize) -> Vec<Vec<Piece>> {
     let lens: Vec<usize> = split.dense.iter().map(|d| d.shape.iter().product()).collect();
     dense_pieces(&lens, servers, split.dense.iter().any(|d| needs_whole(&d.rule)))
 }
 
-/// The pieces of one server with names, as its program shows them.
-pub fn server_pieces(split: &Split, servers: usize, server: usize) -> Vec<ServerPiece> {
+/// The partitions of one server with names, as its program shows them.
+pub fn server_partitions(split: &Split, servers: usize, server: usize) -> Vec<ServerPartition> {
     let all = pieces(split, servers);
     let number = |piece: &Piece| {
         let same = all[..server].iter().flatten().filter(|p| p.param == piece.param);
@@ -91,7 +91,7 @@ pub fn server_pieces(split: &Split, servers: usize, server: usize) -> Vec<Server
     let named = |piece: &Piece| {
         let param = split.dense[piece.param].name.clone();
         let name = format!("{param}.block{}", number(piece));
-        ServerPiece { name, param, range: piece.range.clone() }
+        ServerPartition { name, param, range: piece.range.clone() }
     };
     all[server].iter().map(named).collect()
 }
@@ -123,7 +123,7 @@ pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerCon
         plain.initializer = initializer(&table.init)?;
         let seed = table.init.int("seed").unwrap_or(0) as u64;
         let mut config = SparseConfig::new(TableId(number as u32), seed, Accessor::Plain(plain));
-        // The same first values as a table in one process.
+        // The same initial values as a table in one process.
         config.stream = Stream::Variable(table.name.clone());
         config.admission = job.admission.clone();
         let lr_scale = if geo { 1.0 } else { table.lr_scale as f32 };

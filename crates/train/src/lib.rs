@@ -1,9 +1,9 @@
 //! The training loop and everything that every kind of training shares.
 //!
 //! One function, [`run_pass`], is the hub of local training, of parameter servers in every mode, of
-//! geo, of ranks and of evaluation: read, step, count, report, take a snapshot when one is due. What
-//! differs is a [`Backend`]. Not in here: where a model or its settings come from (`rec`, `fleet`), and
-//! how values travel (`ps`, `collective`).
+//! geo, of ranks and of evaluation: read, step, count, report, take a snapshot when one is due.
+//! What differs is a [`Backend`]. Not in here: where a model or its settings come from (`rec`,
+//! `fleet`), and how values travel (`ps`, `collective`).
 //!
 //! Reading order: [`run_pass`] (`pass`), [`Backend`] and what it is fed ([`Input`]), `runner`, the backends
 //! [`Local`], [`Servers`] (with `gradients`), [`Geo`] and [`Ranks`] (with `group_comm`,
@@ -42,7 +42,7 @@ pub mod tensorboard;
 mod totals;
 
 pub use backend::{
-    Backend, PassEnd, Restored, Snapshot, SnapshotValues, StepTimes, Turn, save_parts,
+    Backend, PassEnd, RestoredState, Snapshot, SnapshotValues, StepTimes, Turn, save_parts,
 };
 pub use checkpoints::Checkpointing;
 pub use error::Error;
@@ -55,7 +55,7 @@ pub use input::{Input, Next};
 pub use job::Job;
 pub use local::Local;
 pub use own_part::worker_part;
-pub use pass::{Counted, Fetch, Pass, epoch_report, measures, run_pass, run_step};
+pub use pass::{Fetch, Pass, PassTotals, epoch_report, measures, run_pass, run_step};
 pub use rank_plan::{RankPlan, When};
 pub use ranks::Ranks;
 pub use regatta_ps::message::ReduceOp;

@@ -53,7 +53,7 @@ impl Backend for Local {
     fn restore(
         &mut self,
         scope: &mut Scope,
-        restored: Restored,
+        restored: RestoredState,
     ) -> Result<Option<&'static str>, Error> {
         self.runner.executor.set_step(restored.put_into(scope));
         Ok(None)

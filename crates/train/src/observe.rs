@@ -1,4 +1,4 @@
-//! What a run tells while it goes on.
+//! What a run reports while it trains.
 
 use std::fmt;
 use std::path::Path;
@@ -31,9 +31,9 @@ pub enum Event<'a> {
         model: &'a str,
         /// Numbers that are learned.
         parameters: u64,
-        /// Passes to come.
+        /// Data passes to come.
         epochs: u64,
-        /// Examples of a pass, as far as that can be told beforehand.
+        /// Examples of a data pass, as far as that can be known beforehand.
         examples: Option<u64>,
     },
     /// A batch is done.
@@ -47,9 +47,9 @@ pub enum Event<'a> {
     },
     /// `print_interval` batches are done.
     Interval(&'a Interval),
-    /// A pass is done.
+    /// A data pass is done.
     Epoch(&'a EpochReport),
-    /// Lines were skipped in a pass.
+    /// Lines were skipped in a data pass.
     BadLines(&'a BadLines),
     /// A model was saved.
     Saved(&'a Path),
@@ -62,11 +62,11 @@ pub enum Event<'a> {
 /// Where training stands after a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Batch {
-    /// The pass.
+    /// The data pass.
     pub epoch: u64,
     /// The batch in it, from 0.
     pub batch_id: u64,
-    /// Examples of the pass so far.
+    /// Examples of the data pass so far.
     pub examples: u64,
     /// Loss of the batch, if it is fetched.
     pub loss: Option<f32>,
@@ -75,7 +75,7 @@ pub struct Batch {
 /// Some batches together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Interval {
-    /// The pass.
+    /// The data pass.
     pub epoch: u64,
     /// The last batch, from 0.
     pub batch_id: u64,
@@ -126,7 +126,8 @@ impl fmt::Display for CheckpointReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "checkpoint {}: epoch {}, batch {}, step {}, {:.2} MB, stall {:.1} ms, written in {:.3} s",
+            "checkpoint {}: epoch {}, batch {}, step {}, {:.2} MB, stall {:.1} ms, written in \
+             {:.3} s",
             self.serial,
             self.epoch,
             self.batch,
@@ -139,7 +140,7 @@ impl fmt::Display for CheckpointReport {
 }
 
 impl fmt::Display for EpochReport {
-    /// The line that PaddleRec's trainers print after a pass.
+    /// The line that PaddleRec's trainers print after a data pass.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "epoch: {} done, ", self.epoch)?;
         // Models of several tasks have names of their own for it, among the metrics.

@@ -1,7 +1,7 @@
 //! The hub: one data pass of any kind of training or evaluation.
 //!
-//! In: batches of a [`Feed`]. Out: steps of a [`Backend`], counted, reported, and kept in checkpoints
-//! when those are due.
+//! In: batches of a [`Feed`]. Out: steps of a [`Backend`], counted, reported, and kept in
+//! checkpoints when those are due.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ pub fn run_pass(
             Turn::Step(input) => pass.count_step(backend, feed, input)?,
             Turn::Idle => pass.after_turn(backend)?,
             Turn::Snapshot => pass.snapshot(backend, scope)?,
-            Turn::Wait => return Err(lost("a data pass waits for a batch that nobody put off")),
+            Turn::Wait => return Err(lost("a data pass waits for a batch that was not deferred")),
             Turn::End => break,
         }
     }
@@ -187,9 +187,9 @@ impl Pass<'_> {
         self.checkpoints.write(snapshot.values, &snapshot.states, stall)
     }
 
-    /// What this worker has counted in its pass.
-    pub(crate) fn counted(&self) -> Counted {
-        Counted {
+    /// What this worker has counted in its data pass.
+    pub(crate) fn counted(&self) -> PassTotals {
+        PassTotals {
             epoch: self.state.epoch,
             examples: self.state.examples,
             loss: self.state.mean_loss().filter(|_| self.fetch.heads),
@@ -231,27 +231,27 @@ pub fn measures(meters: &[Meter]) -> Vec<Measure> {
     meters.iter().filter_map(|m| Some((m.name().to_string(), m.main()?))).collect()
 }
 
-/// What a pass has counted beside its meters.
+/// What a data pass has counted beside its meters.
 #[derive(Debug, Clone, Copy)]
-pub struct Counted {
+pub struct PassTotals {
     /// Its number.
     pub epoch: u64,
     /// Examples that were used.
     pub examples: u64,
     /// Mean over the examples.
     pub loss: Option<f64>,
-    /// Time of the pass.
+    /// Time of the data pass.
     pub seconds: f64,
 }
 
-/// Puts the numbers of a pass together.
+/// Puts the numbers of a data pass together.
 pub fn epoch_report(
-    counted: Counted,
+    counted: PassTotals,
     stages: StageSeconds,
     meters: &[Meter],
     measures: Vec<Measure>,
 ) -> EpochReport {
-    let Counted { epoch, examples, loss, seconds } = counted;
+    let PassTotals { epoch, examples, loss, seconds } = counted;
     let auc = meters.iter().find(|m| m.kind() == Metric::Auc).and_then(Meter::main);
     // What has a field of its own is not repeated.
     let metrics = measures.into_iter().filter(|(name, _)| name != "auc").collect();
@@ -270,7 +270,7 @@ pub fn epoch_report(
     }
 }
 
-/// Seconds by stage of one pass.
+/// Seconds by stage of one data pass.
 pub(crate) fn stage_seconds(reading: &[Stages], times: StepTimes) -> StageSeconds {
     let sum = |of: fn(&Stages) -> Duration| reading.iter().map(of).sum::<Duration>().as_secs_f64();
     StageSeconds {
@@ -287,9 +287,9 @@ pub(crate) fn stage_seconds(reading: &[Stages], times: StepTimes) -> StageSecond
     }
 }
 
-/// Means over the batches since the last report, and the time of the whole pass.
+/// Means over the batches since the last report, and the time of the whole data pass.
 pub(crate) struct IntervalClock {
-    /// Of this run, and seconds of the pass before it.
+    /// Of this run, and seconds of the data pass before it.
     begin: Instant,
     before: f64,
     start: Instant,
@@ -299,14 +299,14 @@ pub(crate) struct IntervalClock {
 }
 
 impl IntervalClock {
-    /// A pass that took so many seconds before a restart.
+    /// A data pass that took N seconds before a restart.
     pub(crate) fn new(before: f64) -> IntervalClock {
         let now = Instant::now();
         let (waited, batches, examples) = (Duration::ZERO, 0, 0);
         IntervalClock { begin: now, before, start: now, waited, batches, examples }
     }
 
-    /// Seconds of the pass.
+    /// Seconds of the data pass.
     pub(crate) fn seconds(&self) -> f64 {
         self.before + self.begin.elapsed().as_secs_f64()
     }

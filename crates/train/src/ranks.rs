@@ -1,5 +1,5 @@
-//! Training by ranks: every rank has all parameters, computes gradients on its own examples, and makes
-//! the same updates with the sum of all ranks' gradients.
+//! Training by ranks: every rank has all parameters, computes gradients on its own examples, and
+//! makes the same updates with the sum of all ranks' gradients.
 
 mod values;
 
@@ -27,16 +27,16 @@ use crate::runner::feeds;
 
 /// The variable that holds the learning rate.
 const LEARNING_RATE: &str = "learning_rate_0";
-/// Name of the exchange in which ranks tell how many examples they have for the next step.
+/// Name of the exchange in which ranks report how many examples they have for the next step.
 const EXAMPLES: &str = "examples of a step";
 /// The most local steps between two averages that adaptive local SGD chooses.
 const MOST_LOCAL_STEPS: u64 = 16;
 
 /// One rank in training.
 ///
-/// All ranks run the same number of steps. Before a step they tell each other how many examples they
-/// have, while the step before is computed; a rank that has run out of data takes part with nothing,
-/// and the pass ends when all have.
+/// All ranks run the same number of steps. Before a step they report to each other how many
+/// examples they have, while the step before is computed; a rank that has run out of data takes
+/// part with nothing, and the data pass ends when all have.
 pub struct Ranks {
     comm: Arc<GroupComm>,
     plan: RankPlan,
@@ -55,7 +55,7 @@ pub struct Ranks {
     reported: RoleTimes,
     phase: Phase,
     /// What was read for the step after the next, and is announced.
-    ahead: Option<Input>,
+    prefetched: Option<Input>,
     /// In case that other ranks have more.
     last: Option<Input>,
     end: PassEnd,
@@ -68,13 +68,13 @@ pub struct Ranks {
 enum Phase {
     /// The first batch is to be read.
     Begin,
-    /// It has been asked for.
+    /// It has been requested.
     Reading,
     /// The counts of the next step are on their way.
     Announced,
-    /// The batch after this one has been asked for.
+    /// The batch after this one has been requested.
     ReadingAhead { current: Input, weight: f64 },
-    /// The pass is over, or a program trains step by step.
+    /// The data pass is over, or a program trains step by step.
     Idle,
 }
 
@@ -87,7 +87,8 @@ struct Adaptive {
 }
 
 impl Ranks {
-    /// Prepares what a plan has made of a training program. All ranks must have the same `settings`.
+    /// Prepares what the rank plan has made of a training program. All ranks must have the same
+    /// `settings`.
     ///
     /// # Errors
     /// If program and options do not fit together.
@@ -122,7 +123,7 @@ impl Ranks {
             times: StepTimes::default(),
             reported: RoleTimes::default(),
             phase: Phase::Idle,
-            ahead: None,
+            prefetched: None,
             last: None,
             end: PassEnd::default(),
             wants_snapshot: false,
@@ -158,7 +159,7 @@ impl Ranks {
         counts.iter().zip(&mut self.end.idle).for_each(|(n, idle)| *idle += u64::from(*n == 0));
         self.end.steps += 1;
         let weight = counts[self.rank()] as f64 / total as f64;
-        if let Some(current) = self.ahead.take() {
+        if let Some(current) = self.prefetched.take() {
             self.phase = Phase::ReadingAhead { current, weight };
             return Ok(Turn::Read);
         }
@@ -176,7 +177,7 @@ impl Ranks {
         weight: f64,
     ) -> Result<Turn, Error> {
         self.run(scope, &current, weight)?;
-        if self.ahead.is_none()
+        if self.prefetched.is_none()
             && let Input::Batch(batch) = &current
         {
             self.last = Some(Input::Batch(batch.clone()));
@@ -206,7 +207,7 @@ impl Ranks {
         if self.is_due() { self.run_then(scope) } else { Ok(()) }
     }
 
-    /// Tells the others how many examples the next batch has.
+    /// Reports to the others how many examples the next batch has.
     fn announce(&self, examples: u64) -> Result<(), Error> {
         let exchange = Exchange::gather(examples.to_le_bytes().to_vec());
         self.comm.start(&Arc::from(EXAMPLES), exchange).map_err(comm_error)
@@ -350,14 +351,14 @@ impl Backend for Ranks {
     fn restore(
         &mut self,
         scope: &mut Scope,
-        restored: Restored,
+        restored: RestoredState,
     ) -> Result<Option<&'static str>, Error> {
         self.step = restored.put_into(scope);
         self.start(scope, true).map(|()| None)
     }
 
     fn begin_pass(&mut self) -> Result<(), Error> {
-        (self.ahead, self.last, self.phase) = (None, None, Phase::Begin);
+        (self.prefetched, self.last, self.phase) = (None, None, Phase::Begin);
         self.end = PassEnd { steps: 0, idle: vec![0; self.comm.size()] };
         Ok(())
     }
@@ -375,7 +376,7 @@ impl Backend for Ranks {
             Phase::ReadingAhead { current, weight } => self.run_announced(scope, current, weight),
             Phase::Idle => {
                 self.phase = Phase::Idle;
-                match self.ahead.take() {
+                match self.prefetched.take() {
                     Some(input) => self.run_alone(scope, input),
                     None if std::mem::take(&mut self.put_off) => Ok(Turn::Wait),
                     None => Ok(Turn::Read),
@@ -399,7 +400,7 @@ impl Backend for Ranks {
         if matches!(self.phase, Phase::Reading) {
             self.phase = Phase::Announced;
         }
-        self.ahead = input;
+        self.prefetched = input;
         Ok(())
     }
 
@@ -424,8 +425,8 @@ impl Backend for Ranks {
             )
         } else if matches!(self.plan.when, When::Adaptive { .. }) {
             Some(
-                "adaptive_localsgd chooses its next steps from losses that checkpoints do not hold; \
-                 use localsgd",
+                "adaptive_localsgd chooses its next steps from losses that checkpoints do not \
+                 hold; use localsgd",
             )
         } else if self.plan.when.is_local() && keeps_own_states(&self.base) {
             Some(
@@ -537,8 +538,8 @@ fn comm_error(e: regatta_ops::KernelError) -> Error {
     Error::Exchange(e.to_string())
 }
 
-/// At the first step of a pass every rank must have a batch, because it computes with its last one
-/// when others have more.
+/// At the first step of a data pass every rank must have a batch, because it computes with its last
+/// one when others have more.
 fn refuse_empty_ranks(step: u64, counts: &[u64]) -> Result<(), Error> {
     let empty: Vec<String> = (0..counts.len())
         .filter(|&rank| step == 0 && counts[rank] == 0)
@@ -548,7 +549,8 @@ fn refuse_empty_ranks(step: u64, counts: &[u64]) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Exchange(format!(
-        "{} has no batch in this data pass, but other ranks have; make batches smaller or use fewer ranks",
+        "{} has no batch in this data pass, but other ranks have; make batches smaller or use \
+         fewer ranks",
         empty.join(", ")
     )))
 }

@@ -1,10 +1,11 @@
 //! Checkpoints and models in remote stores: made and used on this machine, kept there.
 //!
-//! What is sent is checked and sent again by `regatta_store`; a manifest arrives after everything that
-//! it lists. What is fetched is compared with the checksums of its manifest before anything uses it.
+//! What is sent is checked and sent again by `regatta_store`; a manifest arrives after everything
+//! that it lists. What is fetched is compared with the checksums of its manifest before anything
+//! uses it.
 //!
-//! Reading order: [`upload`], [`Cached`] (a copy of something remote), `Mirror` (the checkpoints of a
-//! run, sent beside the training).
+//! Reading order: [`upload`], [`RemoteCopy`] (a copy of something remote), `Mirror` (the
+//! checkpoints of a run, sent beside the training).
 
 use std::fs;
 use std::io::Read;
@@ -41,17 +42,17 @@ pub fn cache_of(address: &str) -> PathBuf {
 }
 
 /// Something remote with a manifest: a model, a checkpoint, or a folder of checkpoints.
-pub struct Cached {
+pub struct RemoteCopy {
     stores: Stores,
     address: String,
     folder: PathBuf,
 }
 
-impl Cached {
+impl RemoteCopy {
     /// At an address, with copies in `folder`.
-    pub fn new(address: &str, folder: PathBuf) -> Cached {
+    pub fn new(address: &str, folder: PathBuf) -> RemoteCopy {
         let address = address.trim_end_matches('/').to_string();
-        Cached { stores: Stores::new(), address, folder }
+        RemoteCopy { stores: Stores::new(), address, folder }
     }
 
     /// The manifest as it is now; none if there is none.
@@ -89,8 +90,8 @@ impl Cached {
         }
     }
 
-    /// Fetches the newest good checkpoint with all that it builds on, unless it is in `dir` already;
-    /// gives its serial.
+    /// Fetches the newest good checkpoint with all that it builds on, unless it is in `dir`
+    /// already; gives its serial.
     fn fetch_newest(
         &self,
         dir: &CheckpointDir,
@@ -121,7 +122,7 @@ impl Cached {
         check(&to, &from)
     }
 
-    /// Fetches a folder beside its place, compares it with its checksums and puts it there.
+    /// Fetches a folder to a temporary one, compares it with its checksums and moves it to `to`.
     fn fetch_folder(&self, from: &str, to: &Path, manifest: &[u8]) -> Result<(), Error> {
         let parent = to.parent().unwrap_or(Path::new("."));
         let name = to.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -166,8 +167,8 @@ impl Cached {
     }
 }
 
-/// Compares a checkpoint that was fetched, and all that it builds on, with its checksums; a damaged one
-/// does not stay.
+/// Compares a checkpoint that was fetched, and all that it builds on, with its checksums; a damaged
+/// one does not stay.
 fn check(folder: &Path, from: &str) -> Result<(), Error> {
     let Some(problem) = verify(folder, Check::Checksums).into_iter().next() else { return Ok(()) };
     let _ = fs::remove_dir_all(folder);
@@ -205,7 +206,7 @@ fn read_small(stores: &Stores, address: &str) -> Result<Option<Vec<u8>>, Error> 
 /// The checkpoints of a run in a store: every one that is published on this machine is sent, beside
 /// the training, and those that this machine no longer keeps go there too.
 pub(crate) struct Mirror {
-    remote: std::sync::Arc<Cached>,
+    remote: std::sync::Arc<RemoteCopy>,
     dir: CheckpointDir,
     sending: Option<JoinHandle<Result<(), Error>>>,
     /// Something was published since.
@@ -214,11 +215,12 @@ pub(crate) struct Mirror {
 
 impl Mirror {
     pub(crate) fn new(address: &str, dir: &Path) -> Mirror {
-        let remote = std::sync::Arc::new(Cached::new(address, dir.to_path_buf()));
+        let remote = std::sync::Arc::new(RemoteCopy::new(address, dir.to_path_buf()));
         Mirror { remote, dir: CheckpointDir::open(dir), sending: None, again: false }
     }
 
-    /// Fetches the newest checkpoint of the store, so that a run can go on from it on this machine.
+    /// Fetches the newest checkpoint of the store, so that a run can resume from it on this
+    /// machine.
     ///
     /// # Errors
     /// If the store cannot be reached or refuses.
@@ -266,7 +268,7 @@ impl Mirror {
         }
         failed.map(|e| {
             let dir = self.dir.path().display();
-            format!("{e}; training goes on, and the checkpoint is in {dir}")
+            format!("{e}; training continues, and the checkpoint is in {dir}")
         })
     }
 
@@ -296,13 +298,13 @@ impl Mirror {
     }
 }
 
-fn remove(remote: &Cached, serial: u64) -> Result<(), Error> {
+fn remove(remote: &RemoteCopy, serial: u64) -> Result<(), Error> {
     remote.stores.remove_folder(&remote.address_of(serial), MANIFEST_FILE).map_err(store)
 }
 
 /// Sends complete checkpoints that the store lacks, oldest first, and removes older ones there that
 /// are no longer here.
-fn send_all(remote: &Cached, dir: &CheckpointDir) -> Result<(), Error> {
+fn send_all(remote: &RemoteCopy, dir: &CheckpointDir) -> Result<(), Error> {
     let here: Vec<(u64, PathBuf)> = dir
         .list()?
         .into_iter()
@@ -319,7 +321,7 @@ fn send_all(remote: &Cached, dir: &CheckpointDir) -> Result<(), Error> {
             if theirs == Some(own) {
                 continue;
             }
-            // Of a run that began anew: its manifest must not stand beside our files.
+            // Of a run that began again: its manifest must not stand beside our files.
             remove(remote, *serial)?;
         }
         remote.stores.upload_folder(path, &to, MANIFEST_FILE).map_err(store)?;

@@ -1,4 +1,4 @@
-//! What a run comes to: numbers by epoch, written as JSON.
+//! The report of a run: numbers by epoch, written as JSON.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,7 +17,7 @@ pub struct Report {
     pub epochs: Vec<EpochReport>,
     /// Most memory that the process has held, in megabytes (2^20 bytes).
     pub peak_rss_mb: f64,
-    /// The checkpoint that the run went on from.
+    /// The checkpoint that the run resumed from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<PathBuf>,
     /// Checkpoints that were made.
@@ -32,13 +32,13 @@ pub struct CheckpointReport {
     pub serial: u64,
     /// Where it is.
     pub path: PathBuf,
-    /// The pass.
+    /// The data pass.
     pub epoch: u64,
-    /// Batches of the pass that are in it.
+    /// Batches of the data pass that are in it.
     pub batch: u64,
     /// Steps since training began.
     pub step: u64,
-    /// How long training stood still for it.
+    /// How long training stalled for it.
     pub stall_seconds: f64,
     /// How long writing took, beside training.
     pub write_seconds: f64,
@@ -46,7 +46,7 @@ pub struct CheckpointReport {
     pub bytes: u64,
 }
 
-/// One pass over the data.
+/// One data pass.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpochReport {
     /// Its number, from 0.
@@ -59,7 +59,7 @@ pub struct EpochReport {
     pub examples: u64,
     /// Examples in a second.
     pub examples_per_sec: f64,
-    /// Time of the pass.
+    /// Time of the data pass.
     pub seconds: f64,
     /// Where the time went.
     pub stages: StageSeconds,
@@ -77,7 +77,7 @@ fn is_zero(n: &u64) -> bool {
 }
 
 /// Seconds by stage. Stages of readers run beside those of training and are summed over threads, so
-/// the whole may be more than the time of the pass.
+/// the whole may be more than the time of the data pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageSeconds {
     /// Reading and unpacking files, and waiting for pipe commands.

@@ -11,13 +11,13 @@ use crate::checkpoints::{Checkpointing, MODEL_PART, STATE};
 use crate::remote::Mirror;
 use crate::state::WorkerState;
 
-/// A checkpoint that a run goes on from.
-pub(crate) struct Resumed {
+/// The checkpoint that a run resumes from, and the state of each worker in it.
+pub(crate) struct ResumePoint {
     pub(crate) checkpoint: Checkpoint,
     pub(crate) states: Vec<WorkerState>,
 }
 
-/// What can go on from a checkpoint of which kind of job.
+/// Kinds of jobs that can resume from each other's checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// One process, or ranks that all have everything.
@@ -26,17 +26,18 @@ pub enum Family {
     Servers,
 }
 
-impl Resumed {
-    /// The checkpoint that a run is to go on from, if any; `note` hears which ones cannot be used.
+impl ResumePoint {
+    /// The checkpoint that a run is to resume from, if any; `note` receives those that cannot be
+    /// used.
     ///
     /// # Errors
-    /// If the wanted one is not good, or belongs to another model or kind of job.
+    /// If the requested one is not good, or belongs to another model or kind of job.
     pub(crate) fn choose(
         wanted: Option<&Checkpointing>,
         program: &Program,
         family: Family,
         note: &mut dyn FnMut(&str),
-    ) -> Result<Option<Resumed>, Error> {
+    ) -> Result<Option<ResumePoint>, Error> {
         let Some(wanted) = wanted else { return Ok(None) };
         if wanted.resume == Resume::None {
             return Ok(None);
@@ -47,10 +48,10 @@ impl Resumed {
         let choice = wanted.config.open().choose(&wanted.resume, Check::Checksums)?;
         choice.passed_over.iter().for_each(|passed| note(&passed.to_string()));
         let Some(checkpoint) = choice.checkpoint else { return Ok(None) };
-        Resumed::open(checkpoint, program, family).map(Some)
+        ResumePoint::open(checkpoint, program, family).map(Some)
     }
 
-    /// The checkpoint in a directory that another process has chosen.
+    /// The checkpoint that another process has chosen.
     ///
     /// # Errors
     /// If it cannot be read, or belongs to another model or kind of job.
@@ -58,11 +59,15 @@ impl Resumed {
         path: &Path,
         program: &Program,
         family: Family,
-    ) -> Result<Resumed, Error> {
-        Resumed::open(Checkpoint::open(path)?, program, family)
+    ) -> Result<ResumePoint, Error> {
+        ResumePoint::open(Checkpoint::open(path)?, program, family)
     }
 
-    fn open(checkpoint: Checkpoint, program: &Program, family: Family) -> Result<Resumed, Error> {
+    fn open(
+        checkpoint: Checkpoint,
+        program: &Program,
+        family: Family,
+    ) -> Result<ResumePoint, Error> {
         let path = checkpoint.path().to_path_buf();
         let manifest = checkpoint.manifest();
         manifest.check_program(&path, &program_hash(program))?;
@@ -70,9 +75,9 @@ impl Resumed {
         if of_servers != (family == Family::Servers) {
             let with = |servers: bool| if servers { "with" } else { "without" };
             return Err(Error::Resume(format!(
-                "{}: this checkpoint is of a job {} parameter servers, and this job is one {} them; \
-                 start from its parameters with runner.model_init_path or \
-                 runner.warmup_model_path, or begin anew with --resume none",
+                "{}: this checkpoint is of a job {} parameter servers, and this job is one {} \
+                 them; start from its parameters with runner.model_init_path or \
+                 runner.warmup_model_path, or begin again with --resume none",
                 path.display(),
                 with(of_servers),
                 with(!of_servers)
@@ -84,12 +89,15 @@ impl Resumed {
         };
         let states = manifest.progress.workers.iter().map(state).collect::<Option<Vec<_>>>();
         let states = states.filter(|states| !states.is_empty()).ok_or_else(|| {
-            Error::Resume(format!("{}: it does not say where each worker was", path.display()))
+            Error::Resume(format!(
+                "{}: the checkpoint lacks the positions of the workers",
+                path.display()
+            ))
         })?;
-        Ok(Resumed { checkpoint, states })
+        Ok(ResumePoint { checkpoint, states })
     }
 
-    /// Whether the job has reached its end, in so many passes.
+    /// Whether the job has reached its end, which is N data passes.
     pub(crate) fn is_finished(&self, epochs: u64) -> bool {
         self.states[0].finished && self.states[0].epoch >= epochs
     }

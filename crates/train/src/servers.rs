@@ -1,5 +1,5 @@
 //! Training against parameter servers: a step pulls what its batch needs, computes, and pushes
-//! gradients, in the order that the pipeline of the mode says.
+//! gradients, in the order of the mode's pipeline.
 
 mod exchange;
 
@@ -62,15 +62,15 @@ struct InFlight {
     /// Number of its first step, over all data passes.
     first: u64,
     read: u64,
-    /// The pipeline wants a batch that was put off.
+    /// The pipeline needs a batch that was deferred.
     wants_batch: bool,
-    /// What was sent and is not answered, in the order in which it was sent.
+    /// Requests in flight, in the order in which they were sent.
     replies: VecDeque<Reply>,
     /// The batch that was computed last, until the pipeline hears of it.
     computed: Option<u64>,
 }
 
-/// Something that servers are going to answer.
+/// A request in flight that servers will answer.
 enum Reply {
     Pull {
         batch: u64,
@@ -178,11 +178,11 @@ impl Servers {
         Ok(())
     }
 
-    /// Does one thing that the pipeline says, or waits for an answer of the servers.
+    /// Executes one command of the pipeline, or waits for a reply of the servers.
     fn perform(&mut self, pass: &mut InFlight, scope: &mut Scope) -> Result<Option<Turn>, Error> {
         let Some(command) = pass.queue.pop_front() else {
             if pass.wants_batch && pass.works.is_empty() {
-                // Whoever comes again has it.
+                // The next call has it.
                 pass.wants_batch = false;
                 pass.queue.push_back(Command::Read);
                 return Ok(Some(Turn::Wait));
@@ -286,7 +286,7 @@ impl Servers {
         own.filter_map(|name| Some((name.clone(), scope.get(name)?.clone()))).collect()
     }
 
-    /// The pipeline hears that the batch computed last is counted.
+    /// Notifies the pipeline that the batch computed last is counted.
     fn after_compute(&mut self, pass: &mut InFlight) {
         let Some(batch) = pass.computed.take() else { return };
         if self.gradients.has_waited(self.longest_wait) {
@@ -329,7 +329,7 @@ impl Backend for Servers {
     fn restore(
         &mut self,
         scope: &mut Scope,
-        restored: Restored,
+        restored: RestoredState,
     ) -> Result<Option<&'static str>, Error> {
         self.step = restored.put_into(scope);
         self.start(scope, true).map(|()| None)

@@ -19,12 +19,12 @@ use crate::pass::{
     Fetch, IntervalClock, Pass, epoch_report, idle_note, measures, run_pass, stage_seconds,
 };
 use crate::report::{EpochReport, Report, peak_rss_mb};
-use crate::resume::{Family, Resumed};
+use crate::resume::{Family, ResumePoint};
 use crate::state::{Sharing, WorkerState, divide};
 use crate::totals::sum_over_workers;
 
-/// What a run comes to.
-pub struct Trained {
+/// The reports of a run.
+pub struct RunReports {
     /// Of all workers together.
     pub report: Report,
     /// This worker's epochs.
@@ -47,7 +47,7 @@ pub fn leave(backend: &mut dyn Backend) -> Result<Vec<ServerStats>, Error> {
 pub struct Session {
     spec: RunSpec,
     family: Family,
-    chosen: Option<Resumed>,
+    chosen: Option<ResumePoint>,
     state: WorkerState,
     position: Position,
     due: Due,
@@ -72,7 +72,7 @@ impl Session {
     ) -> Result<Session, Error> {
         let mut note = |text: &str| observer.event(&Event::Note(text));
         let wanted = spec.checkpoint.as_ref().filter(|_| is_first);
-        let chosen = Resumed::choose(wanted, &spec.program, family, &mut note)?;
+        let chosen = ResumePoint::choose(wanted, &spec.program, family, &mut note)?;
         Ok(Session {
             due: Due::new(spec.checkpoint.as_ref()),
             spec,
@@ -106,11 +106,11 @@ impl Session {
         data: &mut dyn Data,
         files: &mut dyn ModelFiles,
         observer: &mut dyn Observer,
-    ) -> Result<Trained, Error> {
+    ) -> Result<RunReports, Error> {
         let sharing = data.sharing();
         if let Err(e) = self.begin(backend, scope, files, sharing, observer) {
-            // While the connections are there: when they are closed, servers end too, and whoever
-            // ends first is believed to be the cause.
+            // While the connections are there: when they are closed, servers end too, and the
+            // process that ends first is believed to be the cause.
             if backend.client().is_some() {
                 observer.event(&Event::Note(&format!("this worker ends: {e}")));
             }
@@ -134,7 +134,7 @@ impl Session {
             resumed_from: self.resumed_from,
             checkpoints: self.log.made,
         };
-        Ok(Trained { report, own })
+        Ok(RunReports { report, own })
     }
 
     /// Begins with initial values, with a saved model, or with a checkpoint.
@@ -169,9 +169,9 @@ impl Session {
         }
     }
 
-    /// All workers resume from the checkpoint that the first one has chosen, if any; servers load it
-    /// before the others hear of it.
-    fn find_checkpoint(&mut self, backend: &mut dyn Backend) -> Result<Option<Resumed>, Error> {
+    /// All workers resume from the checkpoint that the first one has chosen, if any; servers load
+    /// it before the others hear of it.
+    fn find_checkpoint(&mut self, backend: &mut dyn Backend) -> Result<Option<ResumePoint>, Error> {
         let Some(wanted) = &self.spec.checkpoint else { return Ok(None) };
         let chosen = self.chosen.take();
         let path = chosen.as_ref().map(|resumed| resumed.checkpoint.path().to_string_lossy());
@@ -184,7 +184,9 @@ impl Session {
         match chosen {
             Some(resumed) => Ok(Some(resumed)),
             None if first.is_empty() => Ok(None),
-            None => Resumed::open_at(Path::new(&*first), &self.spec.program, self.family).map(Some),
+            None => {
+                ResumePoint::open_at(Path::new(&*first), &self.spec.program, self.family).map(Some)
+            }
         }
     }
 
@@ -192,7 +194,7 @@ impl Session {
         &mut self,
         backend: &mut dyn Backend,
         scope: &mut Scope,
-        resumed: Resumed,
+        resumed: ResumePoint,
         sharing: Sharing,
         note: &mut dyn FnMut(&str),
     ) -> Result<(), Error> {
@@ -212,12 +214,13 @@ impl Session {
         let before = resumed.states.len();
         let tensors = match self.family {
             Family::Whole => Some(resumed.tensors_of(&backend.kept())?),
-            // Statistics that each worker keeps are much the same everywhere; copies of geo are not.
+            // Statistics that each worker keeps are much the same everywhere; copies of geo are
+            // not.
             Family::Servers => resumed.own_part(&worker_part(worker % before, before))?,
         };
         let (step, same_workers) = (state.loop_step, before == workers);
-        let told = backend.restore(scope, Restored { step, tensors, same_workers })?;
-        told.into_iter().for_each(note);
+        let restored = backend.restore(scope, RestoredState { step, tensors, same_workers })?;
+        restored.into_iter().for_each(note);
         state.load_meters(&mut self.spec.meters);
         self.position = state.position.get();
         self.state = WorkerState { finished: false, ..state };

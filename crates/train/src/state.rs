@@ -1,5 +1,5 @@
-//! Where a worker is: what it writes down for a checkpoint, and how that is divided when the number of
-//! workers has changed.
+//! Where a worker is: what it writes down for a checkpoint, and how that is divided when the number
+//! of workers has changed.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::metrics::Meter;
 use crate::report::EpochReport;
 
-/// Where a worker is: everything that it needs to go on, beside the parameters. Floats are kept by
+/// Where a worker is: everything that it needs to resume, beside the parameters. Floats are kept by
 /// their bits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -126,7 +126,7 @@ impl WorkerState {
         *self = WorkerState { epoch, steps, epochs, ..WorkerState::default() };
     }
 
-    /// The text that goes to whoever writes the manifest.
+    /// The text for the manifest.
     pub(crate) fn encode(&self) -> String {
         serde_json::to_string(self).expect("a state is plain data")
     }
@@ -143,14 +143,14 @@ pub enum Sharing {
     Mixed,
 }
 
-/// Where worker `worker` of `workers` goes on, when the checkpoint has the states of any number; with
-/// a note if the number has changed. No example is left out:
+/// Where worker `worker` of `workers` resumes, when the checkpoint has the states of any number;
+/// with a note if the number has changed. No example is left out:
 ///
-/// - with files of their own, read in order, the workers share the files out anew, and each file goes
-///   on where whoever read it was;
-/// - where every worker reads everything, a worker goes on where the one of its number was, and new
-///   ones begin at the start of the pass;
-/// - otherwise the pass begins again.
+/// - with files of their own, read in order, the workers divide the files again, and each file is
+///   resumed where its last reader was;
+/// - where every worker reads everything, a worker resumes where the one of its number was, and new
+///   ones begin at the start of the data pass;
+/// - otherwise the data pass begins again.
 pub(crate) fn divide(
     states: &[WorkerState],
     worker: usize,
@@ -180,30 +180,31 @@ pub(crate) fn divide(
         state.seconds = first.seconds;
     }
     let (from, to) = (states.len(), workers);
-    let changed = format!("the checkpoint is of {from} workers, this job has {to}");
+    let plural = if from == 1 { "" } else { "s" };
+    let changed = format!("the checkpoint is of {from} worker{plural}, this job has {to}");
     let how = match sharing {
         Sharing::Files => {
             state.position = furthest(states);
-            "each file goes on where whoever read it was"
+            "each file is resumed where its last reader was"
         }
         Sharing::Everything => {
             if let Some(before) = states.get(worker) {
                 state.position = before.position.clone();
                 state.batches = before.batches;
             }
-            "workers go on where those of their numbers were, new ones begin the pass"
+            "workers resume where those of their numbers were, new ones begin the data pass"
         }
         Sharing::Mixed if begins_again => {
-            "the order of examples depends on it, so the pass begins again and its first examples \
-             are trained twice"
+            "the order of examples depends on it, so the data pass begins again and its first \
+             examples are trained twice"
         }
-        Sharing::Mixed => "no pass was begun",
+        Sharing::Mixed => "no data pass was begun",
     };
     (state, Some(format!("{changed}: {how}")))
 }
 
-/// How far each file was read by anybody. A worker that went on from a checkpoint of another number of
-/// workers also knows of files that are not its own, as they were then.
+/// How far each file was read by anybody. A worker that resumed from a checkpoint of another number
+/// of workers also knows of files that are not its own, as they were then.
 fn furthest(states: &[WorkerState]) -> SavedPosition {
     let mut files: BTreeMap<usize, (u64, bool, u64)> = BTreeMap::new();
     for &(file, records, line, done) in states.iter().flat_map(|s| &s.position.files) {
@@ -267,7 +268,7 @@ mod tests {
             let files = divided.position.get().files;
             assert_eq!(files.len(), 3, "every worker knows of every file");
             assert!(files[&1].done && !files[&2].done && files[&2].records == 1);
-            assert!(note.unwrap().contains("each file goes on"));
+            assert!(note.unwrap().contains("each file is resumed"));
             assert_eq!(divided.examples, if worker == 0 { 14 } else { 0 });
             assert_eq!(divided.meters[0].len(), if worker == 0 { 2 } else { 0 });
         }

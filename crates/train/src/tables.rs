@@ -22,8 +22,8 @@ pub(crate) fn not_initialised(name: &str) -> Error {
     regatta_exec::Error::NotInitialised { what, name }.into()
 }
 
-/// Whole tables as tensors, with as many rows as the program declares. Servers create no rows for it;
-/// ids without one give what a prediction would get.
+/// Whole tables as tensors, with as many rows as the program declares. Servers create no rows for
+/// it; ids without one give what a prediction would get.
 pub(crate) fn pull_tables(
     client: &Client,
     split: &Split,

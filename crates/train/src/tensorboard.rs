@@ -22,7 +22,8 @@ impl EventWriter {
     /// If it cannot be written.
     pub fn create(dir: &Path, clock: fn() -> SystemTime) -> Result<EventWriter, Error> {
         let now = since_epoch(clock());
-        // TensorBoard takes every file with `tfevents` in its name; pid and nanoseconds tell runs apart.
+        // TensorBoard takes every file with `tfevents` in its name; pid and nanoseconds tell runs
+        // apart.
         let name = format!(
             "events.out.tfevents.{}.{}.{}",
             now.as_secs(),

@@ -6,10 +6,10 @@ use regatta_cluster::CollectivePlace;
 use regatta_collective::{Group, GroupConfig, Transport};
 use regatta_ps::JobToken;
 
-use crate::{Error, tell};
+use crate::{Error, notify};
 
-/// Joins the other ranks: by their endpoints, at the master if those are unknown, or as ranks of MPI.
-/// Who is missing is said on standard error.
+/// Joins the other ranks: by their endpoints, at the master if those are unknown, or as ranks of
+/// MPI. Who is missing is said on standard error.
 ///
 /// # Errors
 /// If ranks do not come in time or do not belong together, naming them; if `transport` is MPI, and
@@ -20,7 +20,7 @@ pub fn join(place: &CollectivePlace, transport: Transport) -> Result<Group, Erro
     }
     let token = JobToken::new(place.secret()?);
     let config = GroupConfig::new(place.rank, place.endpoints.clone(), token);
-    let config = told(GroupConfig { transport, ..config }, place);
+    let config = observed(GroupConfig { transport, ..config }, place);
     match &place.master {
         Some(master) if place.endpoints.is_empty() => Ok(Group::meet(config, master, place.size)?),
         _ => Ok(Group::connect(config)?),
@@ -28,10 +28,10 @@ pub fn join(place: &CollectivePlace, transport: Transport) -> Result<Group, Erro
 }
 
 /// With what the job says, and lines for the user.
-fn told(mut config: GroupConfig, place: &CollectivePlace) -> GroupConfig {
+fn observed(mut config: GroupConfig, place: &CollectivePlace) -> GroupConfig {
     config.job.clone_from(&place.job.id);
     config.start_timeout = place.job.start_timeout;
-    config.observer = Arc::new(|event| tell(event));
+    config.observer = Arc::new(|event| notify(event));
     config
 }
 
@@ -41,15 +41,15 @@ fn join_over_mpi(place: &CollectivePlace) -> Result<Group, Error> {
     let mpi = regatta_collective::Mpi::start()?;
     if (mpi.rank(), mpi.size()) != (place.rank, place.size) {
         return Err(Error::Config(format!(
-            "MPI says that this is rank {} of {}, the environment rank {} of {}: start the ranks with \
-             mpirun",
+            "MPI says that this is rank {} of {}, the environment rank {} of {}: start the ranks \
+             with mpirun",
             mpi.rank(),
             mpi.size(),
             place.rank,
             place.size
         )));
     }
-    Ok(Group::connect(told(mpi.config(&place.job.id)?, place))?)
+    Ok(Group::connect(observed(mpi.config(&place.job.id)?, place))?)
 }
 
 #[cfg(not(feature = "mpi"))]

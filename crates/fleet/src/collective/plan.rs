@@ -26,7 +26,7 @@ pub fn plan_ranks(
     plan_ranks_watched(programs, strategy, rank, ranks, &mut |_, _, _| {})
 }
 
-/// As [`plan_ranks`]; `watch` sees what every pass makes.
+/// As [`plan_ranks`]; `watch` sees the output of every compiler pass.
 ///
 /// # Errors
 /// As [`plan_ranks`].
@@ -51,8 +51,9 @@ pub fn plan_ranks_watched(
     Ok(RankPlan { each, then, when, sharded, keeps_unsent: strategy.dgc })
 }
 
-/// An optimizer with what a strategy says about computing gradients: mixed precision and activations
-/// that are computed again. `minimize` applies it; [`plan_ranks`] then rewrites the result.
+/// An optimizer with what a strategy says about computing gradients: mixed precision and
+/// activations that are computed again. `minimize` applies it; [`plan_ranks`] then rewrites the
+/// result.
 ///
 /// # Errors
 /// If the strategy cannot be honoured in collective training, or does not fit the update rule.
@@ -99,7 +100,7 @@ fn amp_config(strategy: &DistributedStrategy) -> AmpConfig {
     }
 }
 
-/// What a strategy says about the passes of a rank.
+/// What a strategy says about the compiler passes of a rank.
 fn rank_settings(strategy: &DistributedStrategy, rank: usize, ranks: usize) -> RankSettings {
     let stage = strategy.sharding_configs.stage as u32;
     let merge = &strategy.gradient_merge_configs;
@@ -176,20 +177,30 @@ fn check_together(strategy: &DistributedStrategy, ranks: usize) -> Result<(), Er
     let degree = strategy.sharding_configs.sharding_degree;
     let problem = if local && strategy.sync_batch_norm {
         format!(
-            "{name} and sync_batch_norm exclude each other: ranks that train apart do not wait for the batches of others"
+            "{name} and sync_batch_norm exclude each other: ranks that train apart do not wait for \
+             the batches of others"
         )
     } else if strategy.dgc && strategy.amp {
-        "dgc and amp exclude each other: entries that stay at home would have another loss scale than those that come later".to_string()
+        "dgc and amp exclude each other: deferred entries would have another loss scale \
+         than those that come later"
+            .to_string()
     } else if strategy.sharding && stage == 2 && strategy.amp {
-        "sharding_configs.stage 2 and amp exclude each other: every rank would look for infinities in other gradients; use stage 1".to_string()
+        "sharding_configs.stage 2 and amp exclude each other: every rank would look for infinities \
+         in other gradients; use stage 1"
+            .to_string()
     } else if strategy.sharding && stage == 2 && strategy.fp16_allreduce {
-        "sharding_configs.stage 2 and fp16_allreduce exclude each other: gradients are brought to one rank, not all-reduced".to_string()
+        "sharding_configs.stage 2 and fp16_allreduce exclude each other: gradients are brought to \
+         one rank, not all-reduced"
+            .to_string()
     } else if strategy.sharding && stage == 2 && strategy.use_hierarchical_allreduce {
-        "sharding_configs.stage 2 and use_hierarchical_allreduce exclude each other: gradients are brought to one rank, not all-reduced".to_string()
+        "sharding_configs.stage 2 and use_hierarchical_allreduce exclude each other: gradients are \
+         brought to one rank, not all-reduced"
+            .to_string()
     } else if strategy.sharding && degree.is_some_and(|d| d != ranks as u64) {
         let degree = degree.unwrap_or_default();
         format!(
-            "sharding_configs.sharding_degree is {degree}, but there are {ranks} ranks: state is divided among all of them"
+            "sharding_configs.sharding_degree is {degree}, but must be the number of ranks \
+             ({ranks}): state is divided among all of them"
         )
     } else {
         return Ok(());

@@ -51,8 +51,8 @@ impl FleetExecutor {
     /// One step on named inputs; returns the named variables, in order.
     ///
     /// In modes that wait for servers, the gradients of a step travel with the request for the next
-    /// one. [`Fleet::pull_parameters`], a barrier, a save and [`Fleet::stop_worker`] send them at once.
-    /// Nothing is prefetched: only [`FleetExecutor::train`] knows later batches.
+    /// one. [`Fleet::pull_parameters`], a barrier, a save and [`Fleet::stop_worker`] send them at
+    /// once. Nothing is prefetched: only [`FleetExecutor::train`] knows later batches.
     ///
     /// # Errors
     /// If an input or output does not fit, or an exchange fails.
@@ -92,7 +92,8 @@ impl FleetExecutor {
     /// that is started again after a crash resumes to the bit. All workers call it.
     ///
     /// # Errors
-    /// If data, a step, an exchange or a checkpoint fails, or a checkpoint belongs to another program.
+    /// If data, a step, an exchange or a checkpoint fails, or a checkpoint belongs to another
+    /// program.
     pub fn train_epochs(
         &mut self,
         scope: &mut Scope,

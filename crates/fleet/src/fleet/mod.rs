@@ -1,7 +1,7 @@
 //! The calls that a distributed training program makes.
 //!
-//! Reading order: [`Fleet`] (here), `plan` (what `minimize` decided), `engine` (what a worker runs),
-//! `executor` (the steps), `server` (the life of a server), `save` (files).
+//! Reading order: [`Fleet`] (here), `plan` (what `minimize` decided), `engine` (what a worker
+//! runs), `executor` (the steps), `server` (the life of a server), `save` (files).
 
 mod engine;
 mod executor;
@@ -29,8 +29,9 @@ use crate::{Error, ReduceOp, RoleMaker, Util};
 
 /// This process and its job. Clones mean the same.
 ///
-/// When the last clone is gone, a worker that has not called [`Fleet::stop_worker`] leaves the job, so
-/// that servers end; after a failed call or in a panic it does not, so that the others hear of it.
+/// When the last clone is gone, a worker that has not called [`Fleet::stop_worker`] leaves the job,
+/// so that servers end; after a failed call or in a panic it does not, so that the others hear of
+/// it.
 #[derive(Clone)]
 pub struct Fleet {
     shared: Arc<Shared>,
@@ -178,8 +179,8 @@ impl Fleet {
         Ok(DistributedOptimizer { fleet: self.clone(), optimizer, strategy })
     }
 
-    /// The model as it is: programs are rewritten by [`Fleet::distributed_optimizer`]. For code that
-    /// wraps both, as Paddle asks for.
+    /// The model as it is: programs are rewritten by [`Fleet::distributed_optimizer`]. For code
+    /// that wraps both, as Paddle asks for.
     pub fn distributed_model(&self, programs: Programs) -> Programs {
         programs
     }
@@ -206,8 +207,8 @@ impl Fleet {
         self.start_engine(&mut state, scope).map(|_| ())
     }
 
-    /// Sends what is still to be sent, takes the latest parameters into `scope`, and leaves the job.
-    /// Servers end when all workers have left.
+    /// Sends what is still to be sent, takes the latest parameters into `scope`, and leaves the
+    /// job. Servers end when all workers have left.
     ///
     /// # Errors
     /// If a server is gone.
@@ -290,7 +291,7 @@ impl Fleet {
             return too_late("stop_worker was called, and this worker has left the job");
         }
         if state.failed {
-            return too_late("an earlier call has failed, and this worker cannot go on");
+            return too_late("an earlier call has failed, and this worker cannot continue");
         }
         Ok(state)
     }
@@ -314,7 +315,7 @@ impl Fleet {
         Ok(state.engine.as_mut().expect("made above"))
     }
 
-    /// Does something with the engine; what fails there leaves the worker unable to go on.
+    /// Does something with the engine; what fails there leaves the worker unable to continue.
     fn with_engine<T>(
         &self,
         call: &'static str,

@@ -15,7 +15,7 @@ use regatta_train::{Job, RankPlan};
 
 use crate::collective::{join, optimizer_for, plan_ranks};
 use crate::strategy::DistributedStrategy;
-use crate::{Error, tell};
+use crate::{Error, notify};
 
 /// An optimizer whose program runs on one machine or many.
 pub struct DistributedOptimizer {
@@ -57,8 +57,8 @@ impl DistributedOptimizer {
 
     /// Appends backward and updates to a program, and prepares this process for its part of them.
     ///
-    /// The programs that come back are for this process: its startup program makes what it needs, and
-    /// [`Fleet::executor`] runs the main program.
+    /// The programs that come back are for this process: its startup program makes what it needs,
+    /// and [`Fleet::executor`] runs the main program.
     ///
     /// # Errors
     /// As [`regatta_passes::minimize`], or if the program cannot be divided between workers and
@@ -121,7 +121,7 @@ impl PsPlan {
         let token = JobToken::new(place.job.secret(&place.servers)?);
         let mut job = Job::new(place.servers.clone(), place.workers, strategy.ps_mode()?, token);
         job.start_timeout = place.job.start_timeout;
-        job.observer = Arc::new(|event| tell(event));
+        job.observer = Arc::new(|event| notify(event));
         Ok(PsPlan { split: split_trainer(programs)?, job })
     }
 }
@@ -155,7 +155,7 @@ impl Plan {
         self.strategy.execution_strategy.num_threads as usize
     }
 
-    /// Tells the servers that a worker will not train.
+    /// Notifies the servers that a worker will not train.
     pub(super) fn leave(&self, worker: usize) -> Result<(), Error> {
         match &self.ps {
             Some(ps) => Ok(super::connect(ps, worker)?.leave()?),

@@ -13,7 +13,7 @@ use super::Fleet;
 use crate::Error;
 
 impl Fleet {
-    /// Saves everything that training goes on from: parameters and optimizer state.
+    /// Saves everything that training resumes from: parameters and optimizer state.
     ///
     /// With parameter servers each writes its part into the directory, which all of them and the
     /// first worker must see; [`Fleet::init_server`] and [`Fleet::load_model`] read it, with any
@@ -21,8 +21,8 @@ impl Fleet {
     /// [`Fleet::barrier_worker`] before it if others may still be training, and after it if they
     /// need the files.
     ///
-    /// With `sharding` each rank keeps a part of the optimizer state, so all ranks must call it: the
-    /// first gets their parts and saves them.
+    /// With `sharding` each rank keeps a part of the optimizer state, so all ranks must call it:
+    /// the first gets their parts and saves them.
     ///
     /// # Errors
     /// If something cannot be written; what was there before then stays.
@@ -112,8 +112,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Sends what is still to be sent and takes the latest dense parameters into `scope`, for a look
-    /// at the model between steps.
+    /// Sends what is still to be sent and takes the latest dense parameters into `scope`, for a
+    /// look at the model between steps.
     ///
     /// # Errors
     /// If a server is gone.
@@ -123,7 +123,7 @@ impl Fleet {
         })
     }
 
-    /// Ages all rows of tables by a day and drops those that have not been seen for so many days.
+    /// Ages all rows of tables by a day and drops those that have not been seen for N days.
     /// Only the first worker does it. Returns how many rows are gone; without servers there are no
     /// such rows.
     ///
@@ -174,7 +174,7 @@ impl Fleet {
     }
 }
 
-/// Lets every server write its part beside the directory, which they then take the place of. Running
+/// Lets every server write its part beside the directory, which the parts then replace. Running
 /// statistics are this worker's.
 fn save_parts(client: &Client, dir: &Path, program: &Program, scope: &Scope) -> Result<(), Error> {
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());

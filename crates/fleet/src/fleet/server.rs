@@ -10,12 +10,12 @@ use regatta_train::job::server_config;
 
 impl Fleet {
     /// Makes this server's part of the parameters. With a directory, it takes the values that
-    /// [`Fleet::save_persistables`] has written there, by any number of servers: of the named tables
-    /// and parameters, or of all of them if there are no names.
+    /// [`Fleet::save_persistables`] has written there, by any number of servers: of the named
+    /// tables and parameters, or of all of them if there are no names.
     ///
     /// # Errors
     /// If nothing was minimized yet, this process is no server, its endpoint is taken, or the
-    /// directory does not hold what is asked for. An unknown name comes with the known ones.
+    /// directory does not hold what is requested. An unknown name comes with the known ones.
     pub fn init_server(&self, model_dir: Option<&str>, var_names: &[&str]) -> Result<(), Error> {
         let mut state = self.lock();
         self.start_server(&mut state, "init_server", model_dir, var_names)
@@ -74,7 +74,7 @@ impl Fleet {
     }
 }
 
-/// A line on standard output, where launchers look for it. Servers go on when nobody reads.
+/// A line on standard output, where launchers look for it. Servers continue when nobody reads.
 fn say(line: &str) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

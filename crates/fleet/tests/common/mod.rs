@@ -23,8 +23,8 @@ pub(crate) struct Model {
     pub(crate) loss: String,
 }
 
-/// Two slots over one table (one of them multi-valued, with padding), dense features, two layers; and
-/// the name of the loss.
+/// Two slots over one table (one of them multi-valued, with padding), dense features, two layers;
+/// and the name of the loss.
 pub(crate) fn forward() -> (Programs, String) {
     let mut b = regatta_ops::builder(11);
     let user = b.data("user", DType::U64, &[-1, 2]).unwrap();

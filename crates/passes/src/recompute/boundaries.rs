@@ -1,7 +1,7 @@
-//! Where to cut the forward ops when no checkpoint is named.
+//! Where to split the forward ops when no checkpoint is named.
 //!
-//! With `n` activations of one size, keeping about every `sqrt(n)`-th of them needs least: that many
-//! checkpoints, and as many activations of the one segment that is being repeated.
+//! With `n` activations of one size, keeping about every `sqrt(n)`-th of them needs least: that
+//! many checkpoints, and as many activations of the one segment that is being repeated.
 
 use regatta_ir::{Block, Op, Role, VarType};
 
@@ -10,8 +10,8 @@ use super::Forward;
 /// Stands for sizes that are known at run time only; only the ratio of sizes counts.
 const NOMINAL: usize = 256;
 
-/// Positions of ops behind which the program is cut: segments keep about equally much, and each ends
-/// where least crosses. None if there is too little to gain.
+/// Positions of ops behind which the program is split: segments keep about equally much, and each
+/// ends where least crosses. None if there is too little to gain.
 pub(super) fn choose(block: &Block, forward: &Forward<'_>) -> Vec<usize> {
     let n = block.ops.iter().filter(|op| op.role == Role::Forward).count();
     let kept = kept_for_gradients(block, forward);
@@ -22,30 +22,30 @@ pub(super) fn choose(block: &Block, forward: &Forward<'_>) -> Vec<usize> {
     }
     let per_segment = kept.iter().sum::<usize>() / segments;
     let crossing: Vec<usize> = (0..n).map(|i| crossing_bytes(block, forward, i)).collect();
-    let mut cuts = Vec::new();
+    let mut boundaries = Vec::new();
     let (mut start, mut sum) = (0, 0);
     for i in 0..n {
         sum += kept[i];
         if sum < per_segment {
             continue;
         }
-        // Of the second half of the segment, the last place where least crosses.
+        // Of the second half of the segment, the last position where least crosses.
         let mut before = 0;
         let late = (start..=i).filter(|&j| {
             before += kept[j];
             2 * before >= per_segment
         });
-        let Some(cut) = late.min_by_key(|&j| (crossing[j], i - j)) else { continue };
-        cuts.push(cut);
-        start = cut + 1;
+        let Some(end) = late.min_by_key(|&j| (crossing[j], i - j)) else { continue };
+        boundaries.push(end);
+        start = end + 1;
         sum = kept[start..=i].iter().sum();
-        if cuts.len() + 1 == segments {
+        if boundaries.len() + 1 == segments {
             break;
         }
     }
     // Behind the last op there is nothing left to gain.
-    cuts.retain(|&cut| cut + 1 < n);
-    cuts
+    boundaries.retain(|&end| end + 1 < n);
+    boundaries
 }
 
 /// Bytes that each forward op makes and backward ops read.
@@ -63,8 +63,8 @@ fn kept_for_gradients(block: &Block, forward: &Forward<'_>) -> Vec<usize> {
     kept
 }
 
-fn crossing_bytes(block: &Block, forward: &Forward<'_>, cut: usize) -> usize {
-    forward.crossing(&[cut]).into_iter().map(|v| bytes(&block.vars[v].ty)).sum()
+fn crossing_bytes(block: &Block, forward: &Forward<'_>, end: usize) -> usize {
+    forward.crossing(&[end]).into_iter().map(|v| bytes(&block.vars[v].ty)).sum()
 }
 
 fn bytes(ty: &VarType) -> usize {

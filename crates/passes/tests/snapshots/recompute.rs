@@ -170,7 +170,7 @@ fn a_small_program_is_left_as_it_is() {
     assert_eq!(recompute(&before, &RecomputeConfig::default()).unwrap(), before);
 }
 
-/// A skipped connection crosses the cut, so it is kept too.
+/// A skipped connection crosses the boundary, so it is kept too.
 #[test]
 fn what_crosses_a_cut_is_kept() {
     let mut b = builder(1);

@@ -1,6 +1,7 @@
-//! Paddle's layout before `part-`: `<table>.shard/<table>.block<server>.txt` holds a line for each row,
-//! `id count unseen_days is_entry v,v,..` with tabs between, and the `.meta` file beside it says what
-//! the numbers of a row are. Dense parameters are files of their name in Paddle's binary format.
+//! Paddle's layout before `part-`: `<table>.shard/<table>.block<server>.txt` holds a line for each
+//! row, `id count unseen_days is_entry v,v,..` with tabs between, and the `.meta` file beside it
+//! says what the numbers of a row are. Dense parameters are files of their name in Paddle's binary
+//! format.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,8 +66,8 @@ fn file_name(name: &str) -> Result<String, Error> {
 }
 
 /// Before the elements of a dense parameter: a version (u32) and no levels of detail (u64), another
-/// version (u32), the length of a description (i32), and the description: element type and dimensions
-/// as protobuf fields.
+/// version (u32), the length of a description (i32), and the description: element type and
+/// dimensions as protobuf fields.
 const BEFORE: [u8; 16] = [0; 16];
 /// `data_type` is field 1; 5 is f32.
 const F32_FIELD: [u8; 2] = [0x08, 5];

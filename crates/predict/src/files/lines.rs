@@ -19,7 +19,7 @@ pub(super) fn write_lines(path: &Path, lines: impl Iterator<Item = String>) -> R
     write().map_err(write_error(path))
 }
 
-/// Calls `line` with every line of a file; what it finds wrong is told with its place.
+/// Calls `line` with every line of a file; an error names the file and the line.
 pub(super) fn read_lines(
     path: &Path,
     mut line: impl FnMut(&str) -> Result<(), String>,

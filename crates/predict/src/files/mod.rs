@@ -1,7 +1,7 @@
 //! A model as files for other programs, and weights back from such files.
 //!
-//! [`convert`] writes safetensors, npy, Parquet, ONNX or one of Paddle's two text layouts; [`read_weights`] reads
-//! both of those.
+//! [`convert`] writes safetensors, npy, Parquet, ONNX or one of Paddle's two text layouts;
+//! [`read_weights`] reads both of those.
 //!
 //! Reading order: this file, `part` and `block` (Paddle's layouts), `lines` (what both share).
 
@@ -30,10 +30,12 @@ pub enum Format {
     Npy,
     /// Paddle's layout: `<number of the parameter>/part-<server>-<shard>` with a line for each row
     /// (`id v v ...`), `part-<server>` with a line for each element of a dense parameter, and
-    /// `names.txt` with the names of the numbers. All digits that tell a float from others are there.
+    /// `names.txt` with the names of the numbers. All digits that distinguish a float from others
+    /// are there.
     Text,
-    /// Paddle's older layout: `<table>.shard/<table>.block<server>.txt` with a line for each row and a
-    /// `.meta` file beside it; every dense parameter as a file of its name in Paddle's binary format.
+    /// Paddle's older layout: `<table>.shard/<table>.block<server>.txt` with a line for each row
+    /// and a `.meta` file beside it; every dense parameter as a file of its name in Paddle's binary
+    /// format.
     Block,
     /// `<parameter>.parquet` for each parameter, with the columns `id` and `values`.
     Parquet,
@@ -55,7 +57,7 @@ pub struct Rows {
 
 /// A parameter that is to be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ParameterSpec {
     /// Its name.
     pub name: String,
     /// Its shape; that of a table begins with the rows that are declared.
@@ -73,16 +75,16 @@ pub struct Weights {
     pub dense: BTreeMap<String, Vec<f32>>,
 }
 
-/// Reads parameters from a directory in one of Paddle's layouts, ours or Paddle's own. `columns` says
-/// which numbers of a row are its weights, where there are others too; they are counted from 0, after
-/// the id.
+/// Reads parameters from a directory in one of Paddle's layouts, ours or Paddle's own. `columns`
+/// says which numbers of a row are its weights, where there are others too; they are counted from
+/// 0, after the id.
 ///
 /// # Errors
 /// If it is no such directory, a parameter is missing (all of them are named), or a line holds
-/// something else than it should (named with its place).
+/// something else than it should (named with file and line).
 pub fn read_weights(
     dir: &Path,
-    wanted: &[Wanted],
+    wanted: &[ParameterSpec],
     columns: Option<&[usize]>,
 ) -> Result<Weights, Error> {
     if let (true, Some(_)) = (block::is_here(dir), columns) {
@@ -96,7 +98,7 @@ pub fn read_weights(
         false => Box::new(part::Reader::open(dir, columns)?),
     };
     for parameter in wanted {
-        let Wanted { name, shape, is_table } = parameter;
+        let ParameterSpec { name, shape, is_table } = parameter;
         if *is_table {
             match source.rows(name, shape[1])? {
                 Some(rows) => drop(weights.tables.insert(name.clone(), rows)),

@@ -1,5 +1,5 @@
-//! Parquet files: one for each parameter, with the columns `id` and `values`, a row for each row of a
-//! table or for each place of the first dimension of another parameter.
+//! Parquet files: one for each parameter, with the columns `id` and `values`, a row for each row of
+//! a table or for each position of the first dimension of another parameter.
 
 use std::fs::File;
 use std::path::Path;

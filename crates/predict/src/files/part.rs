@@ -1,7 +1,7 @@
 //! Paddle's `part-` layout: a folder with a number for each parameter. Tables are
-//! `part-<server>-<shard>` files with a line for each row, `id v v ..`; dense parameters `part-<server>`
-//! files with a line for each element, of which the first number is the weight. `names.txt` tells which
-//! parameter has which number.
+//! `part-<server>-<shard>` files with a line for each row, `id v v ..`; dense parameters
+//! `part-<server>` files with a line for each element, of which the first number is the weight.
+//! `names.txt` says which parameter has which number.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -159,8 +159,8 @@ pub(super) enum Dim<'a> {
 
 /// An input or output: name, type, and what is to be said about it.
 pub(super) fn value_info(name: &str, dtype: i64, dims: &[Dim<'_>], about: &str) -> Message {
-    // TensorShapeProto: dim 1, of dim_value 1 or dim_param 2; TypeProto: tensor_type 1, of elem_type 1
-    // and shape 2; ValueInfoProto: name 1, type 2, doc_string 3.
+    // TensorShapeProto: dim 1, of dim_value 1 or dim_param 2; TypeProto: tensor_type 1, of
+    // elem_type 1 and shape 2; ValueInfoProto: name 1, type 2, doc_string 3.
     let dims = dims.iter().map(|dim| match dim {
         Dim::Known(n) => Message::new().int(1, *n),
         Dim::Named(name) => Message::new().text(2, name),

@@ -1,7 +1,7 @@
 //! Ids become rows inside the graph.
 //!
 //! A table is one constant whose last row is zero: that row stands for ids that were never trained,
-//! for the padding id, and for places that hold no id. Where ids are not the numbers of rows, a
+//! for the padding id, and for positions that hold no id. Where ids are not the numbers of rows, a
 //! `LabelEncoder` of the file finds the number.
 
 use regatta_checkpoint::ModelTable;
@@ -213,7 +213,7 @@ impl Mapper<'_> {
         let places: Vec<i64> = (0..len).collect();
         let places = graph.ints(&places);
         let from = graph.node("Add", &[&before, &places], &[]);
-        // So many more columns that every place is there.
+        // As many more columns as every position needs.
         let room = graph.ints(&[0, 0, 0, len]);
         let wide = graph.node("Pad", &[&ids, &room, &no_id], &[]);
         let kept = graph.node("GatherElements", &[&wide, &from], &[Attr::Int("axis", 1)]);

@@ -1,9 +1,9 @@
-//! A model as one ONNX file, tables included: the inference program op by op, with a lookup from ids
-//! to rows inside the graph.
+//! A model as one ONNX file, tables included: the inference program op by op, with a lookup from
+//! ids to rows inside the graph.
 //!
-//! Inputs carry the names of the model's inputs. Ids are `int64`, the bits of our `u64`. A slot with
-//! any number of ids is a matrix with as many columns as the longest example needs, filled up with
-//! -1, which therefore is no id. Ids without a row count as rows of zeros, as in [`Session`].
+//! Inputs carry the names of the model's inputs. Ids are `int64`, the bits of our `u64`. A slot
+//! with any number of ids is a matrix with as many columns as the longest example needs, filled up
+//! with -1, which therefore is no id. Ids without a row count as rows of zeros, as in [`Session`].
 //!
 //! Reading order: this file ([`write`]), `ops` (one mapping for each op), `lookup` (ids to rows),
 //! `graph` (nodes and constants), `proto` (bytes).
@@ -49,8 +49,8 @@ const NO_ID: i64 = -1;
 /// outputs with their descriptions.
 ///
 /// # Errors
-/// If its tables take more than `table_limit` bytes, an op has no counterpart, or the file cannot be
-/// written.
+/// If its tables take more than `table_limit` bytes, an op has no counterpart, or the file cannot
+/// be written.
 pub(crate) fn write(
     model: &Path,
     opened: &OpenModel,
@@ -102,7 +102,7 @@ fn check_size(opened: &OpenModel, limit: u64) -> Result<(), Error> {
     Err(refused(opened, reason))
 }
 
-/// The graph on its way, with everything that ops may ask for.
+/// The graph on its way, with everything that ops may need.
 struct Mapper<'m> {
     graph: Graph,
     dir: &'m Path,

@@ -286,7 +286,7 @@ impl Mapper<'_> {
         self.emit(op, "Out", "Cast", &[&before], &[Attr::Int("to", FLOAT)])
     }
 
-    /// The matrix as one row, of which the places below the diagonal are taken.
+    /// The matrix as one row, of which the positions below the diagonal are taken.
     fn lower_triangle(&mut self, op: &Op) -> Result<(), Error> {
         let x = self.input(op, "X")?;
         let shape = &self.ty(&x)?.shape;

@@ -15,7 +15,11 @@ const KEYS: [HyperKey; 10] = join(
     [
         key("fc_sizes", HyperDefault::Ints(&[512, 256, 128]), "widths of the deep part"),
         key("cross_num", HyperDefault::Int(2), "cross layers"),
-        key("l2_reg_cross", HyperDefault::Float(5e-5), "L2 penalty on weights of cross layers"),
+        key(
+            "l2_reg_cross",
+            HyperDefault::Float(5e-5),
+            "L2 regularization of the weights of cross layers",
+        ),
         key("dnn_use_bn", HyperDefault::Bool(false), "normalise the deep part over the batch"),
         key("clip_by_norm", HyperDefault::Float(100.0), "largest norm of a gradient; 0 for any"),
     ],

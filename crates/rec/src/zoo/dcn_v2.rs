@@ -20,7 +20,11 @@ const KEYS: [HyperKey; 14] = join(
         key("use_low_rank_mixture", HyperDefault::Bool(true), "experts instead of a full matrix"),
         key("low_rank", HyperDefault::Int(256), "rank of an expert"),
         key("num_experts", HyperDefault::Int(4), "experts of a cross layer"),
-        key("l2_reg_cross", HyperDefault::Float(3e-5), "L2 penalty on weights of cross layers"),
+        key(
+            "l2_reg_cross",
+            HyperDefault::Float(3e-5),
+            "L2 regularization of the weights of cross layers",
+        ),
         key("dnn_use_bn", HyperDefault::Bool(false), "normalise the deep part over the batch"),
         key("clip_by_norm", HyperDefault::Float(10.0), "largest norm of a gradient; 0 for any"),
     ],

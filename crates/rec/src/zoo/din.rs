@@ -1,7 +1,7 @@
 //! `din`: what a user did before, weighed by how much each item has to do with the target.
 //!
-//! Histories are of any length. They are cut to the last `max_len` items and padded with id 0, which
-//! gets no attention.
+//! Histories are of any length. They are cut to the last `max_len` items and padded with id 0,
+//! which gets no attention.
 
 use regatta_data::{Schema, Slot};
 use regatta_ir::{Act, Builder, Embedding, Initializer, Op, ParamAttr, Var};

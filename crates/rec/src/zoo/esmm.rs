@@ -1,6 +1,6 @@
-//! `esmm`: clicks and conversions over the space of all impressions: the probability of a conversion
-//! is that of a click times that of a conversion after a click, and only the product is compared
-//! with a label.
+//! `esmm`: clicks and conversions over the space of all impressions: the probability of a
+//! conversion is that of a click times that of a conversion after a click, and only the product is
+//! compared with a label.
 
 use regatta_data::{Schema, Slot};
 use regatta_ir::{Act, Builder, Embedding, Initializer, ParamAttr, Var};

@@ -30,7 +30,7 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     click_net(b, &logit, inputs.label)
 }
 
-/// PaddleRec's first values: small enough that products of all pairs stay near zero.
+/// PaddleRec's initial values: small enough that products of all pairs stay near zero.
 fn small(dim: i64) -> ParamAttr {
     let std = 0.1 / (dim as f64).sqrt();
     ParamAttr::with_init(Initializer::TruncatedNormal { mean: 0.0, std })
@@ -48,8 +48,8 @@ pub(super) fn first_order(h: &Hyper, b: &mut Builder, i: &ClickInputs) -> Result
     Ok(b.elementwise_add(&sparse, &dense)?)
 }
 
-/// A vector for every field, `[batch, slots + dense, dim]`; that of a dense feature is scaled by its
-/// value.
+/// A vector for every field, `[batch, slots + dense, dim]`; that of a dense feature is scaled by
+/// its value.
 pub(super) fn field_vectors(h: &Hyper, b: &mut Builder, i: &ClickInputs) -> Result<Var, Error> {
     let dim = h.size("sparse_feature_dim")?;
     let table = padded(click_table(h, dim, small(dim).named("SparseFeatFactors"))?);

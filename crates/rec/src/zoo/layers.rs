@@ -161,8 +161,8 @@ pub fn click_loss(b: &mut Builder, logit: &Var, label: &Var) -> Result<(Var, Var
     Ok((loss, b.sigmoid(logit)?))
 }
 
-/// Mean cross entropy of one logit per class, and the probabilities. These are made by an op of their
-/// own, so that a program for inference needs no labels.
+/// Mean cross entropy of one logit per class, and the probabilities. These are made by an op of
+/// their own, so that a program for inference needs no labels.
 pub fn class_loss(b: &mut Builder, logits: &Var, label: &Var) -> Result<(Var, Var), Error> {
     let (cost, _) = b.softmax_with_cross_entropy(logits, label)?;
     let loss = b.mean(&cost)?;

@@ -1,5 +1,5 @@
-//! `xdeepfm`: a linear part, a compressed interaction network (products of whole vectors, layer upon
-//! layer) and a deep network.
+//! `xdeepfm`: a linear part, a compressed interaction network (products of whole vectors, layer
+//! upon layer) and a deep network.
 
 use regatta_ir::{Act, Builder, Fc, Var};
 

@@ -9,7 +9,7 @@ use regatta_checkpoint::{
     Manifest, Moment, Row, RowBody, SavedTable, State, diff, history, verify, verify_all,
 };
 
-use super::Outcome;
+use super::{Outcome, plural};
 
 /// Lists, explains, checks and compares checkpoints.
 #[derive(Debug, clap::Args)]
@@ -115,15 +115,15 @@ fn run_list(out: &mut impl Write, dir: &Path) -> anyhow::Result<Outcome> {
 fn summary(m: &Manifest) -> String {
     let bytes: u64 = m.parts.iter().map(|part| part.bytes).sum();
     format!(
-        "{}, mode {}, epoch {}, step {} ({} in all), {} servers, {} workers, {} files, {}",
+        "{}, mode {}, epoch {}, step {} ({} in all), {}, {}, {}, {}",
         kind_text(m.kind),
         m.mode,
         m.progress.epoch,
         m.progress.step,
         m.progress.global_step,
-        m.topology.servers,
-        m.topology.workers,
-        m.parts.len(),
+        plural(m.topology.servers, "server"),
+        plural(m.topology.workers, "worker"),
+        plural(m.parts.len(), "file"),
         size(bytes)
     )
 }
@@ -253,10 +253,11 @@ fn run_verify(out: &mut impl Write, path: &Path) -> anyhow::Result<Outcome> {
         writeln!(out, "{problem}")?;
     }
     if problems.is_empty() {
-        writeln!(out, "{n} checkpoints are whole")?;
+        let verb = if n == 1 { "is" } else { "are" };
+        writeln!(out, "{} {verb} whole", plural(n, "checkpoint"))?;
         return Ok(Outcome::Done);
     }
-    eprintln!("{} problems in {n} checkpoints", problems.len());
+    eprintln!("{} in {}", plural(problems.len(), "problem"), plural(n, "checkpoint"));
     Ok(Outcome::GoalMissed)
 }
 

@@ -1,4 +1,5 @@
-//! What a run shows: lines on standard output, a progress bar on a terminal, curves for TensorBoard.
+//! What a run shows: lines on standard output, a progress bar on a terminal, curves for
+//! TensorBoard.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant, SystemTime};
@@ -16,14 +17,14 @@ fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// Lines on standard output; on a terminal a bar on standard error in the place of most of them.
+/// Lines on standard output; on a terminal a bar on standard error instead of most of them.
 pub(super) struct Console {
     bar: Option<ProgressBar>,
     drawn: Instant,
     epochs: u64,
-    /// Examples of earlier passes.
+    /// Examples of earlier data passes.
     before: u64,
-    /// Examples of a pass, as far as known.
+    /// Examples of a data pass, as far as known.
     total: Option<u64>,
     events: Option<EventWriter>,
     stages: bool,
@@ -49,13 +50,13 @@ impl Console {
         Ok(console)
     }
 
-    /// Tells if curves could not be written.
+    /// Reports if curves could not be written.
     pub(super) fn check(&mut self) -> Result<(), Error> {
         self.failed.take().map_or(Ok(()), Err)
     }
 
     fn line(&self, text: &str) {
-        // Training goes on when nobody reads its lines any more.
+        // Training continues when nobody reads its lines any more.
         let write = || {
             let _ = writeln!(io::stdout(), "{text}");
         };

@@ -9,7 +9,7 @@ use regatta_rec::data::criteo_keys;
 use regatta_tensor::Value;
 use regatta_train::metrics::exact_auc;
 
-use super::Outcome;
+use super::{Outcome, plural};
 
 /// Makes data files.
 #[derive(Debug, clap::Args)]
@@ -37,7 +37,7 @@ struct SynthArgs {
     /// What the lines look like.
     #[arg(long, value_enum, default_value_t = LineFormat::Multislot)]
     format: LineFormat,
-    /// Also tell the best AUC that any model can reach on these examples.
+    /// Also report the best AUC that any model can reach on these examples.
     #[arg(long)]
     oracle: bool,
 }
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let oracle = args.oracle.then(|| oracle_auc(&source)).transpose()?;
     match write_synthetic(&source, &args.out, args.files, &format) {
         Ok(files) => {
-            writeln!(io::stdout(), "{} files in {}", files.len(), args.out.display())?;
+            writeln!(io::stdout(), "{} in {}", plural(files.len(), "file"), args.out.display())?;
             if let Some(auc) = oracle {
                 writeln!(io::stdout(), "oracle AUC {auc:.4}")?;
             }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use regatta_checkpoint::{Encoding, ModelManifest, ModelTable};
 use regatta_predict::files::{self, Format};
-use regatta_rec::{Config, Trained};
+use regatta_rec::{Config, ModelSource};
 
 use super::Outcome;
 use super::remote::{Target, local};
@@ -21,8 +21,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
     /// What to write: a model for predict and serve, or plain files of weights.
-    #[arg(long, value_enum, default_value_t = Written::Regatta)]
-    format: Written,
+    #[arg(long, value_enum, default_value_t = ExportFormat::Regatta)]
+    format: ExportFormat,
     /// Write rows of tables in fewer bits.
     #[arg(long, value_enum)]
     quantize: Option<Quantize>,
@@ -38,7 +38,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Written {
+enum ExportFormat {
     /// A model for `regatta predict` and `regatta serve`.
     Regatta,
     /// One file of named tensors; tables as ids and rows.
@@ -65,13 +65,13 @@ enum Quantize {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let format = match args.format {
-        Written::Regatta => None,
-        Written::Safetensors => Some(Format::Safetensors),
-        Written::Npy => Some(Format::Npy),
-        Written::Text => Some(Format::Text),
-        Written::Block => Some(Format::Block),
-        Written::Parquet => Some(Format::Parquet),
-        Written::Onnx => {
+        ExportFormat::Regatta => None,
+        ExportFormat::Safetensors => Some(Format::Safetensors),
+        ExportFormat::Npy => Some(Format::Npy),
+        ExportFormat::Text => Some(Format::Text),
+        ExportFormat::Block => Some(Format::Block),
+        ExportFormat::Parquet => Some(Format::Parquet),
+        ExportFormat::Onnx => {
             Some(Format::Onnx { table_limit: args.table_limit.saturating_mul(1_000_000) })
         }
     };
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Some(Quantize::Int8) => Encoding::Int8,
     };
     let from = local(&args.from, None)?;
-    let trained = Trained::open(&from)?;
+    let trained = ModelSource::open(&from)?;
     let config = config_of(&trained, &from, args.config.as_deref(), &args.overrides)?;
     let target = Target::new(&args.to)?;
     let Some(format) = format else {
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 /// The configuration of a trained model: the file that the user names, or what it says itself.
 pub(super) fn config_of(
-    trained: &Trained,
+    trained: &ModelSource,
     from: &Path,
     file: Option<&Path>,
     overrides: &[String],
@@ -123,7 +123,7 @@ pub(super) fn config_of(
 
 /// Exports a model that predicts; notes go to standard error.
 pub(super) fn export(
-    trained: &Trained,
+    trained: &ModelSource,
     config: &Config,
     to: &Path,
     encoding: Encoding,

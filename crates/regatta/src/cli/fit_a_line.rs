@@ -11,7 +11,7 @@ use super::{Outcome, count, positive, threads};
 /// Linear regression on 13 features of houses, until the loss is below 10.
 ///
 /// Without --data it trains on built-in prices that follow from known weights. The first 80 % of
-/// the rows are for training, the others for the test after every pass.
+/// the rows are for training, the others for the test after every data pass.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -28,14 +28,15 @@ pub(crate) struct Args {
     /// A table of 14 columns with blanks between them, such as UCI's housing.data.
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
-    /// Passes over the training rows at most.
+    /// Data passes at most.
     #[arg(long, value_name = "N", default_value = "100", value_parser = count)]
     epochs: usize,
     /// Rows per step.
     #[arg(long, value_name = "N", default_value = "20", value_parser = count)]
     batch_size: usize,
     /// Step length of gradient descent.
-    #[arg(long, value_name = "X", default_value = "0.01", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value = "0.01", value_parser = positive)]
+    #[arg(allow_negative_numbers = true)]
     learning_rate: f64,
     /// Threads that share a batch.
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
@@ -43,10 +44,10 @@ pub(crate) struct Args {
     /// Where to save the trained model.
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
-    /// Decides first weights, order of rows, and built-in data.
+    /// Decides initial weights, order of rows, and built-in data.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Print the costs of every N-th pass.
+    /// Print the costs of every N-th data pass.
     #[arg(long, value_name = "N", default_value = "10", value_parser = count)]
     log_every: usize,
 }
@@ -74,7 +75,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         None => "built-in data".into(),
     };
     progress.line(format!(
-        "{source}: {} rows to train, {} to test; batch size {batch_size}, learning rate {learning_rate}",
+        "{source}: {} rows to train, {} to test; batch size {batch_size}, learning rate \
+         {learning_rate}",
         fit.data().train.len(),
         fit.data().test.len()
     ))?;
@@ -124,21 +126,21 @@ fn report(
     progress: &Progress,
 ) -> anyhow::Result<Outcome> {
     let Best { passes, test_loss, batch_cost, diverged } = best;
+    let passes = if passes == 1 { "1 pass".into() } else { format!("{passes} passes") };
     if diverged {
         eprintln!("not reached: the cost is no longer a number; try a smaller --learning-rate");
         return Ok(Outcome::GoalMissed);
     }
     if test_loss < GOAL {
-        progress
-            .line(format!("Test loss {test_loss:.4} is below {GOAL} after {passes} passes."))?;
+        progress.line(format!("Test loss {test_loss:.4} is below {GOAL} after {passes}."))?;
     } else if batch_cost < GOAL {
         progress.line(format!(
-            "Test loss {test_loss:.4} after {passes} passes; the best training batch cost \
+            "Test loss {test_loss:.4} after {passes}; the best training batch cost \
              {batch_cost:.4}, below {GOAL}."
         ))?;
     } else {
         eprintln!(
-            "not reached: after {passes} passes the test loss is {test_loss:.4} and the best \
+            "not reached: after {passes} the test loss is {test_loss:.4} and the best \
              training batch cost {batch_cost:.4}, neither below {GOAL}; try more --epochs or \
              another --learning-rate"
         );

@@ -34,9 +34,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let config = Config::load(&args.config, &args.overrides)?;
     let columns = args.columns.as_deref().map(parse_columns).transpose()?;
     let needed = regatta_rec::needed(&config)?;
-    let wanted: Vec<Wanted> = needed
+    let wanted: Vec<ParameterSpec> = needed
         .iter()
-        .map(|n| Wanted { name: n.name.clone(), shape: n.shape.clone(), is_table: n.is_table })
+        .map(|n| ParameterSpec {
+            name: n.name.clone(),
+            shape: n.shape.clone(),
+            is_table: n.is_table,
+        })
         .collect();
     if let Some(columns) = &columns
         && let Some(table) = wanted.iter().find(|w| w.is_table && w.shape[1] != columns.len())

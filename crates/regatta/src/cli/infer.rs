@@ -14,14 +14,15 @@ use super::train::RunArgs;
 pub(crate) struct Args {
     #[command(flatten)]
     run: RunArgs,
-    /// Let this many servers load the epoch, each a process of its own; workers ask them for rows.
+    /// Let this many servers load the epoch, each a process of its own; workers pull rows from
+    /// them.
     #[arg(long, value_name = "S", default_value_t = 0, value_parser = at_most_64)]
     servers: usize,
-    /// Let this many workers share the test data, each a process of its own.
+    /// Divide the test data among this many workers, each a process of its own.
     #[arg(long, value_name = "W", default_value_t = 0, value_parser = at_most_64)]
     workers: usize,
     /// Write the scores of an epoch, as CSV: a line for each example, in the order of the data. Of
-    /// several workers, each writes those of its share, to FILE.0, FILE.1 and so on.
+    /// several workers, each writes those of its part of the data, to FILE.0, FILE.1 and so on.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Where a worker leaves its part of the report; set by the process that starts the others.

@@ -1,5 +1,5 @@
-//! The processes of a job, whatever its kind: started and supervised together; and each of them, whose
-//! place the environment says.
+//! The processes of a job, whatever its kind: started and supervised together; and each of them,
+//! whose place the environment says.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use super::console::Console;
 use super::job_args::{Carrier, PsArgs};
 use super::train::RunArgs;
-use super::{Outcome, scores};
+use super::{Outcome, plural, scores};
 
 /// What the processes of a job do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,16 +91,16 @@ impl JobKind {
         match (self, work) {
             (JobKind::Servers { servers, workers }, Work::Train) => format!(
                 "{}, {}, mode {}; {examples} examples in a step of all workers",
-                count(workers, "worker"),
-                count(servers, "server"),
+                plural(workers, "worker"),
+                plural(servers, "server"),
                 work.mode(config).name()
             ),
             (JobKind::Servers { servers, workers }, Work::Infer(_)) => {
-                let (workers, servers) = (count(workers, "worker"), count(servers, "server"));
+                let (workers, servers) = (plural(workers, "worker"), plural(servers, "server"));
                 format!("evaluation: {workers}, {servers}")
             }
             (JobKind::Ranks { ranks, .. }, _) => {
-                format!("{}; {examples} examples in a step of all ranks", count(ranks, "rank"))
+                format!("{}; {examples} examples in a step of all ranks", plural(ranks, "rank"))
             }
         }
     }
@@ -113,8 +113,8 @@ impl JobKind {
         }
     }
 
-    /// Whether the job need not continue without a lost worker: it waits for all of them, would leave
-    /// examples out, or can be started again from a checkpoint.
+    /// Whether the job need not continue without a lost worker: it waits for all of them, would
+    /// leave examples out, or can be started again from a checkpoint.
     fn waits(self, work: Work<'_>, config: &Config, args: &PsArgs) -> bool {
         let waits = match (self, work) {
             (JobKind::Servers { .. }, Work::Train) => work.mode(config).staleness().is_some(),
@@ -122,11 +122,6 @@ impl JobKind {
         };
         (waits || args.max_restart > 0) && !args.allow_worker_loss
     }
-}
-
-/// "1 worker", "2 workers".
-fn count(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Starts the processes and waits for them; starts the job again from its newest checkpoint when it
@@ -145,8 +140,8 @@ pub(super) fn supervise(
         strategy(&config)?;
         if carrier == Carrier::Mpi {
             anyhow::bail!(
-                "--transport mpi needs ranks that mpirun has started; use: mpirun -n {ranks} regatta \
-                 train --transport mpi ..., without --ranks"
+                "--transport mpi needs ranks that mpirun has started; use: mpirun -n {ranks} \
+                 regatta train --transport mpi ..., without --ranks"
             );
         }
     }
@@ -174,8 +169,8 @@ pub(super) fn supervise(
     Ok(Outcome::GoalMissed)
 }
 
-/// Starts the processes once and waits for them; writes the report if all is well. `cores` are those
-/// of every worker, if they have their own.
+/// Starts the processes once and waits for them; writes the report if all is well. `cores` are
+/// those of every worker, if they have their own.
 fn run_job(
     work: Work<'_>,
     run: &RunArgs,
@@ -313,7 +308,7 @@ fn job(work: Work<'_>, config: &Config, args: &PsArgs, place: &PsPlace) -> Resul
     job.start_timeout = place.job.start_timeout;
     job.admission = config.runner.distributed.entry.clone();
     job.wire = config.runner.distributed.wire;
-    job.observer = Arc::new(|event| regatta_fleet::tell(event));
+    job.observer = Arc::new(|event| regatta_fleet::notify(event));
     Ok(job)
 }
 

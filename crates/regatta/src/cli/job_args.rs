@@ -23,7 +23,8 @@ pub(crate) struct PsArgs {
     /// Start the job again, from its newest checkpoint, up to this many times when a process fails.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) max_restart: u32,
-    /// Where a worker or rank leaves its part of the report; set by the process that starts the others.
+    /// Where a worker or rank leaves its part of the report; set by the process that starts the
+    /// others.
     #[arg(long, hide = true, value_name = "FILE")]
     pub(super) part_report: Option<PathBuf>,
 }
@@ -51,10 +52,11 @@ impl PsArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct RankArgs {
     /// Train with this many ranks, each a process of its own, that add up their gradients.
-    #[arg(long, value_name = "N", value_parser = ranks, conflicts_with_all = ["servers", "workers"])]
+    #[arg(long, value_name = "N", value_parser = ranks)]
+    #[arg(conflicts_with_all = ["servers", "workers"])]
     pub(super) ranks: Option<usize>,
-    /// Be this rank of --ranks, instead of starting all of them: the others are started elsewhere and
-    /// meet this one at --master.
+    /// Be this rank of --ranks, instead of starting all of them: the others are started elsewhere
+    /// and meet this one at --master.
     #[arg(long, value_name = "R", requires_all = ["ranks", "master"])]
     rank: Option<usize>,
     /// What carries gradients between ranks. MPI needs ranks that mpirun has started.

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Threads that share a batch.
     #[arg(long, value_name = "N", default_value = "1", value_parser = threads)]
     threads: usize,
-    /// Decides first weights and examples.
+    /// Decides initial weights and examples.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print the cost of every N-th step.

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Trains models that are small programs, on one machine or many.
+/// Trains recommender models, on one machine or many.
 #[derive(Debug, Parser)]
 #[command(name = "regatta", version, max_term_width = 100)]
 struct Cli {
@@ -87,7 +87,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::GoalMissed) => ExitCode::from(1),
         Ok(Outcome::Exit(code)) => ExitCode::from(code),
-        // Whoever read our lines has seen enough.
+        // The reader of our lines has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -115,6 +115,11 @@ fn count(text: &str) -> Result<usize, String> {
         Ok(n) if (1..=1 << 24).contains(&n) => Ok(n),
         _ => Err(format!("it must be a whole number from 1 to {}", 1 << 24)),
     }
+}
+
+/// "1 worker", "2 workers".
+fn plural(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// A number of threads.

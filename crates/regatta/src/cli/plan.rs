@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Values that override the file of the model.
     #[arg(short = 'o', long = "opt", value_name = "section.key=value", num_args = 1..)]
     overrides: Vec<String>,
-    /// Also write the plan as JSON.
+    /// Also write the cluster plan as JSON.
     #[arg(long, value_name = "FILE", conflicts_with = "calibrate")]
     report: Option<PathBuf>,
 }

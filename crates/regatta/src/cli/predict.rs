@@ -12,7 +12,7 @@ use regatta_data::Batch;
 use regatta_predict::{Error as PredictError, MissingIds, Model, Options, Session};
 use regatta_rec::data::Data;
 use regatta_rec::network::Network;
-use regatta_rec::{Config, Trained};
+use regatta_rec::{Config, ModelSource};
 use regatta_tensor::{Tensor, Value};
 use regatta_train::metrics::Meter;
 
@@ -24,15 +24,15 @@ use super::scores::ScoreFile;
 /// Scores data with an exported model, or straight from a checkpoint or a saved epoch.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// An exported model, a checkpoint, a directory of checkpoints, or the folder of an epoch; a path
-    /// or the address of a remote store.
+    /// An exported model, a checkpoint, a directory of checkpoints, or the folder of an epoch; a
+    /// path or the address of a remote store.
     #[arg(short = 'm', long = "model", value_name = "MODEL")]
     model: PathBuf,
     /// Where copies of a remote model are kept; else in the system's temporary folder.
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
-    /// A directory of files of the format of the test data, or a synthetic:// URL; else the test data
-    /// of the configuration.
+    /// A directory of files of the format of the test data, or a synthetic:// URL; else the test
+    /// data of the configuration.
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
     /// Where scores go, as CSV: a line for each example, in the order of the data.
@@ -48,15 +48,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "1", value_parser = super::threads)]
     threads: usize,
     /// What becomes of ids that were never trained.
-    #[arg(long, value_enum, default_value_t = Missing::Zero)]
-    missing_ids: Missing,
+    #[arg(long, value_enum, default_value_t = MissingRows::Zero)]
+    missing_ids: MissingRows,
     /// First compare every byte of the model with its checksums.
     #[arg(long)]
     verify: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Missing {
+enum MissingRows {
     /// They count as zeros, and are counted.
     Zero,
     /// They end the command.
@@ -66,8 +66,8 @@ enum Missing {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let overrides = overrides(args)?;
     let missing_ids = match args.missing_ids {
-        Missing::Zero => MissingIds::Zero,
-        Missing::Error => MissingIds::Error,
+        MissingRows::Zero => MissingIds::Zero,
+        MissingRows::Error => MissingIds::Error,
     };
     let options = Options { missing_ids, threads: 1 };
     // Lives as long as the model that is mapped in it.
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let (path, config) = if from.join(PROGRAM_FILE).exists() {
         (from.as_path(), None)
     } else {
-        let trained = Trained::open(&from)?;
+        let trained = ModelSource::open(&from)?;
         let config = config_of(&trained, &from, args.config.as_deref(), &overrides)?;
         scratch = Scratch::beside(args.out.as_deref().unwrap_or(Path::new("scores")))?;
         export(&trained, &config, scratch.path(), Encoding::F32)?;
@@ -141,12 +141,12 @@ fn score(args: &Args, model: &Model, config: &Config) -> anyhow::Result<Outcome>
     judge.finish(start.elapsed().as_secs_f64(), missing)
 }
 
-type Scored = Result<(Batch, Vec<Tensor>), PredictError>;
+type ScoreResult = Result<(Batch, Vec<Tensor>), PredictError>;
 
 /// A thread that scores batches; each lane has at most two of them.
 struct Lane<'s> {
     batches: SyncSender<Batch>,
-    scored: Receiver<Scored>,
+    scored: Receiver<ScoreResult>,
     thread: thread::ScopedJoinHandle<'s, u64>,
 }
 
@@ -174,7 +174,7 @@ fn work(
     mut session: Session,
     inputs: &[String],
     batches: &Receiver<Batch>,
-    scores: &SyncSender<Scored>,
+    scores: &SyncSender<ScoreResult>,
 ) -> u64 {
     for batch in batches {
         let wanted = |(name, _): &(&str, &Value)| inputs.iter().any(|input| input == name);

@@ -17,19 +17,19 @@ use regatta_rec::Config;
 use regatta_rec::network::Network;
 use regatta_rec::run::strategy;
 use regatta_train::When;
-use regatta_train::job::server_pieces;
+use regatta_train::job::server_partitions;
 
 use super::mlp::OptimizerName;
 use super::{Outcome, count, positive};
 
-/// Print the programs of a model after each compiler pass, from what the builder made to what the executor
-/// runs.
+/// Print the programs of a model after each compiler pass, from what the builder made to what the
+/// executor runs.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "regatta programs <fit-a-line|mlp|-m CONFIG> [OPTIONS]")]
 #[command(after_help = "\
-Passes are listed in the order in which they are applied; those that change nothing are left out. The last
-program of each role is what the executor runs: ops joined, variables with the memory they share (buffer=)
-and with every dimension known.
+Compiler passes are listed in the order in which they are applied; those that change nothing are
+left out. The last program of each role is what the executor runs: ops joined, variables with the
+memory they share (buffer=) and with every dimension known.
 
 Examples:
   regatta programs -m models/rank/dnn/config.yaml
@@ -43,13 +43,14 @@ pub(crate) struct Args {
     #[arg(short = 'm', long = "config", value_name = "CONFIG")]
     config: Option<PathBuf>,
     /// Values that override the file.
-    #[arg(short = 'o', long = "opt", value_name = "section.key=value", num_args = 1.., conflicts_with = "model")]
+    #[arg(short = 'o', long = "opt", value_name = "section.key=value", num_args = 1..)]
+    #[arg(conflicts_with = "model")]
     overrides: Vec<String>,
     /// Whose programs; those of one process without it.
     #[arg(long, value_enum, conflicts_with = "model")]
     role: Option<Role>,
-    /// Examples of the batch that the executor runs [default: the configured batch size; 128 for a built-in
-    /// model].
+    /// Examples of the batch that the executor runs [default: the configured batch size; 128 for a
+    /// built-in model].
     #[arg(long, alias = "batch-size", value_name = "N", value_parser = count)]
     batch: Option<usize>,
     /// Servers of a job, with --role server [default: 1].
@@ -62,10 +63,12 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value = "sgd", conflicts_with = "config")]
     optimizer: OptimizerName,
     /// Limit all gradients of a built-in model together to this norm.
-    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true, conflicts_with = "config")]
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(conflicts_with = "config")]
     clip_norm: Option<f64>,
-    /// Penalty on the squares of parameters of a built-in model.
-    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true, conflicts_with = "config")]
+    /// L2 regularization of a built-in model.
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(conflicts_with = "config")]
     l2: Option<f64>,
 }
 
@@ -120,7 +123,8 @@ fn of_config(args: &Args, config: &Config) -> anyhow::Result<Listing> {
     let batch = || match args.batch.or(config.runner.train.batch_size) {
         Some(batch) => Ok(batch),
         None => Err(anyhow::anyhow!(
-            "the configuration has no runner.train_batch_size; say with --batch for which batch size"
+            "the configuration has no runner.train_batch_size; say with --batch for which batch \
+             size"
         )),
     };
     match args.role {
@@ -183,8 +187,8 @@ fn of_servers(config: &Config, servers: usize) -> anyhow::Result<Listing> {
     };
     let mut listing = Listing::default();
     for server in 0..servers {
-        let pieces = server_pieces(&split, servers, server);
-        let programs = split_server(&split, &network.train.startup, &pieces)?;
+        let partitions = server_partitions(&split, servers, server);
+        let programs = split_server(&split, &network.train.startup, &partitions)?;
         let title =
             format!("split_server: what server {server} of {servers} keeps and updates{rules}");
         listing.add_text(&title, &programs.main.to_string());

@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use regatta_checkpoint::MANIFEST_FILE;
-use regatta_train::remote::{Cached, cache_of, is_remote, upload};
+use regatta_train::remote::{RemoteCopy, cache_of, is_remote, upload};
 
 use super::job::TempDir;
 
 /// A remote model or checkpoint with its copies on this machine; none for a local path.
-pub(super) fn cached(path: &Path, cache: Option<&Path>) -> Option<Cached> {
+pub(super) fn cached(path: &Path, cache: Option<&Path>) -> Option<RemoteCopy> {
     let address = path.to_str().filter(|_| is_remote(path))?;
     let folder = cache.map_or_else(|| cache_of(address), Path::to_path_buf);
-    Some(Cached::new(address, folder))
+    Some(RemoteCopy::new(address, folder))
 }
 
 /// A local path: the same one, or a copy of what is at a remote address.

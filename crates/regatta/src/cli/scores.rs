@@ -15,7 +15,7 @@ pub(super) fn prepare(config: &mut Config) -> Result<(), Error> {
     let epochs = &config.runner.infer_epochs;
     if epochs.end - epochs.start != 1 {
         return Err(Error::Evaluation(format!(
-            "--out takes the scores of one epoch, and epochs {} to {} are asked for: set \
+            "--out takes the scores of one epoch, but epochs {} to {} are evaluated: set \
              runner.infer_start_epoch and runner.infer_end_epoch",
             epochs.start,
             epochs.end.saturating_sub(1)

@@ -11,7 +11,7 @@ use regatta_checkpoint::{MANIFEST_FILE, PROGRAM_FILE};
 use regatta_predict::{InputKind, Model, Session};
 use regatta_serve::{About, Config, Feature, Kind, ScoreError, Scorer, Server, Source};
 use regatta_tensor::{Tensor, Value};
-use regatta_train::remote::Cached;
+use regatta_train::remote::RemoteCopy;
 
 use super::remote::cached;
 use super::{Outcome, positive, threads};
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// How long a request may take, and a client to send its head or to take its answer.
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     timeout: f64,
-    /// How often to look for a new export in the place of the model; 0 for never.
+    /// How often to look for a new export of the model; 0 for never.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds_or_never)]
     watch: f64,
     /// Connections that may be open.
@@ -53,7 +53,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let remote = cached(&args.model, args.cache.as_deref());
-    let source = Arc::new(Exported { path: args.model.clone(), remote });
+    let source = Arc::new(ExportFolder { path: args.model.clone(), remote });
     let server = Server::start(config(args)?, source)?;
     let about = server.about();
     let (address, model) = (server.address(), args.model.display());
@@ -62,7 +62,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     eprintln!("{signal}: stopping");
     match server.stop().cut_off {
         0 => eprintln!("stopped"),
-        n => eprintln!("stopped; {n} connections did not end in time and were cut off"),
+        1 => eprintln!("stopped; 1 connection did not end in time and was closed"),
+        n => eprintln!("stopped; {n} connections did not end in time and were closed"),
     }
     Ok(Outcome::Done)
 }
@@ -95,13 +96,13 @@ fn token(file: &Path) -> anyhow::Result<String> {
 }
 
 /// A directory with an export, which may be replaced.
-struct Exported {
+struct ExportFolder {
     path: PathBuf,
     /// It is not on this machine.
-    remote: Option<Cached>,
+    remote: Option<RemoteCopy>,
 }
 
-impl Source for Exported {
+impl Source for ExportFolder {
     fn open(&self) -> Result<Arc<dyn regatta_serve::Model>, String> {
         let path = self.path.display();
         let local = match &self.remote {
@@ -114,7 +115,7 @@ impl Source for Exported {
         }
         let model = Model::open(&local).map_err(|e| format!("cannot serve {path}: {e}"))?;
         let about = Arc::new(about(&model));
-        Ok(Arc::new(Opened { model, about }))
+        Ok(Arc::new(OpenModel { model, about }))
     }
 
     /// The manifest is written last and has the checksums of everything else.
@@ -149,26 +150,26 @@ fn about(model: &Model) -> About {
 }
 
 /// An open export.
-struct Opened {
+struct OpenModel {
     model: Model,
     about: Arc<About>,
 }
 
-impl regatta_serve::Model for Opened {
+impl regatta_serve::Model for OpenModel {
     fn about(&self) -> Arc<About> {
         self.about.clone()
     }
 
     fn scorer(&self) -> Result<Box<dyn Scorer>, String> {
         let session = self.model.session().map_err(|e| e.to_string())?;
-        Ok(Box::new(Scoring(session)))
+        Ok(Box::new(ScoringSession(session)))
     }
 }
 
 /// One thread's use of it.
-struct Scoring(Session);
+struct ScoringSession(Session);
 
-impl Scorer for Scoring {
+impl Scorer for ScoringSession {
     fn score(&mut self, batch: &[(&str, &Value)]) -> Result<&[Tensor], ScoreError> {
         self.0.score(batch).map_err(|error| match error.is_input() {
             true => ScoreError::Input(error.to_string()),

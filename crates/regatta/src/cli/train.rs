@@ -21,8 +21,8 @@ pub(crate) struct Args {
     checkpoint: CheckpointArgs,
     #[command(flatten)]
     ranks: RankArgs,
-    /// Let the system choose where processes run. Without this, every rank of --ranks, and every worker of
-    /// --workers in sync mode, has its own share of the processor cores, if there are enough.
+    /// Let the system choose where processes run. Without this, every rank of --ranks, and every
+    /// worker of --workers in sync mode, has its own processor cores, if there are enough.
     #[arg(long, conflicts_with = "rank")]
     no_bind: bool,
 }
@@ -30,8 +30,8 @@ pub(crate) struct Args {
 /// Checkpoints, by the flags that stand for keys of `runner.checkpoint`.
 #[derive(Debug, clap::Args)]
 struct CheckpointArgs {
-    /// Make checkpoints here (a directory or the address of a remote store), and resume from the newest
-    /// one when the command is started again.
+    /// Make checkpoints here (a directory or the address of a remote store), and resume from the
+    /// newest one when the command is started again.
     #[arg(long, value_name = "DIR")]
     checkpoint_dir: Option<PathBuf>,
     /// Batches between two checkpoints.
@@ -40,7 +40,7 @@ struct CheckpointArgs {
     /// Newest checkpoints that are kept.
     #[arg(long, value_name = "N")]
     checkpoint_keep: Option<u64>,
-    /// Every how many checkpoints one is whole; those between hold the rows that changed.
+    /// Every N-th checkpoint is whole; those between hold the rows that changed.
     #[arg(long, value_name = "N")]
     checkpoint_full_every: Option<u64>,
     /// What to resume from: auto, latest, none or the path of a checkpoint.
@@ -165,7 +165,7 @@ impl RunArgs {
         self.print_config
     }
 
-    /// What every process of a job is told to do.
+    /// The arguments of every process of a job.
     pub(super) fn child_args(&self, command: &str) -> Vec<String> {
         let mut args =
             vec![command.to_string(), "-m".into(), self.config.to_string_lossy().into_owned()];

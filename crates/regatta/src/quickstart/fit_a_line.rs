@@ -42,7 +42,10 @@ pub enum DataError {
         found: String,
     },
     /// There is nothing to learn from, or nothing to test with.
-    #[error("{}: {rows} rows are too few: at least 2 are needed, to train and to test", path.display())]
+    #[error(
+        "{}: {rows} rows are too few: at least 2 are needed, to train and to test",
+        path.display()
+    )]
     TooFew {
         /// The file.
         path: PathBuf,
@@ -219,7 +222,7 @@ pub struct Options {
     pub learning_rate: f64,
     /// Threads that share a batch.
     pub threads: usize,
-    /// Decides the first weights and the order of the examples.
+    /// Decides the initial weights and the order of the examples.
     pub seed: u64,
 }
 
@@ -240,7 +243,7 @@ pub struct FitALine {
 }
 
 impl FitALine {
-    /// A model with its first weights.
+    /// A model with its initial weights.
     ///
     /// # Errors
     /// If the options make no sense.
@@ -257,7 +260,8 @@ impl FitALine {
         Ok(FitALine { model, programs, train, test, scope, data, options: options.clone() })
     }
 
-    /// The rows of each batch of a pass, in an order of its own. The last batch may be smaller.
+    /// The rows of each batch of a data pass, in an order of its own. The last batch may be
+    /// smaller.
     pub fn batches(&self, pass: usize) -> Vec<Vec<usize>> {
         let mut order: Vec<usize> = (0..self.data.train.len()).collect();
         Rng::new(self.options.seed, &[pass as u64]).shuffle(&mut order);
@@ -306,8 +310,8 @@ impl FitALine {
             .collect()
     }
 
-    /// Saves `dir/persistables.safetensors`, to train on, and `dir/inference/`, to predict with. The
-    /// saved model takes scaled features.
+    /// Saves `dir/persistables.safetensors`, to train on, and `dir/inference/`, to predict with.
+    /// The saved model takes scaled features.
     ///
     /// # Errors
     /// If something cannot be written.

@@ -11,7 +11,7 @@ use super::Model;
 pub const FEATURES: usize = 32;
 /// Width of both hidden layers.
 pub const HIDDEN: usize = 128;
-/// Classes to tell apart.
+/// Number of classes.
 pub const CLASSES: usize = 2;
 
 /// Two layers of `tanh`, a softmax, and the mean cross entropy.
@@ -69,7 +69,7 @@ pub struct Options {
     pub optimizer: Optimizer,
     /// Threads that share a batch.
     pub threads: usize,
-    /// Decides the first weights and the examples.
+    /// Decides the initial weights and the examples.
     pub seed: u64,
 }
 
@@ -90,7 +90,7 @@ pub struct Mlp {
 const FIRST_TEST_BATCH: u64 = 1 << 60;
 
 impl Mlp {
-    /// A model with its first weights.
+    /// A model with its initial weights.
     ///
     /// # Errors
     /// If the options make no sense.

@@ -11,10 +11,10 @@ use regatta_ir::Programs;
 /// A model before `minimize`, and the names one needs to train and to use it.
 #[derive(Debug, Clone)]
 pub struct Model {
-    /// The forward program and the first values of its parameters.
+    /// The forward program and the initial values of its parameters.
     pub programs: Programs,
     /// The number to be made small.
     pub loss: String,
-    /// What the model says about an example.
+    /// The prediction of the model.
     pub prediction: String,
 }

@@ -1,4 +1,4 @@
-//! What processes are told: the environment, exactly.
+//! The environment that processes get, exactly.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -111,7 +111,7 @@ fn ranks_with_devices() {
     );
 }
 
-/// The first of so many free ports in a row.
+/// The first of N free ports in a row.
 fn free_block(n: usize) -> u16 {
     loop {
         let first = regatta_launch::ports::free("127.0.0.1", 1).unwrap()[0];

@@ -1,4 +1,4 @@
-//! `regatta launch` with real processes: who is started, what they are told, how they end.
+//! `regatta launch` with real processes: who is started, with what environment, how they end.
 
 mod contract;
 mod one_machine;
@@ -14,7 +14,8 @@ fn train(dir: &Path, examples: u64) -> Vec<String> {
     let config = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../models/rank/logistic_regression/config.yaml");
     let data = format!(
-        "runner.train_data_dir=synthetic://ctr?slots=26&vocab=500&dense=13&seed=1&examples={examples}"
+        "runner.train_data_dir=synthetic://ctr?slots=26&vocab=500&dense=13&seed=1&\
+         examples={examples}"
     );
     let save = format!("runner.model_save_path={}", dir.join("model").display());
     let config = config.to_string_lossy().into_owned();

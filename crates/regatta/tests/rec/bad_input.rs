@@ -6,7 +6,8 @@ const LINE: &str = "1 1 1 7 1 8 1 9 1 10 3 0.5 0.25 0.75\n";
 
 /// A configuration on MultiSlot files in `data`, four slots of one id each.
 fn on_files(s: &Scratch, runner: &str) {
-    let base = "  train_data_dir: data\n  train_batch_size: 2\n  data_format: multislot\n  reader_type: QueueDataset\n";
+    let base = "  train_data_dir: data\n  train_batch_size: 2\n  \
+                data_format: multislot\n  reader_type: QueueDataset\n";
     s.write("c.yaml", &format!("model: dnn\nrunner:\n{base}{runner}\n{SMALL_HYPER}"));
 }
 
@@ -91,8 +92,8 @@ fn pipe_commands_that_fail() {
     nothing_written(&s);
 }
 
-/// Files in memory of a size that is soon used up. Needs the right to mount, so it is left out where
-/// that is missing.
+/// Files in memory of a size that is soon used up. Needs the right to mount, so it is left out
+/// where that is missing.
 #[test]
 fn disk_full() {
     let s = Scratch::new();

@@ -4,7 +4,8 @@ use crate::support::{SMALL_HYPER, Scratch};
 
 fn config(format: &str, more: &str) -> String {
     format!(
-        "model: dnn\nrunner:\n  train_data_dir: data\n  train_batch_size: 10\n  data_format: {format}\n{more}\n{SMALL_HYPER}"
+        "model: dnn\nrunner:\n  train_data_dir: data\n  train_batch_size: 10\n  \
+         data_format: {format}\n{more}\n{SMALL_HYPER}"
     )
 }
 

@@ -31,7 +31,7 @@ pub struct Meter {
     kind: Metric,
     examples: u64,
     auc: BucketAuc,
-    /// Scores with labels, where evaluation wants them all.
+    /// Scores with labels, where evaluation needs them all.
     scores: Option<Vec<(f32, bool)>>,
     log_loss: f64,
     right: u64,
