@@ -144,8 +144,8 @@ pub trait Backend {
         self.client().map_or(Ok(()), |client| Ok(client.own_part(written)?))
     }
 
-    /// Names of the variables that this process keeps and a checkpoint of rank 0 must hold; none where
-    /// servers have them.
+    /// Names of the variables that this process keeps and a checkpoint of rank 0 must hold; none
+    /// where servers have them.
     fn kept(&self) -> Vec<String> {
         Vec::new()
     }
@@ -297,7 +297,7 @@ pub struct RestoredState {
     pub same_workers: bool,
 }
 
-impl Restored {
+impl RestoredState {
     /// Puts the variables into a scope; returns the step.
     pub(crate) fn put_into(self, scope: &mut Scope) -> u64 {
         let tensors = self.tensors.into_iter().flatten();

@@ -16,7 +16,8 @@ use crate::session::tell_end;
 use crate::state::WorkerState;
 use crate::totals::sum_over_workers;
 
-/// One data pass over a feed, with no meters, reports and checkpoints; [`Feed::done`] sees the steps.
+/// One data pass over a feed, with no meters, reports and checkpoints; [`Feed::done`] sees the
+/// steps.
 ///
 /// # Errors
 /// If data, a step or an exchange fails.

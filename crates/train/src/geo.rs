@@ -14,7 +14,7 @@ use regatta_ps::{Client, GeoTicket};
 use regatta_tensor::{Tensor, Value};
 
 use crate::Error;
-use crate::backend::{Backend, Restored, Snapshot, StepTimes, Turn};
+use crate::backend::{Backend, RestoredState, Snapshot, StepTimes, Turn};
 use crate::input::{Input, Next};
 use crate::runner::{Inbox, Runner};
 use crate::servers::{share_dense, take_snapshot, topology};
@@ -69,7 +69,7 @@ impl Geo {
         let names: Vec<String> = split.tables.iter().map(|t| t.name.clone()).collect();
         let exchange = split.exchange.clone();
         let runner = Runner::new(programs.main.clone(), options)?;
-        let touched = exchange.tables.iter().map(|_| Touched::default()).collect();
+        let touched = exchange.tables.iter().map(|_| TouchedRows::default()).collect();
         let others = client.workers().saturating_sub(1) as u64;
         Ok(Geo {
             step_counts: step_counts(&programs.main, &names, others)?,

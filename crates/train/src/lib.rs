@@ -5,12 +5,12 @@
 //! What differs is a [`Backend`]. Not in here: where a model or its settings come from (`rec`,
 //! `fleet`), and how values travel (`ps`, `collective`).
 //!
-//! Reading order: [`run_pass`] (`pass`), [`Backend`] and what it is fed ([`Input`]), `runner`, the backends
-//! [`Local`], [`Servers`] (with `gradients`), [`Geo`] and [`Ranks`] (with `group_comm`,
-//! [`RankPlan`]), [`Evaluator`]; [`RunSpec`] (what a front end
-//! provides), [`Session`] (a whole run), [`Evaluation`], `totals` (numbers of all workers), `state` (what a worker writes down),
-//! `checkpoints`, `resume`, `own_part`, [`remote`] (checkpoints in stores), [`observe`], [`report`],
-//! [`metrics`], [`tensorboard`]; [`job`] (what servers and workers must know).
+//! Reading order: [`run_pass`] (`pass`), [`Backend`] and what it is fed ([`Input`]), `runner`, the
+//! backends [`Local`], [`Servers`] (with `gradients`), [`Geo`] and [`Ranks`] (with `group_comm`,
+//! [`RankPlan`]), [`Evaluator`]; [`RunSpec`] (what a front end provides), [`Session`] (a whole
+//! run), [`Evaluation`], `totals` (numbers of all workers), `state` (what a worker writes down),
+//! `checkpoints`, `resume`, `own_part`, [`remote`] (checkpoints in stores), [`observe`],
+//! [`report`], [`metrics`], [`tensorboard`]; [`job`] (what servers and workers must know).
 
 mod backend;
 mod checkpoints;
@@ -61,5 +61,5 @@ pub use ranks::Ranks;
 pub use regatta_ps::message::ReduceOp;
 pub use resume::Family;
 pub use servers::Servers;
-pub use session::{Session, Trained, leave};
+pub use session::{RunReports, Session, leave};
 pub use state::{Sharing, WorkerState};

@@ -7,7 +7,7 @@ use regatta_ps::SnapshotOrder;
 use regatta_tensor::Tensor;
 
 use crate::Error;
-use crate::backend::{Backend, Restored, Snapshot, SnapshotValues, StepTimes, Turn};
+use crate::backend::{Backend, RestoredState, Snapshot, SnapshotValues, StepTimes, Turn};
 use crate::input::Next;
 use crate::runner::{Inbox, Runner};
 

@@ -19,7 +19,7 @@ use regatta_tensor::Tensor;
 
 use self::values::fingerprint;
 use crate::Error;
-use crate::backend::{Backend, PassEnd, Restored, Snapshot, SnapshotValues, StepTimes, Turn};
+use crate::backend::{Backend, PassEnd, RestoredState, Snapshot, SnapshotValues, StepTimes, Turn};
 use crate::group_comm::GroupComm;
 use crate::input::{Input, Next};
 use crate::rank_plan::{RankPlan, When};

@@ -15,7 +15,7 @@ use regatta_ps::{Client, Mode, PullTicket, Pulled, PushTicket};
 use regatta_tensor::{RowIndex, Tensor};
 
 use crate::Error;
-use crate::backend::{Backend, Restored, Snapshot, SnapshotValues, StepTimes, Turn};
+use crate::backend::{Backend, RestoredState, Snapshot, SnapshotValues, StepTimes, Turn};
 use crate::gradients::{GradientSlots, MergedGradients};
 use crate::input::{Input, Next};
 use crate::runner::{Runner, feeds};
@@ -140,8 +140,8 @@ impl Servers {
         })
     }
 
-    /// Pushes what was computed and waits until it is applied. Other workers still wait for this one
-    /// in their next step.
+    /// Pushes what was computed and waits until it is applied. Other workers still wait for this
+    /// one in their next step.
     fn flush(&mut self) -> Result<(), Error> {
         let Some(mut pass) = self.in_flight.take() else { return Ok(()) };
         // All batches are computed: there is nothing to pull, and nowhere to put it.

@@ -9,7 +9,7 @@ use regatta_ir::Program;
 use regatta_ps::message::ServerStats;
 
 use crate::Error;
-use crate::backend::{Backend, Restored};
+use crate::backend::{Backend, RestoredState};
 use crate::checkpoints::{CheckpointLog, Checkpoints, Due};
 use crate::front::{Data, Feed, ModelFiles, RunSpec, TrainedModel};
 use crate::metrics::Meter;

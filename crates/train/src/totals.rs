@@ -5,7 +5,7 @@ use regatta_ps::message::ReduceOp;
 use crate::Error;
 use crate::backend::Backend;
 use crate::metrics::Meter;
-use crate::pass::Counted;
+use crate::pass::PassTotals;
 use crate::report::EpochReport;
 use crate::state::WorkerState;
 
@@ -15,7 +15,7 @@ pub(crate) fn sum_over_workers(
     meters: &mut [Meter],
     state: &WorkerState,
     mine: &EpochReport,
-) -> Result<Counted, Error> {
+) -> Result<PassTotals, Error> {
     let mut sums = vec![state.examples as f64, f64::from_bits(state.loss_sum)];
     let own: Vec<Vec<f64>> = meters.iter().map(Meter::counters).collect();
     sums.extend(own.iter().flatten());
@@ -34,7 +34,7 @@ pub(crate) fn sum_over_workers(
     let examples = sums[0] as u64;
     let loss = mine.loss.and((examples > 0).then(|| sums[1] / sums[0]));
     let seconds = longest.first().copied().unwrap_or(mine.seconds);
-    Ok(Counted { epoch: mine.epoch, examples, loss, seconds })
+    Ok(PassTotals { epoch: mine.epoch, examples, loss, seconds })
 }
 
 /// Scores that travel at once.

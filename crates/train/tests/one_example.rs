@@ -1,5 +1,5 @@
-//! The walks of ARCHITECTURE.md on three lines of data, in every kind of training: a file goes in, a
-//! checkpoint comes out, and the value at every stop on the way is the one computed by hand.
+//! The walks of ARCHITECTURE.md on three lines of data, in every kind of training: a file goes in,
+//! a checkpoint comes out, and the value at every stop on the way is the one computed by hand.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +32,8 @@ const RATE: f32 = 0.125;
 /// Initial values: every row, the weight, the bias.
 const INITIAL: [f32; 3] = [0.5, 1.0, 0.0];
 
-/// What training must come to: `weight * row(item) + bias` is fitted to the label, one example a step.
+/// What training must come to: `weight * row(item) + bias` is fitted to the label, one example a
+/// step.
 #[derive(Debug, PartialEq)]
 struct Expected {
     losses: Vec<f32>,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use regatta_checkpoint::server_parts::TableWeights;
-use regatta_predict::files::{Wanted, read_weights};
+use regatta_predict::files::{ParameterSpec, read_weights};
 use regatta_rec::Config;
 
 use super::Outcome;

@@ -1,5 +1,5 @@
-//! Values between ranks: the same program and the same parameters on all of them at the beginning, and
-//! optimizer states that are kept elsewhere.
+//! Values between ranks: the same program and the same parameters on all of them at the beginning,
+//! and optimizer states that are kept elsewhere.
 
 use std::collections::HashMap;
 
@@ -28,8 +28,8 @@ impl Ranks {
         )))
     }
 
-    /// Gives these values of rank 0 to all. What all ranks have already is not sent: first values are
-    /// the same everywhere if all begin with the same seed.
+    /// Gives these values of rank 0 to all. What all ranks have already is not sent: first values
+    /// are the same everywhere if all begin with the same seed.
     pub(super) fn share(&self, scope: &mut Scope, names: &[String]) -> Result<(), Error> {
         let mut sums = Vec::new();
         for name in names {

@@ -1,5 +1,5 @@
-//! The exchanges of a worker with its servers: ids of a batch become keys, rows and dense parameters
-//! come, gradients go.
+//! The exchanges of a worker with its servers: ids of a batch become keys, rows and dense
+//! parameters come, gradients go.
 
 use std::time::Instant;
 
