@@ -80,15 +80,16 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn every_file_goes_to_exactly_one_worker(n in 0usize..200, workers in 1usize..40) {
-            let files: Vec<usize> = (0..n).collect();
-            let parts: Vec<&[usize]> = (0..workers).map(|w| split_file_list(&files, w, workers)).collect();
-            prop_assert_eq!(&parts.concat(), &files);
-            prop_assert!(parts.windows(2).all(|p| p[0].len() >= p[1].len()));
-            prop_assert!(parts[0].len() - parts[workers - 1].len() <= 1);
-        }
-    }
+           #[test]
+           fn every_file_goes_to_exactly_one_worker(n in 0usize..200, workers in 1usize..40) {
+               let files: Vec<usize> = (0..n).collect();
+               let parts = (0..workers).map(|w| split_file_list(&files, w, workers));
+    let parts: Vec<&[usize]> = parts.collect();
+               prop_assert_eq!(&parts.concat(), &files);
+               prop_assert!(parts.windows(2).all(|p| p[0].len() >= p[1].len()));
+               prop_assert!(parts[0].len() - parts[workers - 1].len() <= 1);
+           }
+       }
 
     #[test]
     fn hidden_files_and_directories_are_left_out() {

@@ -154,7 +154,8 @@ proptest! {
         prop_assume!(n > 0);
         let dir = tempfile::tempdir().unwrap();
         let source = source(files(dir.path(), &sizes));
-        let options = LoaderOptions { shuffle_buffer: buffer, seed: 1, ..LoaderOptions::new(batch) };
+        let defaults = LoaderOptions::new(batch);
+ let options = LoaderOptions { shuffle_buffer: buffer, seed: 1, ..defaults };
         let datasets: Vec<Box<dyn Dataset>> = vec![
             Box::new(loader(source.clone(), options)),
             Box::new(in_memory(source.clone(), 1, batch)),

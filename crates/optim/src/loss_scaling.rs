@@ -147,29 +147,30 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn the_factor_follows_from_runs_of_good_and_bad_steps(
-            how in any_setting(),
-            steps in proptest::collection::vec(any::<bool>(), 0..200),
-        ) {
-            let mut state = how.start();
-            for (n, &finite) in steps.iter().enumerate() {
-                state = how.after(state, finite);
-                prop_assert!(state.scale.is_finite() && state.scale >= 1.0);
-                prop_assert!(state.good_steps < i64::from(how.incr_every_n_steps));
-                prop_assert!(state.bad_steps < i64::from(how.decr_every_n_nan_or_inf));
-                prop_assert!(state.good_steps == 0 || state.bad_steps == 0);
-                prop_assert_eq!(state.scale, from_history(&how, &steps[..=n]));
-            }
-        }
+           #[test]
+           fn the_factor_follows_from_runs_of_good_and_bad_steps(
+               how in any_setting(),
+               steps in proptest::collection::vec(any::<bool>(), 0..200),
+           ) {
+               let mut state = how.start();
+               for (n, &finite) in steps.iter().enumerate() {
+                   state = how.after(state, finite);
+                   prop_assert!(state.scale.is_finite() && state.scale >= 1.0);
+                   prop_assert!(state.good_steps < i64::from(how.incr_every_n_steps));
+                   prop_assert!(state.bad_steps < i64::from(how.decr_every_n_nan_or_inf));
+                   prop_assert!(state.good_steps == 0 || state.bad_steps == 0);
+                   prop_assert_eq!(state.scale, from_history(&how, &steps[..=n]));
+               }
+           }
 
-        #[test]
-        fn a_fixed_factor_stays(steps in proptest::collection::vec(any::<bool>(), 0..50)) {
-            let how = LossScaling { dynamic: false, incr_every_n_steps: 1, ..LossScaling::default() };
-            let end = steps.iter().fold(how.start(), |state, &finite| how.after(state, finite));
-            prop_assert_eq!(end, how.start());
-        }
-    }
+           #[test]
+           fn a_fixed_factor_stays(steps in proptest::collection::vec(any::<bool>(), 0..50)) {
+               let defaults = LossScaling::default();
+    let how = LossScaling { dynamic: false, incr_every_n_steps: 1, ..defaults };
+               let end = steps.iter().fold(how.start(), |state, &finite| how.after(state, finite));
+               prop_assert_eq!(end, how.start());
+           }
+       }
 
     #[test]
     fn the_largest_factor_is_finite() {

@@ -349,7 +349,8 @@ wanted_examples_per_sec: 1e6
 
     #[test]
     fn every_mistake_is_told_with_its_line() {
-        let text = "servers: {count: 0, cores: 1, memory_gib: many, network_gbit: 1}\nworker:\n  cores: 1\n\
+        let text = "servers: {count: 0, cores: 1, memory_gib: many, network_gbit: 1}\n\
+                    worker:\n  cores: 1\n\
                     data: {distinct_share: 1.5}\n";
         let told = Cluster::parse(text, "c.yaml").unwrap_err().to_string();
         for part in [

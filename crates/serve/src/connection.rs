@@ -98,7 +98,8 @@ impl Drop for Place {
 
 async fn refuse(mut socket: TcpStream, limit: Duration, _place: Place) {
     const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
-        content-length: 49\r\nconnection: close\r\n\r\n{\"error\":\"too many connections, try again later\"}";
+        content-length: 49\r\nconnection: close\r\n\r\n\
+        {\"error\":\"too many connections, try again later\"}";
     // A client that does not want to hear it is gone all the same.
     let _ = timeout(limit, async {
         socket.write_all(ANSWER).await?;

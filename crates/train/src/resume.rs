@@ -132,8 +132,9 @@ impl ResumePoint {
     /// A line for the user.
     pub(crate) fn describe(&self) -> String {
         let progress = &self.checkpoint.manifest().progress;
+        let batches = if progress.step == 1 { "batch" } else { "batches" };
         format!(
-            "resuming from {} (epoch {}, {} batches of it done, step {})",
+            "resuming from {} (epoch {}, {} {batches} of it done, step {})",
             self.checkpoint.path().display(),
             progress.epoch,
             progress.step,

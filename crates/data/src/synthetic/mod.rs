@@ -66,14 +66,18 @@ trait Generator: Send + Sync + fmt::Debug {
 
 /// A synthetic source: `synthetic://FAMILY?parameter=value&...`.
 ///
-/// | family | slots | what is to be learnt |
-/// |---|---|---|
-/// | `ctr` | `label`, `1`..`slots`, `dense_input` | a logistic model over ids, floats and pairs of ids |
-/// | `din` | `label`, `hist_item_seq`, `hist_cat_seq`, `target_item`, `target_cat` | whether the target's category is among the user's |
-/// | `multitask` | `click`, `conversion`, `1`..`slots`, `dense_input` | two related logistic models; conversions need a click |
-/// | `ncf` | `user_input`, `item_input`, `label` | groups of users that like groups of items |
-/// | `dssm` | `query`, `doc_pos`, `doc_neg_0`.. | queries and documents of the same topic |
-/// | `corpus` | `input_word`, `true_label`, `neg_label` | words of a topic, and pairs with the same relation |
+/// Families, with their slots and what is to be learnt:
+///
+/// - `ctr` (`label`, `1`..`slots`, `dense_input`): a logistic model over ids, floats and pairs of
+///   ids
+/// - `din` (`label`, `hist_item_seq`, `hist_cat_seq`, `target_item`, `target_cat`): whether the
+///   target's category is among the user's
+/// - `multitask` (`click`, `conversion`, `1`..`slots`, `dense_input`): two related logistic models;
+///   conversions need a click
+/// - `ncf` (`user_input`, `item_input`, `label`): groups of users that like groups of items
+/// - `dssm` (`query`, `doc_pos`, `doc_neg_0`..): queries and documents of the same topic
+/// - `corpus` (`input_word`, `true_label`, `neg_label`): words of a topic, and pairs with the same
+///   relation
 ///
 /// [`Synthetic::parameters`] lists the parameters of a family with their defaults.
 #[derive(Debug, Clone)]

@@ -197,10 +197,10 @@ fn check_together(strategy: &DistributedStrategy, ranks: usize) -> Result<(), Er
          brought to one rank, not all-reduced"
             .to_string()
     } else if strategy.sharding && degree.is_some_and(|d| d != ranks as u64) {
-        let degree = degree.unwrap_or_default();
+        let (degree, s) = (degree.unwrap_or_default(), if ranks == 1 { "" } else { "s" });
         format!(
-            "sharding_configs.sharding_degree is {degree}, but must be the number of ranks \
-             ({ranks}): state is divided among all of them"
+            "sharding_configs.sharding_degree is {degree}, but the job has {ranks} rank{s}: state \
+             is divided among all of them"
         )
     } else {
         return Ok(());
