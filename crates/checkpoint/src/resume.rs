@@ -136,7 +136,7 @@ impl CheckpointDir {
         }
         let reasons: Vec<String> = passed_over.iter().map(|p| format!("\n  {p}")).collect();
         let reason = match published {
-            0 => format!("there is no checkpoint to go on from{}", reasons.concat()),
+            0 => format!("there is no checkpoint to resume from{}", reasons.concat()),
             n => format!(
                 "none of {n} checkpoints can be used (--resume none begins anew){}",
                 reasons.concat()

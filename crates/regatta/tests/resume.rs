@@ -404,7 +404,7 @@ fn what_cannot_be_gone_on_from_is_told() {
         costs.notes.join("\n") + &errors
     };
     let errors = failure(&["--resume", "latest"], &[]);
-    assert!(errors.contains("there is no checkpoint to go on from"), "{errors}");
+    assert!(errors.contains("there is no checkpoint to resume from"), "{errors}");
     assert!(
         Job::start(command(dir.path(), &["runner.epochs=1"], &[])).end(&mut Costs::default()).0
     );

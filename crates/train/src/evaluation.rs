@@ -41,6 +41,9 @@ pub fn run_feed(
     run_pass(backend, scope, feed, &mut pass)
 }
 
+/// What a report names beside the loss, from meters.
+pub type MeasureFn<'a> = dyn Fn(&[Meter]) -> Result<Vec<Measure>, Error> + 'a;
+
 /// One data pass of an evaluation: `meters` count this worker's examples; the second report is that
 /// of all workers. Nothing is trained and nothing saved.
 pub struct Evaluation<'a> {
@@ -63,7 +66,7 @@ impl Evaluation<'_> {
         scope: &mut Scope,
         data: &mut dyn Data,
         mut meters: Vec<Meter>,
-        measures: &dyn Fn(&[Meter]) -> Result<Vec<Measure>, Error>,
+        measures: &MeasureFn<'_>,
         observer: &mut dyn Observer,
     ) -> Result<(EpochReport, EpochReport), Error> {
         let names: Vec<&str> = self.fetch.iter().map(String::as_str).collect();

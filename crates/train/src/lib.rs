@@ -47,7 +47,7 @@ pub use backend::{
 pub use checkpoints::Checkpointing;
 pub use error::Error;
 pub use evaluate::{Evaluator, Rows, SavedTable};
-pub use evaluation::{Evaluation, run_feed};
+pub use evaluation::{Evaluation, MeasureFn, run_feed};
 pub use front::{Data, Feed, ModelFiles, RunSpec, TrainedModel};
 pub use geo::Geo;
 pub use group_comm::GroupComm;

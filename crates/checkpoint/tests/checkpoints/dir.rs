@@ -31,7 +31,7 @@ fn a_directory_that_is_not_there_has_no_checkpoints() {
     let choice = dir.choose(&Resume::Auto, Check::Checksums).unwrap();
     assert_eq!((choice.checkpoint, choice.passed_over), (None, vec![]));
     let error = dir.choose(&Resume::Latest, Check::Checksums).unwrap_err().to_string();
-    assert!(error.contains("there is no checkpoint to go on from"), "{error}");
+    assert!(error.contains("there is no checkpoint to resume from"), "{error}");
     assert!(!dir.path().exists(), "looking changes nothing");
 }
 
