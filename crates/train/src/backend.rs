@@ -43,6 +43,9 @@ pub trait Backend {
     /// Steps of the job, which a checkpoint keeps.
     fn step(&self) -> u64;
 
+    /// Continues after this many steps.
+    fn set_step(&mut self, step: u64);
+
     /// Chooses what [`Backend::fetched`] shows after a step.
     fn set_fetch(&mut self, fetch: &[&str]);
 
@@ -54,7 +57,10 @@ pub trait Backend {
     ///
     /// # Errors
     /// If a worker, rank or server is gone, or has another program.
-    fn start(&mut self, scope: &mut Scope, servers_have_values: bool) -> Result<(), Error>;
+    fn start(&mut self, scope: &mut Scope, servers_have_values: bool) -> Result<(), Error> {
+        let _ = (scope, servers_have_values);
+        Ok(())
+    }
 
     /// The same after a restart, with what a checkpoint holds; a note for the user, if there is
     /// one.
@@ -65,7 +71,11 @@ pub trait Backend {
         &mut self,
         scope: &mut Scope,
         restored: RestoredState,
-    ) -> Result<Option<&'static str>, Error>;
+    ) -> Result<Option<&'static str>, Error> {
+        let step = restored.put_into(scope);
+        self.set_step(step);
+        self.start(scope, true).map(|()| None)
+    }
 
     /// Begins a data pass.
     ///

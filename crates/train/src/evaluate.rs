@@ -12,9 +12,9 @@ use regatta_ps::{Client, PullSpec};
 use regatta_tensor::{RowIndex, Tensor, Value};
 
 use crate::Error;
-use crate::backend::{Backend, RestoredState, Snapshot, StepTimes, Turn};
+use crate::backend::{Backend, Snapshot, StepTimes, Turn};
 use crate::input::{Input, Next};
-use crate::runner::{Inbox, Runner};
+use crate::runner::{Inbox, Runner, fetches_by_runner, steps_by_runner};
 
 /// A program that predicts, with its parameters.
 pub struct Evaluator {
@@ -194,25 +194,8 @@ impl Backend for Evaluator {
         Topology { mode: "evaluation".into(), workers: self.workers(), ..Topology::default() }
     }
 
-    fn step(&self) -> u64 {
-        self.runner.executor.step()
-    }
-
-    fn set_fetch(&mut self, fetch: &[&str]) {
-        self.runner.set_fetch(fetch);
-    }
-
-    fn fetched(&self) -> &[Tensor] {
-        self.runner.fetched()
-    }
-
-    fn start(&mut self, _: &mut Scope, _: bool) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn restore(&mut self, _: &mut Scope, _: RestoredState) -> Result<Option<&'static str>, Error> {
-        Err(nothing_to_keep())
-    }
+    steps_by_runner!();
+    fetches_by_runner!();
 
     fn advance(&mut self, scope: &mut Scope) -> Result<Turn, Error> {
         let mut inbox = std::mem::take(&mut self.inbox);

@@ -16,7 +16,7 @@ use regatta_tensor::{Tensor, Value};
 use crate::Error;
 use crate::backend::{Backend, RestoredState, Snapshot, StepTimes, Turn};
 use crate::input::{Input, Next};
-use crate::runner::{Inbox, Runner};
+use crate::runner::{Inbox, Runner, fetches_by_runner};
 use crate::servers::{share_dense, take_snapshot, topology};
 use crate::tables::floats;
 
@@ -308,13 +308,12 @@ impl Backend for Geo {
         self.step
     }
 
-    fn set_fetch(&mut self, fetch: &[&str]) {
-        self.runner.set_fetch(fetch);
+    fn set_step(&mut self, step: u64) {
+        self.step = step;
+        self.runner.executor.set_step(step);
     }
 
-    fn fetched(&self) -> &[Tensor] {
-        self.runner.fetched()
-    }
+    fetches_by_runner!();
 
     /// Tables begin equal everywhere, because their initial values follow from the seed.
     fn start(&mut self, scope: &mut Scope, servers_have_values: bool) -> Result<(), Error> {
@@ -331,8 +330,7 @@ impl Backend for Geo {
         scope: &mut Scope,
         restored: RestoredState,
     ) -> Result<Option<&'static str>, Error> {
-        self.step = restored.step;
-        self.runner.executor.set_step(restored.step);
+        self.set_step(restored.step);
         match restored.tensors.filter(|_| restored.same_workers) {
             Some(own) => self.take_copy(scope, own).map(|()| None),
             None => {

@@ -4,12 +4,11 @@ use regatta_checkpoint::Topology;
 use regatta_exec::{Options, Scope};
 use regatta_ir::Program;
 use regatta_ps::SnapshotOrder;
-use regatta_tensor::Tensor;
 
 use crate::Error;
-use crate::backend::{Backend, RestoredState, Snapshot, SnapshotValues, StepTimes, Turn};
+use crate::backend::{Backend, Snapshot, SnapshotValues, StepTimes, Turn};
 use crate::input::Next;
-use crate::runner::{Inbox, Runner};
+use crate::runner::{Inbox, Runner, fetches_by_runner, steps_by_runner};
 
 /// One process that trains alone.
 pub struct Local {
@@ -34,30 +33,8 @@ impl Backend for Local {
         Topology { mode: "local".into(), workers: 1, ..Topology::default() }
     }
 
-    fn step(&self) -> u64 {
-        self.runner.executor.step()
-    }
-
-    fn set_fetch(&mut self, fetch: &[&str]) {
-        self.runner.set_fetch(fetch);
-    }
-
-    fn fetched(&self) -> &[Tensor] {
-        self.runner.fetched()
-    }
-
-    fn start(&mut self, _: &mut Scope, _: bool) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn restore(
-        &mut self,
-        scope: &mut Scope,
-        restored: RestoredState,
-    ) -> Result<Option<&'static str>, Error> {
-        self.runner.executor.set_step(restored.put_into(scope));
-        Ok(None)
-    }
+    steps_by_runner!();
+    fetches_by_runner!();
 
     fn advance(&mut self, scope: &mut Scope) -> Result<Turn, Error> {
         if self.wants_snapshot {

@@ -19,7 +19,7 @@ use regatta_tensor::Tensor;
 
 use self::values::fingerprint;
 use crate::Error;
-use crate::backend::{Backend, PassEnd, RestoredState, Snapshot, SnapshotValues, StepTimes, Turn};
+use crate::backend::{Backend, PassEnd, Snapshot, SnapshotValues, StepTimes, Turn};
 use crate::group_comm::GroupComm;
 use crate::input::{Input, Next};
 use crate::rank_plan::{RankPlan, When};
@@ -318,6 +318,10 @@ impl Backend for Ranks {
         self.step
     }
 
+    fn set_step(&mut self, step: u64) {
+        self.step = step;
+    }
+
     fn set_fetch(&mut self, fetch: &[&str]) {
         self.fetch = fetch.iter().map(|f| f.to_string()).collect();
     }
@@ -346,15 +350,6 @@ impl Backend for Ranks {
             }
         }
         Ok(())
-    }
-
-    fn restore(
-        &mut self,
-        scope: &mut Scope,
-        restored: RestoredState,
-    ) -> Result<Option<&'static str>, Error> {
-        self.step = restored.put_into(scope);
-        self.start(scope, true).map(|()| None)
     }
 
     fn begin_pass(&mut self) -> Result<(), Error> {

@@ -73,6 +73,33 @@ impl Runner {
     }
 }
 
+/// The methods of a backend that fetches what its `runner` fetches.
+macro_rules! fetches_by_runner {
+    () => {
+        fn set_fetch(&mut self, fetch: &[&str]) {
+            self.runner.set_fetch(fetch);
+        }
+
+        fn fetched(&self) -> &[regatta_tensor::Tensor] {
+            self.runner.fetched()
+        }
+    };
+}
+
+/// The methods of a backend whose steps are those of its `runner`.
+macro_rules! steps_by_runner {
+    () => {
+        fn step(&self) -> u64 {
+            self.runner.executor.step()
+        }
+
+        fn set_step(&mut self, step: u64) {
+            self.runner.executor.set_step(step);
+        }
+    };
+}
+pub(crate) use {fetches_by_runner, steps_by_runner};
+
 /// The values of an input that a program reads.
 pub(crate) fn feeds<'a>(program: &Program, input: &'a Input) -> Vec<(&'a str, &'a Value)> {
     let vars = &program.block().vars;

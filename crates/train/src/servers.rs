@@ -15,7 +15,7 @@ use regatta_ps::{Client, Mode, PullTicket, Pulled, PushTicket};
 use regatta_tensor::{RowIndex, Tensor};
 
 use crate::Error;
-use crate::backend::{Backend, RestoredState, Snapshot, SnapshotValues, StepTimes, Turn};
+use crate::backend::{Backend, Snapshot, SnapshotValues, StepTimes, Turn};
 use crate::gradients::{GradientSlots, MergedGradients};
 use crate::input::{Input, Next};
 use crate::runner::{Runner, feeds};
@@ -309,6 +309,10 @@ impl Backend for Servers {
         self.step
     }
 
+    fn set_step(&mut self, step: u64) {
+        self.step = step;
+    }
+
     fn set_fetch(&mut self, fetch: &[&str]) {
         let own = self.fetch.iter().take(self.n_user_fetches);
         if self.n_user_fetches != fetch.len() || own.zip(fetch).any(|(a, b)| a != b) {
@@ -324,15 +328,6 @@ impl Backend for Servers {
     fn start(&mut self, scope: &mut Scope, servers_have_values: bool) -> Result<(), Error> {
         share_dense(&self.client, &self.exchange, scope, servers_have_values)?;
         self.pull_dense(scope)
-    }
-
-    fn restore(
-        &mut self,
-        scope: &mut Scope,
-        restored: RestoredState,
-    ) -> Result<Option<&'static str>, Error> {
-        self.step = restored.put_into(scope);
-        self.start(scope, true).map(|()| None)
     }
 
     fn begin_pass(&mut self) -> Result<(), Error> {

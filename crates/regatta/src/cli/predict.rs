@@ -18,7 +18,7 @@ use regatta_train::metrics::Meter;
 
 use super::Outcome;
 use super::export::{Scratch, config_of, export};
-use super::remote::local;
+use super::remote::{CacheArgs, local};
 use super::scores::ScoreFile;
 
 /// Scores data with an exported model, or straight from a checkpoint or a saved epoch.
@@ -28,9 +28,8 @@ pub(crate) struct Args {
     /// path or the address of a remote store.
     #[arg(short = 'm', long = "model", value_name = "MODEL")]
     model: PathBuf,
-    /// Where copies of a remote model are kept; else in the system's temporary folder.
-    #[arg(long, value_name = "DIR")]
-    cache: Option<PathBuf>,
+    #[command(flatten)]
+    copies: CacheArgs,
     /// A directory of files of the format of the test data, or a synthetic:// URL; else the test
     /// data of the configuration.
     #[arg(long, value_name = "DIR")]
@@ -72,7 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let options = Options { missing_ids, threads: 1 };
     // Lives as long as the model that is mapped in it.
     let scratch;
-    let from = local(&args.model, args.cache.as_deref())?;
+    let from = local(&args.model, args.copies.cache())?;
     let (path, config) = if from.join(PROGRAM_FILE).exists() {
         (from.as_path(), None)
     } else {

@@ -7,6 +7,20 @@ use regatta_train::remote::{RemoteCopy, cache_of, is_remote, upload};
 
 use super::job::TempDir;
 
+/// Where copies are kept.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CacheArgs {
+    /// Where copies of a remote model are kept; else in the system's temporary folder.
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+}
+
+impl CacheArgs {
+    pub(super) fn cache(&self) -> Option<&Path> {
+        self.cache.as_deref()
+    }
+}
+
 /// A remote model or checkpoint with its copies on this machine; none for a local path.
 pub(super) fn cached(path: &Path, cache: Option<&Path>) -> Option<RemoteCopy> {
     let address = path.to_str().filter(|_| is_remote(path))?;

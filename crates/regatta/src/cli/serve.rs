@@ -13,7 +13,7 @@ use regatta_serve::{About, Config, Feature, Kind, ScoreError, Scorer, Server, So
 use regatta_tensor::{Tensor, Value};
 use regatta_train::remote::RemoteCopy;
 
-use super::remote::cached;
+use super::remote::{CacheArgs, cached};
 use super::{Outcome, positive, threads};
 
 /// Answers requests with an exported model: JSON over HTTP.
@@ -22,12 +22,11 @@ pub(crate) struct Args {
     /// A model that `regatta export` wrote: a path or the address of a remote store.
     #[arg(short = 'm', long = "model", value_name = "MODEL")]
     model: PathBuf,
-    /// Where copies of a remote model are kept; else in the system's temporary folder.
-    #[arg(long, value_name = "DIR")]
-    cache: Option<PathBuf>,
     /// Where to listen; port 0 for any that is free.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: String,
+    #[command(flatten)]
+    copies: CacheArgs,
     /// Threads that answer; as many as there are cores unless said otherwise.
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<usize>,
@@ -52,7 +51,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let remote = cached(&args.model, args.cache.as_deref());
+    let remote = cached(&args.model, args.copies.cache());
     let source = Arc::new(ExportFolder { path: args.model.clone(), remote });
     let server = Server::start(config(args)?, source)?;
     let about = server.about();
