@@ -88,13 +88,13 @@ pub struct StageSeconds {
     pub batch: f64,
     /// Training waiting for a batch.
     pub wait: f64,
-    /// Fetching parameters from servers.
+    /// Fetching parameters from servers; between ranks, waiting for the slowest before a step.
     pub pull: f64,
     /// Predictions and loss.
     pub forward: f64,
     /// Gradients.
     pub backward: f64,
-    /// Updates of parameters.
+    /// Updates of parameters that this process makes; servers report theirs.
     pub update: f64,
     /// Sending gradients to servers.
     pub push: f64,
