@@ -199,8 +199,10 @@ pub fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
-        let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
-        if path.is_dir() && !is_hidden && entry.file_name() != "target" {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // What cargo and the benchmark scripts make is nobody's text.
+        let is_made = ["target", "work"].contains(&name.as_str()) || name.starts_with("venv");
+        if path.is_dir() && !name.starts_with('.') && !is_made {
             found.extend(files(&path, extension));
         } else if path.extension().is_some_and(|e| e == extension) {
             found.push(path);
