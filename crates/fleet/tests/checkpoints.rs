@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread;
 
 use common::{batch, forward};
-use regatta_checkpoint::CheckpointConfig;
+use regatta_checkpoint::{CheckpointConfig, CheckpointDir};
 use regatta_cluster::Env;
 use regatta_data::{Batch, Position, Stages};
 use regatta_exec::{Options, Scope, run_startup};
@@ -19,25 +19,28 @@ use regatta_train::observe::Event;
 use regatta_train::report::Report;
 use regatta_train::{Data, Error, Feed, Sharing};
 
-/// Ten batches of a worker in every data pass; reading fails after `left` of them.
-struct Batches {
+/// Batches of a worker in every data pass: enough that a checkpoint is complete before the last one.
+const BATCHES: u64 = 200;
+
+/// The data of a worker. Reading fails as soon as this directory has a complete checkpoint.
+struct Batches<'a> {
     worker: u64,
-    left: u64,
+    crash: Option<&'a Path>,
 }
 
 struct Pass<'a> {
     worker: u64,
     next: u64,
-    left: &'a mut u64,
+    crash: Option<&'a Path>,
 }
 
-impl Data for Batches {
+impl Data for Batches<'_> {
     fn begin_pass(
         &mut self,
         _: u64,
         from: &Position,
     ) -> Result<(Box<dyn Feed + '_>, Stages), Error> {
-        let pass = Pass { worker: self.worker, next: from.batches, left: &mut self.left };
+        let pass = Pass { worker: self.worker, next: from.batches, crash: self.crash };
         Ok((Box::new(pass), Stages::default()))
     }
 
@@ -48,13 +51,19 @@ impl Data for Batches {
 
 impl Feed for Pass<'_> {
     fn next(&mut self) -> Result<Option<Batch>, Error> {
-        if self.next == 10 {
+        if self.next == BATCHES {
             return Ok(None);
         }
-        *self.left = self.left.checked_sub(1).ok_or_else(|| Error::Store("crash".into()))?;
+        if self.crash.is_some_and(has_checkpoint) {
+            return Err(Error::Store("crash".into()));
+        }
         self.next += 1;
-        Ok(Some(batch(16 * self.next + 8 * self.worker, 8)))
+        Ok(Some(batch(16 * (self.next % 10) + 8 * self.worker, 8)))
     }
+}
+
+fn has_checkpoint(dir: &Path) -> bool {
+    CheckpointDir::open(dir).newest_complete().is_ok_and(|newest| newest.is_some())
 }
 
 struct Trained {
@@ -62,12 +71,12 @@ struct Trained {
     dense: Vec<Vec<f32>>,
 }
 
-/// Two data passes with a checkpoint after every third step.
+/// Two data passes with a checkpoint after every third step; until the first one, if it crashes.
 fn train(
     env: Env,
     collective: bool,
     dir: &Path,
-    left: u64,
+    crashes: bool,
 ) -> Result<Trained, regatta_fleet::Error> {
     let fleet = Fleet::init(PaddleCloudRoleMaker::from_env(env), collective, None)?;
     let (forward, loss) = forward();
@@ -91,7 +100,7 @@ fn train(
     let mut executor = fleet.executor(Options::default())?;
     let checkpoint = CheckpointConfig { step_interval: Some(3), ..CheckpointConfig::new(dir) };
     let config = TrainConfig { epochs: 2, checkpoint: Some(checkpoint), ..TrainConfig::new(loss) };
-    let mut data = Batches { worker: fleet.worker_index() as u64, left };
+    let mut data = Batches { worker: fleet.worker_index() as u64, crash: crashes.then_some(dir) };
     let report = executor.train_epochs(&mut scope, &mut data, &config, &mut |_: &Event<'_>| {})?;
     fleet.stop_worker(&mut scope)?;
     let names = ["fc_0.w_0", "fc_0.b_0", "fc_1.w_0", "fc_1.b_0"];
@@ -100,7 +109,7 @@ fn train(
 }
 
 /// A server and two workers; what the first worker has to say.
-fn job(dir: &Path, left: u64) -> Result<Trained, regatta_fleet::Error> {
+fn job(dir: &Path, crashes: bool) -> Result<Trained, regatta_fleet::Error> {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let env = |role: &str, id: usize| {
         Env::from([
@@ -115,7 +124,7 @@ fn job(dir: &Path, left: u64) -> Result<Trained, regatta_fleet::Error> {
     thread::scope(|s| {
         let run = |role: &'static str, id: usize| {
             let env = env(role, id);
-            s.spawn(move || train(env, false, dir, left))
+            s.spawn(move || train(env, false, dir, crashes))
         };
         let server = run("PSERVER", 0);
         let workers = [run("TRAINER", 0), run("TRAINER", 1)];
@@ -127,15 +136,15 @@ fn job(dir: &Path, left: u64) -> Result<Trained, regatta_fleet::Error> {
     })
 }
 
-/// Crashes after so many batches, then runs to the end; compares with a run that never stopped.
-fn check(kind: &str, run: impl Fn(&Path, u64) -> Result<Trained, regatta_fleet::Error>) {
+/// Crashes after a checkpoint, then runs to the end; compares with a run that never stopped.
+fn check(kind: &str, run: impl Fn(&Path, bool) -> Result<Trained, regatta_fleet::Error>) {
     let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let expected = run(whole.path(), u64::MAX).unwrap();
+    let expected = run(whole.path(), false).unwrap();
     // One is not begun before the last is written, and one is made at the end.
     assert!(expected.report.checkpoints.len() >= 2, "{kind}: {:?}", expected.report.checkpoints);
-    let error = run(broken.path(), 15).err().unwrap_or_else(|| panic!("{kind}: no crash"));
+    let error = run(broken.path(), true).err().unwrap_or_else(|| panic!("{kind}: no crash"));
     assert!(!error.to_string().is_empty());
-    let resumed = run(broken.path(), u64::MAX).unwrap();
+    let resumed = run(broken.path(), false).unwrap();
     assert!(resumed.report.resumed_from.is_some(), "{kind}: it has not resumed");
     assert_eq!(resumed.dense, expected.dense, "{kind}");
     let loss = |trained: &Trained| trained.report.epochs.iter().map(|e| e.loss).collect::<Vec<_>>();
@@ -144,12 +153,12 @@ fn check(kind: &str, run: impl Fn(&Path, u64) -> Result<Trained, regatta_fleet::
 
 #[test]
 fn a_local_program_resumes() {
-    check("local", |dir, left| train(Env::default(), false, dir, left));
+    check("local", |dir, crashes| train(Env::default(), false, dir, crashes));
 }
 
 #[test]
 fn a_rank_resumes() {
-    check("ranks", |dir, left| train(Env::default(), true, dir, left));
+    check("ranks", |dir, crashes| train(Env::default(), true, dir, crashes));
 }
 
 #[test]
