@@ -302,6 +302,8 @@ fn with_servers(model: &Model, mode: Mode, dir: &Path) -> Seen {
             }
         };
         let seen = walk(model, dir, Family::Servers, &mut *backend, scope);
+        // The server ends when the connection is closed.
+        drop(backend);
         served.join().unwrap().unwrap();
         seen
     })
