@@ -28,36 +28,7 @@ pub enum Error {
     Train(Box<TrainError>),
 }
 
-impl From<TrainError> for Error {
-    fn from(error: TrainError) -> Error {
-        match error {
-            // What this crate met while the loop called it.
-            TrainError::Front(e) => match e.downcast::<Error>() {
-                Ok(own) => *own,
-                Err(e) => Error::Train(Box::new(TrainError::Front(e))),
-            },
-            other => Error::Train(Box::new(other)),
-        }
-    }
-}
-
-/// The same errors as those of the loop.
-macro_rules! from_train {
-    ($($error:ty),*) => {$(
-        impl From<$error> for Error {
-            fn from(e: $error) -> Error {
-                Error::Train(Box::new(e.into()))
-            }
-        }
-    )*};
-}
-from_train!(
-    regatta_ir::Error,
-    regatta_data::Error,
-    regatta_exec::Error,
-    regatta_checkpoint::Error,
-    regatta_ps::Error
-);
+regatta_train::front_error!(Error);
 
 impl From<regatta_fleet::Error> for Error {
     fn from(error: regatta_fleet::Error) -> Error {
@@ -74,14 +45,6 @@ impl Error {
     /// A saved model or checkpoint that cannot be used.
     pub(crate) fn resume(reason: String) -> Error {
         Error::Train(Box::new(TrainError::Resume(reason)))
-    }
-
-    /// On its way through the loop.
-    pub(crate) fn in_loop(self) -> TrainError {
-        match self {
-            Error::Train(e) => *e,
-            other => TrainError::front(other),
-        }
     }
 
     /// Whether the user must change what was written, rather than the data or the machine.

@@ -90,3 +90,43 @@ boxed_from!(
     Checkpoint(regatta_checkpoint::Error),
     Collective(regatta_collective::Error)
 );
+
+/// Lets the error of a front end take in those of the loop and of everything below it: the enum has
+/// a variant `Train(Box<regatta_train::Error>)`. Its own errors pass through the loop unchanged.
+#[macro_export]
+macro_rules! front_error {
+    ($error:ident) => {
+        impl From<$crate::Error> for $error {
+            fn from(error: $crate::Error) -> $error {
+                match error {
+                    // What the front end met while the loop called it.
+                    $crate::Error::Front(e) => match e.downcast::<$error>() {
+                        Ok(own) => *own,
+                        Err(e) => $error::Train(Box::new($crate::Error::Front(e))),
+                    },
+                    other => $error::Train(Box::new(other)),
+                }
+            }
+        }
+
+        impl $error {
+            /// On its way through the loop.
+            pub(crate) fn in_loop(self) -> $crate::Error {
+                match self {
+                    $error::Train(e) => *e,
+                    other => $crate::Error::front(other),
+                }
+            }
+        }
+
+        $crate::front_error!($error: regatta_ir, regatta_data, regatta_exec, regatta_checkpoint);
+        $crate::front_error!($error: regatta_ps, regatta_collective);
+    };
+    ($error:ident: $($below:ident),*) => {$(
+        impl From<$below::Error> for $error {
+            fn from(e: $below::Error) -> $error {
+                $error::Train(Box::new(e.into()))
+            }
+        }
+    )*};
+}
