@@ -175,6 +175,7 @@ pub fn serve(dim: usize, adam: bool) -> Result<()> {
         start_timeout: Duration::from_secs(20),
         worker_timeout: Duration::from_secs(3),
         observer: Arc::new(|_| {}),
+        notices: Arc::new(|_| {}),
         tune: None,
     })?;
     let bare = TcpListener::bind("127.0.0.1:0")?;
@@ -358,7 +359,7 @@ impl<'a> Load<'a> {
         let keys: &[u64] = &self.batches[self.next % self.batches.len()];
         self.next += 1;
         let tables: [(&[u64], &[f32]); 1] = [(keys, &self.gradients)];
-        let gradients = Gradients { step: 0, examples: 1, dense: &[], tables: &tables };
+        let gradients = Gradients { step: 0, examples: 1, dense: &[], tables: &tables, mark: None };
         Ok(match what {
             What::Pull => Ticket::Pull(self.client.pull(&wanted(&[keys]))?),
             What::Push => Ticket::Push(self.client.push(&gradients)?),

@@ -33,6 +33,16 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// Them: servers have lost this worker, and continue without it.
+    #[error("server {server} at {endpoint}: {reason}")]
+    Dropped {
+        /// Number of a server that says so.
+        server: usize,
+        /// Its address.
+        endpoint: String,
+        /// How it was lost.
+        reason: String,
+    },
     /// Them: a worker was lost or does not belong to the job, or the job has failed.
     #[error("{0}")]
     Peer(String),

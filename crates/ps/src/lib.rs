@@ -17,7 +17,8 @@
 //! #     tables: vec![TableSetup { name: "t".into(), config, lr_scale: 1.0 }], dense: vec![],
 //! #     params: vec!["t".into()], learning_rate: 0.5, schedule: Schedule::Constant,
 //! #     allow_worker_loss: false, start_timeout: Duration::from_secs(9),
-//! #     worker_timeout: Duration::from_secs(9), observer: Arc::new(|_: &NetEvent| {}), tune: None,
+//! #     worker_timeout: Duration::from_secs(9), observer: Arc::new(|_: &NetEvent| {}),
+//! #     notices: Arc::new(|_: &Notice| {}), tune: None,
 //! # };
 //! let server = Server::start(config)?;
 //! # let config = ClientConfig {
@@ -35,7 +36,8 @@
 //! client.finish_pull(client.pull(&spec)?, &mut [&mut rows], &mut [])?;
 //! assert_eq!(rows, [0.0; 4]);
 //! let gradients: [(&[u64], &[f32]); 1] = [(&[7], &[1.0, 2.0])];
-//! let gradients = Gradients { step: 0, examples: 1, dense: &[], tables: &gradients };
+//! let gradients =
+//!     Gradients { step: 0, examples: 1, dense: &[], tables: &gradients, mark: None };
 //! client.finish_push(client.push(&gradients)?)?;
 //! client.finish_pull(client.pull(&spec)?, &mut [&mut rows], &mut [])?;
 //! assert_eq!(rows, [-0.5, -1.0, 0.0, 0.0]);
@@ -54,8 +56,9 @@
 //! 5. [`message`]: the bytes, one file per verb with both directions
 //! 6. `server`: [`Server`]; on the way of a request `request`, `exchange`, `round`, `apply`
 //! 7. [`rounds`]: waiting for each other, pure bookkeeping
-//! 8. [`snapshot`]: one state of the whole job, for checkpoints, pure bookkeeping
-//! 9. `error`: [`Error`], in families: you, them, us
+//! 8. [`shards`]: who trains which data, and how far, pure bookkeeping
+//! 9. [`snapshot`]: one state of the whole job, for checkpoints, pure bookkeeping
+//! 10. `error`: [`Error`], in families: you, them, us
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 
@@ -68,14 +71,17 @@ pub mod partition;
 pub mod rounds;
 mod route;
 mod server;
+pub mod shards;
 pub mod snapshot;
 
 pub use client::{
-    Client, ClientConfig, ClientTable, GeoTicket, PullTicket, Pulled, PushTicket, WrittenTicket,
+    Client, ClientConfig, ClientTable, GeoTicket, Idle, PullTicket, Pulled, PushTicket, Rejoined,
+    TakenShard, WrittenTicket,
 };
 pub use error::Error;
 pub use message::{Gradients, PullSpec, Wire};
 pub use mode::{AsyncConfig, BadSetting, Mode};
 pub use regatta_net::{Event as NetEvent, JobToken, Observer};
-pub use server::{DenseSetup, Server, ServerConfig, TableSetup, Tune};
+pub use server::{DenseSetup, Notice, NoticeObserver, Server, ServerConfig, TableSetup, Tune};
+pub use shards::{DataStart, FileProgress, Mark, Progress};
 pub use snapshot::{SnapshotOrder, SnapshotScope};

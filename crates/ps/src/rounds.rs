@@ -143,6 +143,11 @@ impl Clocks {
         self.done[worker] = step;
     }
 
+    /// The step of the worker that has come furthest.
+    pub fn latest(&self) -> u64 {
+        self.done.iter().copied().max().unwrap_or(0)
+    }
+
     /// How far a worker that begins this step is ahead of the slowest member.
     pub fn ahead(&self, step: u64, members: &Members) -> u64 {
         let slowest = members.iter().map(|w| self.done[w]).min().unwrap_or(step);

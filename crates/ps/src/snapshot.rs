@@ -104,6 +104,11 @@ impl<T> SnapshotRound<T> {
         self.open.as_ref().map(|open| open.id)
     }
 
+    /// The last one that was taken or given up; 0 before the first.
+    pub fn last(&self) -> SnapshotId {
+        self.last
+    }
+
     /// Whether values for a step must wait until a snapshot is over.
     pub fn defers(&self, step: u64) -> bool {
         self.open.as_ref().is_some_and(|open| step >= open.from_step)

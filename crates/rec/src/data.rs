@@ -22,7 +22,11 @@ pub struct Data {
     /// Examples of a data pass, as far as that can be known.
     pub examples: Option<u64>,
     sharing: Sharing,
+    /// For a worker of servers: opens the data of any other.
+    shards: Option<ShardFn>,
 }
+
+type ShardFn = Box<dyn Fn(usize) -> Result<Data, Error>>;
 
 enum Kind {
     Loader(DataLoader),
@@ -55,11 +59,25 @@ impl Data {
         let (index, n) = place.index();
         match place {
             Place::Rank(_) => Data::open_divided(config, reading, schema, index, n),
-            Place::Alone | Place::Worker(..) => {
-                let split = config.runner.distributed.split_file_list;
-                Data::open_share(config, reading, schema, (index, n), split, Source::split)
+            Place::Alone => Data::open_worker(config, reading, schema, (index, n)),
+            Place::Worker(..) => {
+                let mut data = Data::open_worker(config, reading, schema, (index, n))?;
+                let own = (config.clone(), reading.clone(), schema.clone());
+                let open = move |worker| Data::open_worker(&own.0, &own.1, &own.2, (worker, n));
+                data.shards = Some(Box::new(open));
+                Ok(data)
             }
         }
+    }
+
+    fn open_worker(
+        config: &Config,
+        reading: &Reading,
+        schema: &Schema,
+        place: (usize, usize),
+    ) -> Result<Data, Error> {
+        let split = config.runner.distributed.split_file_list;
+        Data::open_share(config, reading, schema, place, split, Source::split)
     }
 
     /// As ranks divide them; workers of an evaluation do the same.
@@ -121,7 +139,7 @@ impl Data {
                 Kind::Memory { dataset, shuffle, seed }
             }
         };
-        Ok(Data { kind, examples, sharing: sharing(config, reading) })
+        Ok(Data { kind, examples, sharing: sharing(config, reading), shards: None })
     }
 
     /// Starts a data pass. The first one of data that are held in memory loads them, and the stages
@@ -168,6 +186,17 @@ impl regatta_train::Data for Data {
     ) -> Result<(Box<dyn Feed + '_>, Stages), regatta_train::Error> {
         let (batches, loading) = self.resume(epoch, from).map_err(Error::in_loop)?;
         Ok((Box::new(batches), loading))
+    }
+
+    fn reads_all_shards(&self) -> bool {
+        self.shards.is_some()
+    }
+
+    fn shard(&self, worker: usize) -> Result<Box<dyn regatta_train::Data>, regatta_train::Error> {
+        let open = self.shards.as_ref().ok_or_else(|| {
+            regatta_train::Error::Internal("only workers of servers take data over".into())
+        })?;
+        Ok(Box::new(open(worker).map_err(Error::in_loop)?))
     }
 
     fn examples(&self) -> Option<u64> {

@@ -14,8 +14,8 @@ use regatta_train::metrics::{Measure, Meter, analogy_accuracy, rank_groups};
 use regatta_train::observe::{Event, Observer};
 use regatta_train::report::{EpochReport, Report, StageSeconds, peak_rss_mb};
 use regatta_train::{
-    Backend, Evaluation as DataPass, Evaluator, Job, PassTotals, ReduceOp, Rows, SavedTable,
-    epoch_report, leave,
+    Backend, Evaluation as DataPass, Evaluator, Farewell, Job, PassTotals, ReduceOp, Rows,
+    SavedTable, epoch_report, leave,
 };
 
 use crate::data::{Data, analogies};
@@ -98,8 +98,8 @@ pub fn infer_worker(
             }
         }
     }
-    let servers = leave(&mut servers.evaluator)?;
-    Ok(Outcome { report: report(config, all), own, servers })
+    let Farewell { servers, lost } = leave(&mut servers.evaluator)?;
+    Ok(Outcome { report: report(config, all), own, servers, lost })
 }
 
 fn options(config: &Config) -> Options {

@@ -12,7 +12,7 @@ use regatta_train::metrics::Meter;
 use regatta_train::observe::{Event, Observer};
 use regatta_train::report::{EpochReport, Report};
 use regatta_train::{
-    Backend, Family, Geo, Job, Local, Ranks, RunReports, RunSpec, Servers, Session, leave,
+    Backend, Family, Farewell, Geo, Job, Local, Ranks, RunReports, RunSpec, Servers, Session, leave,
 };
 
 use crate::data::Data;
@@ -38,6 +38,8 @@ pub struct Outcome {
     pub own: Vec<EpochReport>,
     /// Numbers about the servers; worker 0 requests them.
     pub servers: Vec<ServerStats>,
+    /// Workers that were lost and did not come back, and how. Others have trained their data.
+    pub lost: Vec<String>,
 }
 
 impl Place<'_> {
@@ -94,9 +96,9 @@ pub fn train_as(
     let mut backend = backend(config, &network, place, strategy.as_ref(), &mut scope)?;
     let mut files = Files { config, network: &network, export };
     let trained = session.train(&mut *backend, &mut scope, &mut data, &mut files, observer)?;
-    let servers = leave(&mut *backend)?;
+    let Farewell { servers, lost } = leave(&mut *backend)?;
     let RunReports { report, own } = trained;
-    Ok(Outcome { report, own, servers })
+    Ok(Outcome { report, own, servers, lost })
 }
 
 /// Runs server `index` of a job until all workers have left; `ready` hears where it listens.

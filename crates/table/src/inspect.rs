@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::ctr::{CLICK, SHOW};
-use crate::hash::{hash_of, shard_of};
+use crate::hash::{hash_of, key_of, shard_of};
 use crate::index::Place;
 use crate::row::Kind;
 use crate::sparse::SparseTable;
@@ -48,6 +48,20 @@ impl InspectedRow {
 }
 
 impl SparseTable {
+    /// The ids of all rows, in no order.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn keys(&self) -> Result<Vec<u64>, Error> {
+        let mut keys = Vec::new();
+        for shard in 0..self.shards.len() {
+            let shard = self.read(shard)?;
+            let rows = shard.index.iter().filter(|(_, place)| place.slot().is_some());
+            keys.extend(rows.map(|(hash, _)| key_of(hash)));
+        }
+        Ok(keys)
+    }
+
     /// Everything known of an id. Changes nothing and counts nowhere.
     ///
     /// # Errors

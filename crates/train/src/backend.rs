@@ -8,13 +8,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use regatta_checkpoint::{CheckpointConfig, Part, Topology};
+use regatta_data::FileRead;
 use regatta_exec::{RoleTimes, Scope};
 use regatta_ps::message::{ReduceOp, ServerStats};
-use regatta_ps::{Client, SnapshotOrder, WrittenTicket};
+use regatta_ps::{
+    Client, DataStart, Idle, Progress, Rejoined, SnapshotOrder, TakenShard, WrittenTicket,
+};
 use regatta_tensor::Tensor;
 
 use crate::Error;
 use crate::input::{Input, Next};
+use crate::marks::HeldShard;
 
 /// One process in training: alone, with parameter servers, with servers and a copy of its own, or
 /// as one of several ranks.
@@ -77,12 +81,18 @@ pub trait Backend {
         self.start(scope, true).map(|()| None)
     }
 
-    /// Begins a data pass.
+    /// Begins a data pass; with `start`, others can take over the data of a worker that is lost.
     ///
     /// # Errors
     /// If a server is gone.
-    fn begin_pass(&mut self) -> Result<(), Error> {
+    fn begin_pass(&mut self, start: Option<PassStart>) -> Result<(), Error> {
+        let _ = start;
         Ok(())
+    }
+
+    /// A batch of a shard is counted: the next push brings servers to know.
+    fn progressed(&mut self, batch: &BatchProgress<'_>) {
+        let _ = batch;
     }
 
     /// Does everything that can be done now; returns what is needed, or what is done.
@@ -97,13 +107,38 @@ pub trait Backend {
     /// If another process is gone.
     fn give(&mut self, next: Next) -> Result<(), Error>;
 
-    /// After [`Turn::End`]: waits until the data pass is over for all workers. True if a snapshot
-    /// is requested before that; call it again then.
+    /// After [`Turn::End`]: waits until the data pass is over for all workers, a snapshot is
+    /// requested (call it again then), or there is a shard to take over.
     ///
     /// # Errors
     /// If a worker or server is gone.
-    fn wait_for_others(&mut self) -> Result<bool, Error> {
-        self.client().map_or(Ok(false), |client| Ok(client.idle()?))
+    fn wait_for_others(&mut self) -> Result<Idle, Error> {
+        let over = || Idle::PassOver { untrained: vec![] };
+        self.client().map_or_else(|| Ok(over()), |client| Ok(client.idle()?))
+    }
+
+    /// Takes over the shard that [`Backend::wait_for_others`] has named. The data pass continues
+    /// with its batches.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    fn take_over(&mut self, shard: usize, step: u64) -> Result<TakenShard, Error> {
+        let _ = step;
+        Err(Error::Internal(format!("nobody has lost shard {shard}")))
+    }
+
+    /// Takes part again after the others have lost this worker, with nothing to do at first; none
+    /// where that cannot be. `note` hears what it waits for.
+    ///
+    /// # Errors
+    /// If the job is over, or a server is gone.
+    fn rejoin(
+        &mut self,
+        scope: &mut Scope,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<Option<Rejoined>, Error> {
+        let _ = (scope, note);
+        Ok(None)
     }
 
     /// How the data pass that has just ended went.
@@ -239,12 +274,12 @@ pub trait Backend {
     /// If they do not fit the program.
     fn set_options(&mut self, options: regatta_exec::Options) -> Result<(), Error>;
 
-    /// Leaves the job.
+    /// Leaves the job. Returns the workers that were lost and did not come back, and how.
     ///
     /// # Errors
     /// If a server is gone.
-    fn leave(&mut self) -> Result<(), Error> {
-        self.client().map_or(Ok(()), |client| Ok(client.leave()?))
+    fn leave(&mut self) -> Result<Vec<String>, Error> {
+        self.client().map_or(Ok(vec![]), |client| Ok(client.leave()?))
     }
 
     /// Numbers about the servers, for the first worker.
@@ -257,6 +292,21 @@ pub trait Backend {
             _ => Ok(vec![]),
         }
     }
+}
+
+/// The data of a pass.
+#[derive(Debug, Clone)]
+pub struct PassStart {
+    /// For servers.
+    pub data: DataStart,
+    /// What each server has of this worker's shard, if they have different parts of it.
+    pub applied: Vec<Progress>,
+}
+
+/// A batch that is trained.
+pub struct BatchProgress<'a> {
+    pub(crate) shard: &'a HeldShard,
+    pub(crate) reads: &'a [FileRead],
 }
 
 /// What a backend needs or has done.
@@ -280,6 +330,8 @@ pub enum Turn {
 pub struct Snapshot {
     /// What each worker wrote down, by its number. Only the first worker needs it.
     pub states: Vec<(usize, String)>,
+    /// Shards of lost workers, and how far they are on each server.
+    pub orphans: Vec<(usize, Vec<Progress>)>,
     /// Where the values are.
     pub values: SnapshotValues,
     /// What this worker must write itself, and where.

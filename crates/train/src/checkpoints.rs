@@ -14,11 +14,11 @@ use regatta_ps::{Client, SnapshotOrder, SnapshotScope, WrittenTicket};
 use regatta_tensor::Tensor;
 
 use crate::Error;
-use crate::backend::{Backend, SnapshotValues};
+use crate::backend::{Backend, Snapshot, SnapshotValues};
 use crate::observe::{Event, Observer};
 use crate::remote::Mirror;
 use crate::report::CheckpointReport;
-use crate::state::WorkerState;
+use crate::state::{WorkerState, by_shard};
 
 /// The part that holds everything of a run without servers.
 pub(crate) const MODEL_PART: &str = "model.safetensors";
@@ -120,8 +120,8 @@ impl CheckpointLog {
     /// Lets the values of a snapshot be written.
     pub(crate) fn write(
         &mut self,
-        values: SnapshotValues,
-        states: &[(usize, String)],
+        snapshot: Snapshot,
+        workers: usize,
         stall: Duration,
     ) -> Result<(), Error> {
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
@@ -130,8 +130,9 @@ impl CheckpointLog {
             let state = state.map_err(|e| Error::Internal(format!("worker {worker}: {e}")))?;
             Ok((*worker, state))
         };
-        let states = states.iter().map(decode).collect::<Result<Vec<_>, Error>>()?;
-        match values {
+        let states = snapshot.states.iter().map(decode).collect::<Result<Vec<_>, Error>>()?;
+        let states = by_shard(&states, &snapshot.orphans, workers);
+        match snapshot.values {
             SnapshotValues::Here(tensors) => checkpoints.write_alone(tensors, &states, stall),
             SnapshotValues::Servers(ticket) => {
                 checkpoints.written_by_servers(ticket, &states, stall);

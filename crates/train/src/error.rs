@@ -42,6 +42,9 @@ pub enum Error {
         /// The reason.
         source: std::io::Error,
     },
+    /// Them: data were lost with a worker.
+    #[error("{0}")]
+    Lost(String),
     /// Them: a remote store cannot be reached, refuses, or holds something else.
     #[error("{0}")]
     Store(String),
@@ -60,6 +63,11 @@ impl Error {
     /// Wraps an error of a front end.
     pub fn front(e: impl std::error::Error + Send + Sync + 'static) -> Error {
         Error::Front(Box::new(e))
+    }
+
+    /// Whether servers have lost this worker and continue without it.
+    pub(crate) fn is_dropped(&self) -> bool {
+        matches!(self, Error::Ps(e) if matches!(**e, regatta_ps::Error::Dropped { .. }))
     }
 
     /// Whether the user must change what was written, rather than the data or the machine.

@@ -8,7 +8,7 @@ use regatta_checkpoint::Topology;
 use regatta_exec::{Lookup, Options, Scope, run_startup};
 use regatta_ir::{Origin, Program, Programs};
 use regatta_passes::{TableExchange, clone_for_test, pull_tables};
-use regatta_ps::{Client, PullSpec};
+use regatta_ps::{Client, Idle, PullSpec};
 use regatta_tensor::{RowIndex, Tensor, Value};
 
 use crate::Error;
@@ -208,8 +208,8 @@ impl Backend for Evaluator {
     }
 
     /// Nobody waits in an evaluation: sums are exchanged after it.
-    fn wait_for_others(&mut self) -> Result<bool, Error> {
-        Ok(false)
+    fn wait_for_others(&mut self) -> Result<Idle, Error> {
+        Ok(Idle::PassOver { untrained: vec![] })
     }
 
     fn snapshot(&mut self, _: &mut Scope, _: &str) -> Result<Snapshot, Error> {

@@ -7,6 +7,7 @@ use crate::Error;
 use crate::backend::Backend;
 use crate::checkpoints::{CheckpointLog, Due};
 use crate::front::{Data, Feed};
+use crate::marks::HeldShard;
 use crate::metrics::{Measure, Meter};
 use crate::observe::{Event, Observer};
 use crate::own_part::OwnPart;
@@ -28,7 +29,7 @@ pub fn run_feed(
 ) -> Result<(), Error> {
     let mut pass = Pass {
         state: &mut WorkerState::default(),
-        position: &mut Position::default(),
+        held: &mut vec![HeldShard::default()],
         meters: &mut [],
         fetch: Fetch { names: &[], heads: false, scores: false },
         print_interval: u64::MAX,
@@ -38,7 +39,8 @@ pub fn run_feed(
         observer: &mut |_: &Event<'_>| {},
         clock: IntervalClock::new(0.0),
     };
-    run_pass(backend, scope, feed, &mut pass)
+    backend.begin_pass(None)?;
+    run_pass(backend, scope, feed, &mut pass).map(|_| ())
 }
 
 /// What a report names beside the loss, from meters.
@@ -73,13 +75,13 @@ impl Evaluation<'_> {
         backend.set_fetch(&names);
         let mut state = WorkerState { epoch: self.epoch, ..WorkerState::default() };
         state.steps = backend.step();
-        let (mut position, mut due) = (Position::default(), Due::default());
+        let (mut held, mut due) = (vec![HeldShard::default()], Due::default());
         let (mut log, mut own_part) = (CheckpointLog::default(), OwnPart::default());
         let clock = IntervalClock::new(0.0);
-        let (mut feed, loading) = data.begin_pass(0, &position)?;
+        let (mut feed, loading) = data.begin_pass(0, &Position::default())?;
         let mut pass = Pass {
             state: &mut state,
-            position: &mut position,
+            held: &mut held,
             meters: &mut meters,
             fetch: Fetch { names: self.fetch, heads: true, scores: true },
             print_interval: self.print_interval,
@@ -89,6 +91,7 @@ impl Evaluation<'_> {
             observer,
             clock,
         };
+        backend.begin_pass(None)?;
         run_pass(backend, scope, &mut *feed, &mut pass)?;
         let counted = pass.counted();
         let stages = stage_seconds(&[loading, feed.stages()], backend.take_times());

@@ -81,6 +81,20 @@ pub trait Data {
         from: &Position,
     ) -> Result<(Box<dyn Feed + '_>, Stages), Error>;
 
+    /// Whether this process can read the shard of any other worker: [`Data::shard`].
+    fn reads_all_shards(&self) -> bool {
+        false
+    }
+
+    /// The data of another worker, for a worker that takes them over.
+    ///
+    /// # Errors
+    /// If they cannot be found, or only their own worker can read them.
+    fn shard(&self, worker: usize) -> Result<Box<dyn Data>, Error> {
+        let why = "only their own worker can read them";
+        Err(Error::Lost(format!("the data of worker {worker} cannot be taken over: {why}")))
+    }
+
     /// Examples of a pass, as far as that can be known beforehand.
     fn examples(&self) -> Option<u64> {
         None

@@ -10,12 +10,13 @@ use regatta_ops::update_rule;
 use regatta_optim::RowRule;
 use regatta_passes::{Exchange, Split, TableExchange};
 use regatta_ps::communicator::{GeoCommand, GeoPlan};
-use regatta_ps::{Client, GeoTicket};
+use regatta_ps::{Client, GeoTicket, Rejoined, TakenShard};
 use regatta_tensor::{Tensor, Value};
 
 use crate::Error;
-use crate::backend::{Backend, RestoredState, Snapshot, StepTimes, Turn};
+use crate::backend::{Backend, BatchProgress, PassStart, RestoredState, Snapshot, StepTimes, Turn};
 use crate::input::{Input, Next};
+use crate::marks::Marks;
 use crate::runner::{Inbox, Runner, fetches_by_runner};
 use crate::servers::{share_dense, take_snapshot, topology};
 use crate::tables::floats;
@@ -33,6 +34,8 @@ pub struct Geo {
     old_tables: Vec<Vec<f32>>,
     /// Rows trained since the last exchange, by table.
     touched: Vec<TouchedRows>,
+    /// How far the data are trained with the next exchange.
+    marks: Marks,
     step_counts: Vec<StepCount>,
     step: u64,
     times: StepTimes,
@@ -82,6 +85,7 @@ impl Geo {
             old_dense: Vec::new(),
             old_tables: Vec::new(),
             touched,
+            marks: Marks::default(),
             step: 0,
             times: StepTimes::default(),
             has_stepped: false,
@@ -203,13 +207,27 @@ impl Geo {
         Ok(())
     }
 
+    /// Goes back to the values of the last exchange: whoever has taken over the data trains again
+    /// what was learned since.
+    fn forget_own_steps(&mut self, scope: &mut Scope) -> Result<(), Error> {
+        let names: Vec<String> =
+            self.exchange.params.iter().cloned().chain(self.table_names()).collect();
+        let latest = scope.get_many_mut(&names).ok_or_else(not_initialised)?;
+        let old = self.old_dense.iter().chain(&self.old_tables);
+        for (latest, old) in latest.into_iter().zip(old) {
+            latest.f32_mut().copy_from_slice(old);
+        }
+        self.touched.iter_mut().for_each(|touched| drop(touched.take()));
+        Ok(())
+    }
+
     /// An exchange without differences, to receive what others have changed.
     fn send_nothing(&self) -> Result<GeoTicket, Error> {
         let zeros: Vec<Vec<f32>> = self.old_dense.iter().map(|old| vec![0.0; old.len()]).collect();
         let dense: Vec<&[f32]> = zeros.iter().map(Vec::as_slice).collect();
         let tables: Vec<(&[u64], &[f32])> =
             self.exchange.tables.iter().map(|_| (&[][..], &[][..])).collect();
-        Ok(self.client.geo(&dense, &tables)?)
+        Ok(self.client.geo(&dense, &tables, None)?)
     }
 
     /// Sends what was learned since the last exchange, and counts it as sent: of rows
@@ -246,7 +264,9 @@ impl Geo {
         let dense: Vec<&[f32]> = dense.iter().map(Vec::as_slice).collect();
         let tables: Vec<(&[u64], &[f32])> =
             tables.iter().map(|(k, d)| (k.as_slice(), d.as_slice())).collect();
-        Ok(self.client.geo(&dense, &tables)?)
+        let ticket = self.client.geo(&dense, &tables, self.marks.view())?;
+        self.marks.sent();
+        Ok(ticket)
     }
 
     /// Moves the local copy by what the servers' values differ from those of the last exchange.
@@ -254,11 +274,9 @@ impl Geo {
         let mut names = self.exchange.params.clone();
         names.extend(self.table_names());
         let n_dense = self.exchange.params.len();
-        let missing =
-            || Error::Config("a parameter is not initialised: run the startup program".into());
         let mut all: Vec<&mut [f32]> = scope
             .get_many_mut(&names)
-            .ok_or_else(missing)?
+            .ok_or_else(not_initialised)?
             .into_iter()
             .map(Tensor::f32_mut)
             .collect();
@@ -340,15 +358,54 @@ impl Backend for Geo {
         }
     }
 
-    fn begin_pass(&mut self) -> Result<(), Error> {
-        self.client.resume(self.step)?;
+    fn begin_pass(&mut self, start: Option<PassStart>) -> Result<(), Error> {
+        match &start {
+            Some(start) => self.marks.begin(self.client.worker(), &start.applied),
+            None => self.marks.begin_unknown(),
+        }
+        self.client.resume(self.step, start.map(|start| start.data))?;
         self.trains = true;
         Ok(())
     }
 
+    fn progressed(&mut self, batch: &BatchProgress<'_>) {
+        self.marks.note(batch.shard, batch.reads);
+    }
+
+    fn take_over(&mut self, shard: usize, _: u64) -> Result<TakenShard, Error> {
+        let taken = self.client.take_over(shard, self.step)?;
+        self.marks.begin(shard, &taken.progress);
+        self.trains = true;
+        Ok(taken)
+    }
+
+    fn rejoin(
+        &mut self,
+        scope: &mut Scope,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<Option<Rejoined>, Error> {
+        (self.inbox, self.ticket) = (Inbox::default(), None);
+        self.plan = self.plan.restarted();
+        (self.has_stepped, self.trains, self.snapshot_wanted) = (false, false, false);
+        self.marks.begin_unknown();
+        let (client, rejoined) = self.client.rejoin(note)?;
+        self.client = client;
+        self.forget_own_steps(scope)?;
+        let ticket = self.send_nothing()?;
+        self.apply(scope, ticket)?;
+        Ok(Some(rejoined))
+    }
+
     fn advance(&mut self, scope: &mut Scope) -> Result<Turn, Error> {
         if std::mem::take(&mut self.has_stepped) {
-            self.exchange_if_due(scope)?;
+            match self.marks.is_repeating() {
+                // What some servers have is sent alone, so that they can leave out just that.
+                true => {
+                    self.plan.stepped_without_exchange();
+                    self.exchange_rest(scope)?;
+                }
+                false => self.exchange_if_due(scope)?,
+            }
         }
         if self.snapshot_wanted && self.trains {
             return Ok(Turn::Snapshot);
@@ -404,6 +461,10 @@ fn step_counts(main: &Program, tables: &[String], others: u64) -> Result<Vec<Ste
         }
     }
     Ok(counts)
+}
+
+fn not_initialised() -> Error {
+    Error::Config("a parameter is not initialised: run the startup program".into())
 }
 
 fn to_vecs(slices: &[&[f32]]) -> Vec<Vec<f32>> {

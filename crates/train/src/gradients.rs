@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use regatta_exec::{Executor, Lookup};
-use regatta_ps::Gradients;
+use regatta_ps::{Gradients, Mark};
 use regatta_tensor::{RowIndex, RowSparse};
 
 /// Where an executor has the gradients of a batch: among its fetches, dense ones from `first` on,
@@ -58,6 +58,7 @@ pub(crate) struct GradientView<'a> {
     examples: u64,
     dense: Vec<&'a [f32]>,
     tables: Vec<(&'a [u64], &'a [f32])>,
+    mark: Option<(&'a Mark, &'a [bool])>,
 }
 
 impl GradientView<'_> {
@@ -67,6 +68,7 @@ impl GradientView<'_> {
             examples: self.examples,
             dense: &self.dense,
             tables: &self.tables,
+            mark: self.mark,
         }
     }
 }
@@ -121,7 +123,12 @@ impl MergedGradients {
         self.batches > 0 && !self.copies
     }
 
-    pub(crate) fn view<'a>(&'a self, executor: &'a Executor) -> GradientView<'a> {
+    /// For a push, with how far the data are trained then.
+    pub(crate) fn view<'a>(
+        &'a self,
+        executor: &'a Executor,
+        mark: Option<(&'a Mark, &'a [bool])>,
+    ) -> GradientView<'a> {
         let values = |(i, t): (usize, &'a TableGradients)| {
             let rows = if self.copies { &t.rows } else { self.slots.rows(executor, i) };
             (t.rows.rows.as_slice(), rows.values.as_slice())
@@ -134,6 +141,7 @@ impl MergedGradients {
                 false => self.slots.dense(executor).collect(),
             },
             tables: self.tables.iter().enumerate().map(values).collect(),
+            mark,
         }
     }
 

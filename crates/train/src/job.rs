@@ -7,7 +7,8 @@ use regatta_optim::{Rule, Sum};
 use regatta_passes::{ServerPartition, Split, TableSpec};
 use regatta_ps::partition::{Piece, dense_pieces};
 use regatta_ps::{
-    ClientConfig, ClientTable, DenseSetup, JobToken, Mode, Observer, ServerConfig, TableSetup, Wire,
+    ClientConfig, ClientTable, DenseSetup, JobToken, Mode, NoticeObserver, Observer, ServerConfig,
+    TableSetup, Wire,
 };
 use regatta_table::{Accessor, Admission, Initializer, PlainConfig, SparseConfig, Stream, TableId};
 
@@ -38,6 +39,8 @@ pub struct Job {
     pub reply_timeout: Duration,
     /// Is notified of trouble with connections.
     pub observer: Observer,
+    /// Is notified by servers of workers that are lost.
+    pub notices: NoticeObserver,
 }
 
 impl Job {
@@ -55,6 +58,7 @@ impl Job {
             worker_timeout: Duration::from_secs(3),
             reply_timeout: Duration::from_secs(600),
             observer: std::sync::Arc::new(|_| {}),
+            notices: std::sync::Arc::new(|_| {}),
         }
     }
 }
@@ -161,6 +165,7 @@ pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerCon
         start_timeout: job.start_timeout,
         worker_timeout: job.worker_timeout,
         observer: job.observer.clone(),
+        notices: job.notices.clone(),
         tune: None,
     })
 }

@@ -24,6 +24,7 @@ mod group_comm;
 mod input;
 pub mod job;
 mod local;
+mod marks;
 pub mod metrics;
 pub mod observe;
 mod own_part;
@@ -42,7 +43,8 @@ pub mod tensorboard;
 mod totals;
 
 pub use backend::{
-    Backend, PassEnd, RestoredState, Snapshot, SnapshotValues, StepTimes, Turn, save_parts,
+    Backend, BatchProgress, PassEnd, PassStart, RestoredState, Snapshot, SnapshotValues, StepTimes,
+    Turn, save_parts,
 };
 pub use checkpoints::Checkpointing;
 pub use error::Error;
@@ -61,5 +63,5 @@ pub use ranks::Ranks;
 pub use regatta_ps::message::ReduceOp;
 pub use resume::Family;
 pub use servers::Servers;
-pub use session::{RunReports, Session, leave};
+pub use session::{Farewell, RunReports, Session, leave};
 pub use state::{Sharing, WorkerState};

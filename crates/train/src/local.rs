@@ -58,7 +58,7 @@ impl Backend for Local {
         let kept = self.runner.kept();
         let kept = kept.filter_map(|name| Some((name.clone(), scope.get(name)?.clone())));
         let values = SnapshotValues::Here(kept.collect());
-        Ok(Snapshot { states: vec![(0, state.to_string())], values, own: None })
+        Ok(Snapshot { states: vec![(0, state.to_string())], orphans: vec![], values, own: None })
     }
 
     fn kept(&self) -> Vec<String> {

@@ -5,13 +5,15 @@
 
 use std::time::{Duration, Instant};
 
-use regatta_data::{Batch, Batches, Position, Stages};
+use regatta_data::{Batch, Batches, Stages};
 use regatta_exec::Scope;
+use regatta_ps::Idle;
 use regatta_tensor::{Tensor, Value};
 
-use crate::backend::{Backend, PassEnd, StepTimes, Turn};
+use crate::backend::{Backend, BatchProgress, PassEnd, StepTimes, Turn};
 use crate::checkpoints::{CheckpointLog, Due};
 use crate::input::{Input, Next};
+use crate::marks::HeldShard;
 use crate::metrics::{Measure, Meter, Metric};
 use crate::observe::{self, Event, Interval, Observer};
 use crate::own_part::OwnPart;
@@ -19,8 +21,9 @@ use crate::report::{EpochReport, StageSeconds};
 use crate::state::WorkerState;
 use crate::{Error, Feed};
 
-/// Runs one data pass, or the rest of one, until it is over for all workers: read, step, count,
-/// report, take a snapshot when one is due.
+/// Runs a data pass that the backend has begun, or the rest of one, until it is over for all
+/// workers or there is another worker's shard to train: read, step, count, report, take a snapshot
+/// when one is due.
 ///
 /// # Errors
 /// If data, a step, an exchange or a checkpoint fails.
@@ -29,8 +32,7 @@ pub fn run_pass(
     scope: &mut Scope,
     feed: &mut dyn Feed,
     pass: &mut Pass<'_>,
-) -> Result<(), Error> {
-    backend.begin_pass()?;
+) -> Result<Idle, Error> {
     loop {
         match backend.advance(scope)? {
             Turn::Read => backend.give(feed.next()?.into())?,
@@ -41,12 +43,25 @@ pub fn run_pass(
             Turn::End => break,
         }
     }
-    pass.own_part.finish(backend)?;
-    while backend.wait_for_others()? {
-        pass.snapshot(backend, scope)?;
+    wait_for_others(backend, scope, pass)
+}
+
+/// Waits until the data pass is over for all workers, or there is a shard to take over.
+///
+/// # Errors
+/// If an exchange or a checkpoint fails.
+pub(crate) fn wait_for_others(
+    backend: &mut dyn Backend,
+    scope: &mut Scope,
+    pass: &mut Pass<'_>,
+) -> Result<Idle, Error> {
+    loop {
         pass.own_part.finish(backend)?;
+        match backend.wait_for_others()? {
+            Idle::Snapshot => pass.snapshot(backend, scope)?,
+            other => return Ok(other),
+        }
     }
-    Ok(())
 }
 
 /// One step on values by name, for a program that reads its data itself. In modes that wait for
@@ -83,8 +98,8 @@ fn lost(what: &str) -> Error {
 pub struct Pass<'a> {
     /// Where this worker is.
     pub state: &'a mut WorkerState,
-    /// How far its data are used.
-    pub position: &'a mut Position,
+    /// The shards of the data that it trains; the last one is being read.
+    pub(crate) held: &'a mut Vec<HeldShard>,
     /// One for each head.
     pub meters: &'a mut [Meter],
     /// What is fetched: the loss, then predictions and labels of each head; or anything.
@@ -128,8 +143,12 @@ impl Pass<'_> {
         self.state.count(n, loss);
         self.clock.count(n);
         if let Input::Batch(batch) = input {
-            self.position.advance(&batch);
-            feed.done(batch, fetched)?;
+            if let Some(shard) = self.held.last_mut() {
+                shard.position.advance(&batch);
+                shard.count(n, loss);
+                backend.progressed(&BatchProgress { shard, reads: batch.reads() });
+            }
+            feed.done(batch, backend.fetched())?;
         }
         let examples = self.state.examples;
         self.observer.event(&Event::Batch(&observe::Batch { epoch, batch_id, examples, loss }));
@@ -178,13 +197,14 @@ impl Pass<'_> {
     ) -> Result<(), Error> {
         self.own_part.finish(backend)?;
         let start = Instant::now();
-        self.state.write_down(backend.step(), self.clock.seconds(), self.position, self.meters);
-        let snapshot = backend.snapshot(scope, &self.state.encode())?;
+        let seconds = self.clock.seconds();
+        self.state.write_down(backend.step(), seconds, backend.worker(), self.held, self.meters);
+        let mut snapshot = backend.snapshot(scope, &self.state.encode())?;
         let stall = start.elapsed();
-        if let Some((dir, tensors)) = snapshot.own {
+        if let Some((dir, tensors)) = snapshot.own.take() {
             self.own_part.begin(backend, &dir, tensors)?;
         }
-        self.checkpoints.write(snapshot.values, &snapshot.states, stall)
+        self.checkpoints.write(snapshot, backend.workers(), stall)
     }
 
     /// What this worker has counted in its data pass.

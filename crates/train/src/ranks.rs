@@ -19,7 +19,7 @@ use regatta_tensor::Tensor;
 
 use self::values::fingerprint;
 use crate::Error;
-use crate::backend::{Backend, PassEnd, Snapshot, SnapshotValues, StepTimes, Turn};
+use crate::backend::{Backend, PassEnd, PassStart, Snapshot, SnapshotValues, StepTimes, Turn};
 use crate::group_comm::GroupComm;
 use crate::input::{Input, Next};
 use crate::rank_plan::{RankPlan, When};
@@ -352,7 +352,7 @@ impl Backend for Ranks {
         Ok(())
     }
 
-    fn begin_pass(&mut self) -> Result<(), Error> {
+    fn begin_pass(&mut self, _: Option<PassStart>) -> Result<(), Error> {
         (self.prefetched, self.last, self.phase) = (None, None, Phase::Begin);
         self.end = PassEnd { steps: 0, idle: vec![0; self.comm.size()] };
         Ok(())
@@ -445,13 +445,15 @@ impl Backend for Ranks {
         let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
         let states = texts.iter().map(text).enumerate().collect();
         if self.rank() > 0 {
-            return Ok(Snapshot { states, values: SnapshotValues::Elsewhere, own: None });
+            let values = SnapshotValues::Elsewhere;
+            return Ok(Snapshot { states, orphans: vec![], values, own: None });
         }
         let kept = self.plan.kept().into_iter().map(|var| &var.name);
         let kept = kept.filter_map(|name| Some((name.clone(), scope.get(name)?.clone())));
         let tensors = kept.filter(|(name, _)| !others.contains_key(name)).collect::<Vec<_>>();
         let tensors = tensors.into_iter().chain(others).collect();
-        Ok(Snapshot { states, values: SnapshotValues::Here(tensors), own: None })
+        let values = SnapshotValues::Here(tensors);
+        Ok(Snapshot { states, orphans: vec![], values, own: None })
     }
 
     fn kept(&self) -> Vec<String> {

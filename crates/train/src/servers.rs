@@ -11,13 +11,16 @@ use regatta_checkpoint::Topology;
 use regatta_exec::{Lookup, Options, Scope};
 use regatta_passes::{Exchange, Split};
 use regatta_ps::communicator::{Command, Event, Pipeline};
-use regatta_ps::{Client, Mode, PullTicket, Pulled, PushTicket};
+use regatta_ps::{Client, DataStart, Mode, PullTicket, Pulled, PushTicket, Rejoined, TakenShard};
 use regatta_tensor::{RowIndex, Tensor};
 
 use crate::Error;
-use crate::backend::{Backend, Snapshot, SnapshotValues, StepTimes, Turn};
+use crate::backend::{
+    Backend, BatchProgress, PassStart, Snapshot, SnapshotValues, StepTimes, Turn,
+};
 use crate::gradients::{GradientSlots, MergedGradients};
 use crate::input::{Input, Next};
+use crate::marks::Marks;
 use crate::runner::{Runner, feeds};
 use crate::tables::{floats, pull_tables};
 
@@ -34,6 +37,8 @@ pub struct Servers {
     n_user_fetches: usize,
     fetch: Vec<String>,
     gradients: MergedGradients,
+    /// How far the data are trained with the next push.
+    marks: Marks,
     /// How long gradients may be deferred to be added up.
     longest_wait: Option<Duration>,
     spare: Vec<Vec<Lookup>>,
@@ -131,6 +136,7 @@ impl Servers {
             n_user_fetches: 0,
             fetch,
             gradients: MergedGradients::new(slots, batches_per_push),
+            marks: Marks::default(),
             longest_wait,
             spare: Vec::new(),
             index: RowIndex::default(),
@@ -160,9 +166,9 @@ impl Servers {
         }
     }
 
-    fn begin(&mut self, mode: Mode) -> Result<InFlight, Error> {
+    fn begin(&mut self, mode: Mode, data: Option<DataStart>) -> Result<InFlight, Error> {
         if self.rests {
-            self.step = self.client.resume(self.step)?;
+            self.step = self.client.resume(self.step, data)?;
             self.rests = false;
         }
         Ok(InFlight::new(&mode, self.step))
@@ -289,7 +295,8 @@ impl Servers {
     /// Notifies the pipeline that the batch computed last is counted.
     fn after_compute(&mut self, pass: &mut InFlight) {
         let Some(batch) = pass.computed.take() else { return };
-        if self.gradients.has_waited(self.longest_wait) {
+        // What some servers have is pushed alone, so that they can leave out just that.
+        if self.gradients.has_waited(self.longest_wait) || self.marks.is_repeating() {
             pass.event(Event::Overdue);
         }
         pass.event(Event::Computed(batch));
@@ -330,17 +337,51 @@ impl Backend for Servers {
         self.pull_dense(scope)
     }
 
-    fn begin_pass(&mut self) -> Result<(), Error> {
+    fn begin_pass(&mut self, start: Option<PassStart>) -> Result<(), Error> {
         self.flush()?;
-        self.in_flight = Some(self.begin(self.mode)?);
+        match &start {
+            Some(start) => self.marks.begin(self.client.worker(), &start.applied),
+            None => self.marks.begin_unknown(),
+        }
+        self.in_flight = Some(self.begin(self.mode, start.map(|start| start.data))?);
         Ok(())
+    }
+
+    fn progressed(&mut self, batch: &BatchProgress<'_>) {
+        self.marks.note(batch.shard, batch.reads);
+    }
+
+    fn take_over(&mut self, shard: usize, step: u64) -> Result<TakenShard, Error> {
+        let taken = self.client.take_over(shard, step.max(self.step))?;
+        self.marks.begin(shard, &taken.progress);
+        (self.step, self.rests) = (taken.step, false);
+        self.in_flight = Some(InFlight::new(&self.mode, self.step));
+        Ok(taken)
+    }
+
+    fn rejoin(
+        &mut self,
+        scope: &mut Scope,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<Option<Rejoined>, Error> {
+        // Gradients that were not applied belong to whoever has taken over the data.
+        (self.in_flight, self.rests) = (None, true);
+        self.gradients.clear();
+        self.marks.begin_unknown();
+        let (client, rejoined) = self.client.rejoin(note)?;
+        (self.client, self.step) = (client, rejoined.step.max(self.step));
+        self.pull_dense(scope)?;
+        Ok(Some(rejoined))
     }
 
     fn advance(&mut self, scope: &mut Scope) -> Result<Turn, Error> {
         let mut pass = match self.in_flight.take() {
             Some(pass) => pass,
             // A program that trains step by step does not know its next batch.
-            None => self.begin(self.mode.without_prefetch())?,
+            None => {
+                self.marks.begin_unknown();
+                self.begin(self.mode.without_prefetch(), None)?
+            }
         };
         self.after_compute(&mut pass);
         let turn = loop {
@@ -404,7 +445,7 @@ impl Backend for Servers {
         self.runner.set_options(options)
     }
 
-    fn leave(&mut self) -> Result<(), Error> {
+    fn leave(&mut self) -> Result<Vec<String>, Error> {
         self.flush()?;
         Ok(self.client.leave()?)
     }
@@ -435,7 +476,7 @@ pub(crate) fn take_snapshot(
         _ => SnapshotValues::Elsewhere,
     };
     let own = (!own.is_empty()).then(|| (PathBuf::from(&taken.dir), own));
-    Ok(Snapshot { states: taken.states, values, own })
+    Ok(Snapshot { states: taken.states, orphans: taken.orphans, values, own })
 }
 
 /// The kind and size of a job with servers.

@@ -3,20 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use regatta_data::Position;
+use regatta_data::Stages;
 use regatta_exec::Scope;
 use regatta_ir::Program;
 use regatta_ps::message::ServerStats;
+use regatta_ps::{DataStart, Idle, Progress};
 
 use crate::Error;
-use crate::backend::{Backend, RestoredState};
+use crate::backend::{Backend, PassStart, RestoredState};
 use crate::checkpoints::{CheckpointLog, Checkpoints, Due};
 use crate::front::{Data, Feed, ModelFiles, RunSpec, TrainedModel};
+use crate::marks::{HeldShard, least};
 use crate::metrics::Meter;
 use crate::observe::{Event, Observer};
 use crate::own_part::{OwnPart, worker_part};
 use crate::pass::{
     Fetch, IntervalClock, Pass, epoch_report, idle_note, measures, run_pass, stage_seconds,
+    wait_for_others,
 };
 use crate::report::{EpochReport, Report, peak_rss_mb};
 use crate::resume::{Family, ResumePoint};
@@ -31,16 +34,40 @@ pub struct RunReports {
     pub own: Vec<EpochReport>,
 }
 
-/// Leaves a job that is done, when all workers have come this far. The first one hears what servers
-/// report.
+/// How a job ended.
+pub struct Farewell {
+    /// Numbers of the servers, for the first worker.
+    pub servers: Vec<ServerStats>,
+    /// Workers that were lost and did not come back, and how.
+    pub lost: Vec<String>,
+}
+
+impl Farewell {
+    /// An error if the job has ended without some of its workers.
+    ///
+    /// # Errors
+    /// Names them.
+    pub fn check(lost: &[String]) -> Result<(), Error> {
+        match lost.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Lost(format!(
+                "{}; the job has ended without {}",
+                lost.join("; "),
+                if lost.len() == 1 { "it" } else { "them" }
+            ))),
+        }
+    }
+}
+
+/// Leaves a job that is done, when all workers have come this far.
 ///
 /// # Errors
 /// If a worker or server is gone.
-pub fn leave(backend: &mut dyn Backend) -> Result<Vec<ServerStats>, Error> {
+pub fn leave(backend: &mut dyn Backend) -> Result<Farewell, Error> {
     let servers = backend.server_stats()?;
     backend.barrier("end")?;
-    backend.leave()?;
-    Ok(servers)
+    let lost = backend.leave()?;
+    Ok(Farewell { servers, lost })
 }
 
 /// A run from its beginning to its end.
@@ -49,7 +76,12 @@ pub struct Session {
     family: Family,
     chosen: Option<ResumePoint>,
     state: WorkerState,
-    position: Position,
+    /// The shards of the data that this worker trains; the last one is being read.
+    held: Vec<HeldShard>,
+    /// Where all shards begin, for the first worker of a job that resumes.
+    starts: Vec<(usize, Progress)>,
+    /// Others have lost this worker, which then rejoined them in the midst of a data pass.
+    has_rejoined: bool,
     due: Due,
     log: CheckpointLog,
     own_part: OwnPart,
@@ -79,7 +111,9 @@ impl Session {
             family,
             chosen,
             state: WorkerState::default(),
-            position: Position::default(),
+            held: Vec::new(),
+            starts: Vec::new(),
+            has_rejoined: false,
             log: CheckpointLog::default(),
             own_part: OwnPart::default(),
             resumed_from: None,
@@ -124,7 +158,11 @@ impl Session {
         });
         let mut own = Vec::new();
         while self.state.epoch < self.spec.epochs {
-            own.push(self.epoch(backend, scope, data, files, observer)?);
+            match self.epoch(backend, scope, data, files, observer) {
+                Ok(mine) => own.push(mine),
+                Err(e) if e.is_dropped() => self.rejoin(backend, scope, e, observer)?,
+                Err(e) => return Err(e),
+            }
         }
         self.end(backend, scope, observer)?;
         let report = Report {
@@ -199,7 +237,18 @@ impl Session {
         note: &mut dyn FnMut(&str),
     ) -> Result<(), Error> {
         let (worker, workers) = (backend.worker(), backend.workers());
-        let (state, changed) = divide(&resumed.states, worker, workers, sharing);
+        let (mut state, changed) = divide(&resumed.states, worker, workers, sharing);
+        if resumed.checkpoint.manifest().topology.servers != backend.topology().servers {
+            // Other servers have other parts of what a lost worker has pushed last.
+            state.applied.clear();
+        }
+        if worker == 0 {
+            let start = |shard: usize| {
+                let state = divide(&resumed.states, shard, workers, sharing).0;
+                (shard, own_shard(shard, &state).progress())
+            };
+            self.starts = (0..workers).map(start).collect();
+        }
         self.was_finished = resumed.is_finished(self.spec.epochs);
         if worker == 0 {
             note(&resumed.describe());
@@ -222,7 +271,6 @@ impl Session {
         let restored = backend.restore(scope, RestoredState { step, tensors, same_workers })?;
         restored.into_iter().for_each(note);
         state.load_meters(&mut self.spec.meters);
-        self.position = state.position.get();
         self.state = WorkerState { finished: false, ..state };
         self.resumed_from = Some(resumed.checkpoint.path().to_path_buf());
         Ok(())
@@ -241,14 +289,21 @@ impl Session {
         if self.spec.reset_meters && self.state.batches == 0 && self.state.pass_steps == 0 {
             self.spec.meters.iter_mut().for_each(Meter::reset);
         }
-        let clock = IntervalClock::new(self.state.seconds);
-        let (mut feed, loading) = data.begin_pass(epoch, &self.position)?;
-        let mut pass = self.pass(clock, observer);
-        run_pass(backend, scope, &mut *feed, &mut pass)?;
-        let counted = pass.counted();
-        let stages = stage_seconds(&[loading, feed.stages()], backend.take_times());
-        tell_end(epoch, backend, &*feed, observer);
-        drop(feed);
+        let mut reading = Vec::new();
+        let mut next = match std::mem::take(&mut self.has_rejoined) {
+            true => wait_for_others(backend, scope, &mut self.pass(observer))?,
+            false => {
+                backend.begin_pass(Some(self.start(backend, data)))?;
+                self.train_on(data, backend, scope, &mut reading, observer)?
+            }
+        };
+        while let Idle::TakeOver { shard, step } = next {
+            let mut shard = self.take_over(shard, step, backend, data, observer)?;
+            next = self.train_on(&mut *shard, backend, scope, &mut reading, observer)?;
+        }
+        check_all_trained(epoch, &next)?;
+        let counted = self.pass(observer).counted();
+        let stages = stage_seconds(&reading, backend.take_times());
         let measured = measures(&self.spec.meters);
         let mine = epoch_report(counted, stages, &self.spec.meters, measured);
         let mut meters = self.spec.meters.clone();
@@ -261,16 +316,97 @@ impl Session {
         if let Some(folder) = saved {
             observer.event(&Event::Saved(&folder));
         }
-        self.position = Position::default();
+        self.held.clear();
         self.state.end_pass(all);
         Ok(mine)
     }
 
-    fn pass<'a>(&'a mut self, clock: IntervalClock, observer: &'a mut dyn Observer) -> Pass<'a> {
+    /// Trains on the rest of the shard that was taken last.
+    fn train_on(
+        &mut self,
+        data: &mut dyn Data,
+        backend: &mut dyn Backend,
+        scope: &mut Scope,
+        reading: &mut Vec<Stages>,
+        observer: &mut dyn Observer,
+    ) -> Result<Idle, Error> {
+        let epoch = self.state.epoch;
+        let from = self.held.last().map(|held| held.position.clone()).unwrap_or_default();
+        let (mut feed, loading) = data.begin_pass(epoch, &from)?;
+        let mut pass = self.pass(observer);
+        let next = run_pass(backend, scope, &mut *feed, &mut pass)?;
+        self.state.seconds = pass.clock.seconds();
+        reading.extend([loading, feed.stages()]);
+        tell_end(epoch, backend, &*feed, observer);
+        Ok(next)
+    }
+
+    /// Where a data pass begins. This worker holds its own shard from now on.
+    fn start(&mut self, backend: &dyn Backend, data: &dyn Data) -> PassStart {
+        let worker = backend.worker();
+        let own = own_shard(worker, &self.state);
+        let mut shards = std::mem::take(&mut self.starts);
+        shards.retain(|(shard, _)| *shard != worker);
+        shards.push((worker, own.progress()));
+        self.held = vec![own];
+        let applied = std::mem::take(&mut self.state.applied);
+        let (pass, readable_by_all) = (self.state.epoch, data.reads_all_shards());
+        PassStart { data: DataStart { pass, readable_by_all, shards }, applied }
+    }
+
+    /// Takes over the data of a lost worker, where servers know them to be.
+    fn take_over(
+        &mut self,
+        shard: usize,
+        step: u64,
+        backend: &mut dyn Backend,
+        data: &dyn Data,
+        observer: &mut dyn Observer,
+    ) -> Result<Box<dyn Data>, Error> {
+        let taken = backend.take_over(shard, step)?;
+        let held = HeldShard::at(shard, &least(&taken.progress));
+        let (worker, batches) = (backend.worker(), held.position.batches);
+        observer.event(&Event::Note(&format!(
+            "worker {shard} is lost: worker {worker} takes over its data of epoch {}, of which \
+             {batches} batches are trained",
+            self.state.epoch
+        )));
+        // The report of the data pass counts what the lost worker has trained.
+        self.state.examples += held.counted;
+        let loss_sum = f64::from_bits(self.state.loss_sum) + held.loss_sum;
+        self.state.loss_sum = loss_sum.to_bits();
+        self.held.push(held);
+        data.shard(shard)
+    }
+
+    /// Takes part again after servers have lost this worker. Others may have its data by now, so it
+    /// has none before it takes over a shard, its own or another, or the next data pass begins.
+    fn rejoin(
+        &mut self,
+        backend: &mut dyn Backend,
+        scope: &mut Scope,
+        lost: Error,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Error> {
+        let mut note = |text: &str| observer.event(&Event::Note(text));
+        note(&format!("{lost}; rejoining the job"));
+        self.own_part = OwnPart::default();
+        let Some(rejoined) = backend.rejoin(scope, &mut note)? else { return Err(lost) };
+        let (worker, pass) = (backend.worker(), rejoined.pass);
+        note(&format!("worker {worker} has rejoined the job in epoch {pass}"));
+        self.spec.meters.iter_mut().for_each(Meter::reset);
+        let (steps, epochs) = (self.state.steps, std::mem::take(&mut self.state.epochs));
+        self.state = WorkerState { epoch: pass, steps, epochs, ..WorkerState::default() };
+        (self.held, self.has_rejoined) = (vec![], true);
+        Ok(())
+    }
+
+    fn pass<'a>(&'a mut self, observer: &'a mut dyn Observer) -> Pass<'a> {
+        let clock = IntervalClock::new(self.state.seconds);
         let fetch = Fetch { names: &self.spec.fetch, heads: self.spec.heads, scores: false };
         Pass {
             state: &mut self.state,
-            position: &mut self.position,
+            held: &mut self.held,
             meters: &mut self.spec.meters,
             fetch,
             print_interval: self.spec.print_interval,
@@ -320,11 +456,36 @@ impl Session {
                 let order = checkpoints.begin()?;
                 backend.request_snapshot(Some(&order))?;
             }
-            self.pass(IntervalClock::new(0.0), observer).snapshot(backend, scope)?;
+            self.held = vec![own_shard(backend.worker(), &self.state)];
+            self.pass(observer).snapshot(backend, scope)?;
             self.own_part.finish(backend)?;
             self.log.finish(backend, observer)?;
         }
         self.log.checkpoints.as_mut().map_or(Ok(()), Checkpoints::done)
+    }
+}
+
+/// This worker's own shard where its state says it is.
+fn own_shard(worker: usize, state: &WorkerState) -> HeldShard {
+    HeldShard {
+        shard: worker,
+        position: state.position.get(),
+        counted: state.examples,
+        loss_sum: f64::from_bits(state.loss_sum),
+    }
+}
+
+/// No data pass ends while data of a lost worker are not trained.
+fn check_all_trained(epoch: u64, end: &Idle) -> Result<(), Error> {
+    let Idle::PassOver { untrained } = end else { return Ok(()) };
+    let workers: Vec<String> = untrained.iter().map(usize::to_string).collect();
+    match workers.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Lost(format!(
+            "data of epoch {epoch} are not trained: worker {} is lost, and no other worker can \
+             read its data; start the job again, which resumes from its newest checkpoint",
+            workers.join(", ")
+        ))),
     }
 }
 

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use regatta_data::{FilePosition, Position};
+use regatta_ps::Progress;
 use serde::{Deserialize, Serialize};
 
+use crate::marks::{HeldShard, least, position};
 use crate::metrics::Meter;
 use crate::report::EpochReport;
 
@@ -31,6 +33,15 @@ pub struct WorkerState {
     pub(crate) loop_step: u64,
     /// How far the data were used.
     pub(crate) position: SavedPosition,
+    /// What each server has of them, if a worker was lost while it pushed to some of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) applied: Vec<Progress>,
+    /// Shards of lost workers that this one has taken over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) taken: Vec<(usize, SavedPosition)>,
+    /// Others have its own shard, because this worker was lost and came back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_without_own: bool,
     /// Counters of each meter that are not zero, by their number.
     pub(crate) meters: Vec<Vec<(usize, u64)>>,
     /// Passes that are over.
@@ -110,12 +121,47 @@ impl WorkerState {
         &mut self,
         step: u64,
         seconds: f64,
-        position: &Position,
+        worker: usize,
+        held: &[HeldShard],
         meters: &[Meter],
     ) {
         (self.loop_step, self.seconds) = (step, seconds);
-        self.position = SavedPosition::of(position);
+        let own = held.iter().find(|held| held.shard == worker);
+        self.is_without_own = own.is_none();
+        self.position = own.map(|own| SavedPosition::of(&own.position)).unwrap_or_default();
+        let taken = held.iter().filter(|held| held.shard != worker);
+        self.taken = taken.map(|held| (held.shard, SavedPosition::of(&held.position))).collect();
         self.save_meters(meters);
+    }
+
+    /// The state of a worker whose shard another one has, or nobody: where the job is, and how far
+    /// the shard. The counts of a shard that was taken over are with who did it.
+    fn of_shard(first: &WorkerState, position: SavedPosition) -> WorkerState {
+        WorkerState {
+            epoch: first.epoch,
+            batches: position.batches,
+            pass_steps: first.pass_steps,
+            steps: first.steps,
+            loop_step: first.loop_step,
+            position,
+            meters: first.meters.iter().map(|_| vec![]).collect(),
+            epochs: first.epochs.clone(),
+            finished: first.finished,
+            ..WorkerState::default()
+        }
+    }
+
+    fn of_orphan(first: &WorkerState, progress: &[Progress]) -> WorkerState {
+        // Of a job that is done, only the next data pass counts.
+        let known = if first.finished { Progress::default() } else { least(progress) };
+        let state = WorkerState::of_shard(first, SavedPosition::of(&position(&known)));
+        let differ = !first.finished && progress.windows(2).any(|two| two[0] != two[1]);
+        WorkerState {
+            examples: known.counted,
+            loss_sum: known.loss_sum,
+            applied: if differ { progress.to_vec() } else { vec![] },
+            ..state
+        }
     }
 
     /// The pass is over.
@@ -130,6 +176,29 @@ impl WorkerState {
     pub(crate) fn encode(&self) -> String {
         serde_json::to_string(self).expect("a state is plain data")
     }
+}
+
+/// The state of each shard, as a worker that has it alone would have written it down: workers may
+/// have taken over shards of others, and those of lost workers may wait for somebody.
+pub(crate) fn by_shard(
+    states: &[(usize, WorkerState)],
+    orphans: &[(usize, Vec<Progress>)],
+    workers: usize,
+) -> Vec<(usize, WorkerState)> {
+    let Some((_, first)) = states.first() else { return vec![] };
+    let state_of = |shard: usize| {
+        let own = states.iter().find(|(worker, s)| *worker == shard && !s.is_without_own);
+        if let Some((_, own)) = own {
+            return Some(WorkerState { taken: vec![], ..own.clone() });
+        }
+        let mut taken = states.iter().flat_map(|(_, state)| &state.taken);
+        if let Some((_, position)) = taken.find(|(number, _)| *number == shard) {
+            return Some(WorkerState::of_shard(first, position.clone()));
+        }
+        let orphan = orphans.iter().find(|(number, _)| *number == shard);
+        orphan.map(|(_, progress)| WorkerState::of_orphan(first, progress))
+    };
+    (0..workers).filter_map(|shard| Some((shard, state_of(shard)?))).collect()
 }
 
 /// How data are shared out between workers.
@@ -257,6 +326,25 @@ mod tests {
         for sharing in [Sharing::Everything, Sharing::Files, Sharing::Mixed] {
             assert_eq!(divide(&states, 1, 2, sharing), (states[1].clone(), None));
         }
+    }
+
+    #[test]
+    fn every_shard_has_a_state_whoever_trains_it() {
+        let mut first = state(2, &[(0, 5, 5, true)]);
+        first.taken = vec![(1, SavedPosition { batches: 9, ..SavedPosition::default() })];
+        // It was lost, and another has its shard now.
+        let back = WorkerState { is_without_own: true, ..state(2, &[]) };
+        let known = |batches| Progress { batches, counted: 40, ..Progress::default() };
+        let orphans = [(2, vec![known(4), known(3)])];
+        let states = by_shard(&[(0, first.clone()), (1, back)], &orphans, 3);
+        assert_eq!(states.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(states[0].1, WorkerState { taken: vec![], ..first });
+        let (taken, orphan) = (&states[1].1, &states[2].1);
+        assert_eq!((taken.epoch, taken.batches, taken.examples), (2, 9, 0));
+        // The least that servers have, and what each of them has.
+        assert_eq!((orphan.batches, orphan.examples, orphan.applied.len()), (3, 40, 2));
+        let equal = by_shard(&states[..1], &[(2, vec![known(4), known(4)])], 3);
+        assert_eq!((equal.len(), &equal[1].1.applied), (2, &vec![]));
     }
 
     #[test]

@@ -21,8 +21,8 @@ use regatta_tensor::{DType, Tensor};
 use regatta_train::job::{client_config, server_config, worker_startup};
 use regatta_train::observe::Event;
 use regatta_train::{
-    Backend, Data, Error, Family, Feed, Geo, Job, Local, RankPlan, Ranks, RunSpec, Servers,
-    Session, When, leave,
+    Backend, Data, Error, Family, Farewell, Feed, Geo, Job, Local, RankPlan, Ranks, RunSpec,
+    Servers, Session, When, leave,
 };
 
 /// Label and item of each example.
@@ -186,7 +186,8 @@ fn walk(
     };
     let rows = backend.client().map(|client| (0..8).filter_map(|id| inspect(client, id)).collect());
     let steps = backend.step();
-    let servers = leave(backend).unwrap();
+    let Farewell { servers, lost } = leave(backend).unwrap();
+    assert!(lost.is_empty(), "{lost:?}");
     let newest = CheckpointDir::open(dir.join("checkpoints")).newest_complete().unwrap().unwrap();
     let checkpoint = Checkpoint::open(newest.path).unwrap();
     let rows = rows.unwrap_or_default();

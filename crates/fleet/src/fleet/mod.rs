@@ -22,6 +22,7 @@ pub use plan::DistributedOptimizer;
 
 use self::engine::Engine;
 use self::plan::Plan;
+use regatta_train::Farewell;
 use regatta_train::job::client_config;
 
 use crate::strategy::{DistributedStrategy, Use};
@@ -211,7 +212,7 @@ impl Fleet {
     /// job. Servers end when all workers have left.
     ///
     /// # Errors
-    /// If a server is gone.
+    /// If a server is gone, or the job ends without a worker that was lost, naming it.
     pub fn stop_worker(&self, scope: &mut Scope) -> Result<(), Error> {
         let mut state = self.lock();
         if state.stopped {
@@ -376,7 +377,7 @@ fn stop(engine: &mut Engine, scope: &mut Scope) -> Result<(), Error> {
     if engine.client().is_none() {
         engine.barrier("stop")?;
     }
-    Ok(engine.leave()?)
+    Ok(Farewell::check(&engine.leave()?)?)
 }
 
 /// The connections of a worker of parameter servers.

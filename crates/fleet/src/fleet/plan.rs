@@ -122,6 +122,7 @@ impl PsPlan {
         let mut job = Job::new(place.servers.clone(), place.workers, strategy.ps_mode()?, token);
         job.start_timeout = place.job.start_timeout;
         job.observer = Arc::new(|event| notify(event));
+        job.notices = Arc::new(|notice| notify(notice));
         Ok(PsPlan { split: split_trainer(programs)?, job })
     }
 }
@@ -158,7 +159,7 @@ impl Plan {
     /// Notifies the servers that a worker will not train.
     pub(super) fn leave(&self, worker: usize) -> Result<(), Error> {
         match &self.ps {
-            Some(ps) => Ok(super::connect(ps, worker)?.leave()?),
+            Some(ps) => Ok(super::connect(ps, worker)?.leave().map(|_| ())?),
             None => Ok(()),
         }
     }

@@ -6,6 +6,7 @@ use regatta_ps::Server;
 
 use super::{Fleet, State};
 use crate::Error;
+use regatta_train::Farewell;
 use regatta_train::job::server_config;
 
 impl Fleet {
@@ -35,8 +36,7 @@ impl Fleet {
         say(&format!("Server listening on {}", server.endpoint()));
         let outcome = server.run();
         say("pserver ended");
-        outcome?;
-        Ok(())
+        Ok(Farewell::check(&outcome?.lost)?)
     }
 
     fn start_server(

@@ -5,6 +5,7 @@ use regatta_net::{Buf, Pending};
 use super::{Client, ClientTable};
 use crate::Error;
 use crate::message::{Geo, GeoReply, Gradients, Kind, Wire};
+use crate::shards::Mark;
 
 /// Differences in flight, changed values to come back.
 #[must_use = "differences that nobody waits for may be lost"]
@@ -23,12 +24,17 @@ impl GeoTicket {
 }
 
 impl Client {
-    /// Sends differences; [`Client::try_geo`] and [`Client::finish_geo`] take the answer.
+    /// Sends differences, with how far the data are trained (see [`Gradients::mark`]); [`Client::try_geo`] and [`Client::finish_geo`] take the answer.
     ///
     /// # Errors
     /// If a server is gone.
-    pub fn geo(&self, dense: &[&[f32]], tables: &[(&[u64], &[f32])]) -> Result<GeoTicket, Error> {
-        let differences = Gradients { step: 0, examples: 0, dense, tables };
+    pub fn geo(
+        &self,
+        dense: &[&[f32]],
+        tables: &[(&[u64], &[f32])],
+        mark: Option<(&Mark, &[bool])>,
+    ) -> Result<GeoTicket, Error> {
+        let differences = Gradients { step: 0, examples: 0, dense, tables, mark };
         let routes = self.gradient_routes(&differences)?;
         let pending = self.send_in_order(|sequence, server| {
             let to = self.destination(server);

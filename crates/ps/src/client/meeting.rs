@@ -5,9 +5,11 @@ use std::sync::atomic::Ordering;
 
 use super::Client;
 use crate::Error;
+use crate::message::control::RESUME;
 use crate::message::{
     Control, ControlReply, Gather, GatherReply, Kind, MAX_GATHER_BYTES, ReduceOp,
 };
+use crate::shards::DataStart;
 
 impl Client {
     /// Combines values of all workers on server 0; every worker must call it, in the same order.
@@ -69,22 +71,32 @@ impl Client {
     }
 
     /// Begins a pass; returns the step that all workers begin it with. Every worker must call it.
+    /// With `data`, others take over what a lost worker has not trained.
     ///
     /// # Errors
     /// If a server or worker is gone.
-    pub fn resume(&self, step: u64) -> Result<u64, Error> {
+    pub fn resume(&self, step: u64, data: Option<DataStart>) -> Result<u64, Error> {
         let steps = self.reduce("step", ReduceOp::Max, &[step as f64])?;
         let step = steps.first().map_or(step, |s| *s as u64);
-        self.control_all(&Control::Resume { step })?;
-        self.barrier("resume")?;
+        self.control_all(&Control::Resume { step, data })?;
+        self.barrier(RESUME)?;
         Ok(step)
     }
 
-    /// Says that this worker is done. Servers end when all workers have left.
+    /// Says that this worker is done. Servers end when all workers have left. Returns the workers
+    /// that were lost and did not come back, and how.
     ///
     /// # Errors
     /// If a server is gone.
-    pub fn leave(&self) -> Result<(), Error> {
-        self.control_all(&Control::Leave).map(|_| ())
+    pub fn leave(&self) -> Result<Vec<String>, Error> {
+        let mut lost: Vec<String> = Vec::new();
+        for reply in self.control_all(&Control::Leave)? {
+            let ControlReply::Left(here) = reply else {
+                return Err(Error::malformed(format!("unexpected answer {reply:?}")));
+            };
+            // The servers of one job lose a worker for different reasons; one is enough.
+            lost = if lost.len() < here.len() { here } else { lost };
+        }
+        Ok(lost)
     }
 }

@@ -2,12 +2,13 @@
 //! stands for its reply.
 //!
 //! Reading order: `exchange.rs` (pull and push), `geo.rs`, `meeting.rs` (all workers together),
-//! `snapshot.rs`, `admin.rs`.
+//! `shards.rs` (data of lost workers), `snapshot.rs`, `admin.rs`.
 
 mod admin;
 mod exchange;
 mod geo;
 mod meeting;
+mod shards;
 mod snapshot;
 
 use std::sync::Mutex;
@@ -20,9 +21,12 @@ use regatta_net::{
 
 pub use exchange::{PullTicket, Pulled, PushTicket};
 pub use geo::GeoTicket;
+pub use shards::{Rejoined, TakenShard};
 pub use snapshot::WrittenTicket;
 
 use crate::Error;
+pub use crate::message::Idle;
+use crate::message::reply::Refusal;
 use crate::message::{Control, ControlReply, Hello, Kind, Wire, reply};
 use crate::partition::Piece;
 use crate::route::Destination;
@@ -91,6 +95,18 @@ impl Client {
     /// # Errors
     /// If a server does not come up in time, is another one, or belongs to another job.
     pub fn connect(config: ClientConfig) -> Result<Client, Error> {
+        let client = Client::dial(config)?;
+        client.control_all(&Control::Hello(client.hello()))?;
+        Ok(client)
+    }
+
+    fn hello(&self) -> Hello {
+        let (job, workers) = (self.config.job.clone(), self.config.workers);
+        Hello { job, workers, servers: self.servers() }
+    }
+
+    /// Connections that nobody has introduced yet.
+    fn dial(config: ClientConfig) -> Result<Client, Error> {
         let pool = Pool::default();
         let mut connections = Vec::new();
         for (i, endpoint) in config.endpoints.iter().enumerate() {
@@ -106,14 +122,7 @@ impl Client {
             connections.push(Connection::connect(endpoint.as_str(), options)?);
         }
         let (sequence, round, snapshots) = (Mutex::new(1), AtomicU64::new(1), AtomicU64::new(0));
-        let client = Client { config, connections, sequence, round, snapshots };
-        let hello = Hello {
-            job: client.config.job.clone(),
-            workers: client.config.workers,
-            servers: client.servers(),
-        };
-        client.control_all(&Control::Hello(hello))?;
-        Ok(client)
+        Ok(Client { config, connections, sequence, round, snapshots })
     }
 
     /// Number of servers.
@@ -184,10 +193,12 @@ impl Client {
     }
 
     fn checked(&self, server: usize, reply: regatta_net::Reply) -> Result<(Buf, bool), Error> {
-        reply::read(reply).map_err(|reason| Error::Refused {
-            server,
-            endpoint: self.config.endpoints[server].clone(),
-            reason,
+        reply::read(reply).map_err(|Refusal { reason, is_dropped }| {
+            let endpoint = self.config.endpoints[server].clone();
+            match is_dropped {
+                true => Error::Dropped { server, endpoint, reason },
+                false => Error::Refused { server, endpoint, reason },
+            }
         })
     }
 }

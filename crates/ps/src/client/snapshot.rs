@@ -38,18 +38,6 @@ impl WrittenTicket {
 }
 
 impl Client {
-    /// Waits until the pass is over for all workers (`false`) or a snapshot is open (`true`). To be
-    /// called by a worker that rests.
-    ///
-    /// # Errors
-    /// If the server is gone or a worker was lost.
-    pub fn idle(&self) -> Result<bool, Error> {
-        match self.control(0, &Control::Idle)? {
-            ControlReply::Idle { snapshot } => Ok(snapshot),
-            other => Err(Error::malformed(format!("unexpected answer {other:?}"))),
-        }
-    }
-
     /// Opens a snapshot, whose parts servers write into a directory. Only worker 0 may; it then
     /// comes to the snapshot like all others. See [`crate::snapshot`].
     ///
@@ -95,6 +83,8 @@ impl Client {
                     let copy_seconds = taken.copy_seconds.max(part.copy_seconds);
                     if server == 0 {
                         taken = part;
+                    } else {
+                        taken.add_orphans(part.orphans);
                     }
                     taken.copy_seconds = copy_seconds;
                 }

@@ -49,6 +49,17 @@ impl GeoPlan {
         commands
     }
 
+    /// A training step is done, and [`GeoPlan::finish`] sends it at once.
+    pub fn stepped_without_exchange(&mut self) {
+        self.steps += 1;
+    }
+
+    /// The same plan with nothing done and nothing in flight.
+    #[must_use]
+    pub fn restarted(&self) -> GeoPlan {
+        GeoPlan::new(self.every)
+    }
+
     /// Training is over: what is left to do. To be called until it gives nothing, each time after
     /// the answer has come.
     pub fn finish(&mut self) -> Vec<GeoCommand> {

@@ -8,7 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::exact;
 use crate::Error;
+use crate::shards::{DataStart, Progress};
 use crate::snapshot::{SnapshotId, SnapshotScope};
+
+/// Name of the barrier after which all workers are in a data pass.
+pub(crate) const RESUME: &str = "resume";
 
 /// The first thing a worker says to a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,10 +65,26 @@ pub enum Control {
     Resume {
         /// The step.
         step: u64,
+        /// Its data, where others may have to take them over.
+        data: Option<DataStart>,
     },
-    /// This worker has nothing to do: answered when the pass is over for all workers, or when a
-    /// snapshot is open.
+    /// This worker has nothing to do: answered with an [`Idle`] when there is something.
     Idle,
+    /// This worker takes over the shard of a lost one, as server 0 has told it; answered with the
+    /// progress of the shard on this server.
+    TakeOver {
+        /// The shard.
+        shard: usize,
+        /// The step that the worker begins with.
+        step: u64,
+    },
+    /// A worker that was lost takes part again. Server 0 first, then all others.
+    Rejoin {
+        /// As of any worker.
+        hello: Hello,
+        /// The last snapshot that server 0 has taken; none for server 0 itself.
+        after: Option<SnapshotId>,
+    },
     /// Opens a snapshot; see [`crate::snapshot`]. Only worker 0 may. This server's part is to be
     /// written into a directory.
     Snapshot {
@@ -164,15 +184,57 @@ pub enum ControlReply {
     Stats(ServerStats),
     /// See [`Inspection`].
     Inspection(Option<Inspection>),
-    /// Whether a snapshot is open; else the pass is over.
-    Idle {
-        /// It is.
-        snapshot: bool,
-    },
+    /// See [`Idle`].
+    Idle(Idle),
+    /// How far a shard is trained on this server.
+    Progress(Progress),
+    /// See [`Rejoin`].
+    Rejoin(Rejoin),
+    /// The worker has left; workers that were lost and did not come back, and how.
+    Left(Vec<String>),
     /// See [`SnapshotTaken`].
     Taken(SnapshotTaken),
     /// What was written, for the manifest.
     Written(Vec<Part>),
+}
+
+/// What there is for a worker that has nothing to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Idle {
+    /// The data pass is over for all workers.
+    PassOver {
+        /// Shards of lost workers that nobody else can read.
+        untrained: Vec<usize>,
+    },
+    /// A snapshot is open.
+    Snapshot,
+    /// The shard of a lost worker.
+    TakeOver {
+        /// The shard.
+        shard: usize,
+        /// The job is at this step.
+        step: u64,
+    },
+}
+
+/// Whether a worker that was lost takes part again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rejoin {
+    /// It does.
+    Joined {
+        /// The data pass that the job is in.
+        pass: u64,
+        /// The step that the worker begins with.
+        step: u64,
+        /// Number of the next reduction.
+        round: u64,
+        /// The last snapshot that was taken.
+        snapshot: SnapshotId,
+    },
+    /// Not now, and what it must wait for.
+    Later(String),
 }
 
 /// A snapshot was taken.
@@ -184,6 +246,22 @@ pub struct SnapshotTaken {
     pub dir: String,
     /// Seconds that this server's copy took.
     pub copy_seconds: f64,
+    /// Shards of lost workers, and how far they are trained: on this server; for the worker on all
+    /// servers, in order.
+    #[serde(default)]
+    pub orphans: Vec<(usize, Vec<Progress>)>,
+}
+
+impl SnapshotTaken {
+    /// Adds how far the next server has the shards of lost workers. Where it has not lost a worker,
+    /// that one was ready for the snapshot: all servers have the same of it.
+    pub(crate) fn add_orphans(&mut self, next: Vec<(usize, Vec<Progress>)>) {
+        for (shard, all) in &mut self.orphans {
+            let found = next.iter().find(|(number, _)| number == shard);
+            let progress = found.and_then(|(_, progress)| progress.first());
+            all.extend(progress.or(all.first()).cloned());
+        }
+    }
 }
 
 /// Numbers about a server.
@@ -197,7 +275,7 @@ pub struct ServerStats {
     pub repeated: u64,
     /// The largest number of steps that one worker was ahead of another when it was given values.
     pub largest_staleness: u64,
-    /// Workers that were lost or never came, and how.
+    /// Workers that were lost and did not come back, or never came, and how.
     pub lost: Vec<String>,
     /// By table.
     pub tables: BTreeMap<String, TableStats>,

@@ -10,6 +10,7 @@ use super::bytes::{MAX_ITEMS, MAX_TABLES, Reader};
 use super::{Array, Gradients, Push, PushTable};
 use crate::Error;
 use crate::route::{Destination, Route};
+use crate::shards::Mark;
 
 /// What a worker's copy has changed by since its last exchange, to be added on the servers.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +21,10 @@ pub struct Geo {
     pub dense: Array<f32>,
     /// Differences of rows by table.
     pub tables: Vec<PushTable>,
+    /// As in [`Push`](super::Push).
+    pub mark: Option<Mark>,
+    /// As in [`Push`](super::Push).
+    pub is_applied: bool,
 }
 
 impl Geo {
@@ -40,8 +45,8 @@ impl Geo {
     /// # Errors
     /// If it is not one.
     pub fn decode(payload: &[u8]) -> Result<Geo, Error> {
-        let Push { sequence, dense, tables, .. } = Push::decode(payload)?;
-        Ok(Geo { sequence, dense, tables })
+        let Push { sequence, dense, tables, mark, is_applied, .. } = Push::decode(payload)?;
+        Ok(Geo { sequence, dense, tables, mark, is_applied })
     }
 }
 
@@ -121,7 +126,7 @@ mod tests {
         let (tables, pieces) = job(1, false);
         let to = Destination { server: 0, tables: &tables, pieces: &pieces[0] };
         let rows: [(&[u64], &[f32]); 1] = [(&[4, 5], &[1.0, 2.0])];
-        let differences = Gradients { step: 0, examples: 0, dense: &[], tables: &rows };
+        let differences = Gradients { step: 0, examples: 0, dense: &[], tables: &rows, mark: None };
         let buf = Geo::encode(2, (&differences, &[Route::new(&[4, 5], 1)]), &to, room);
         let geo = Geo::decode(&buf).unwrap();
         assert_eq!((geo.sequence, geo.dense.len(), geo.tables.len()), (2, 0, 1));

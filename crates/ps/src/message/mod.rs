@@ -8,7 +8,7 @@
 //! statuses.
 
 mod bytes;
-mod control;
+pub(crate) mod control;
 mod exact;
 mod gather;
 mod geo;
@@ -21,7 +21,8 @@ mod wire;
 
 pub use bytes::Array;
 pub use control::{
-    Control, ControlReply, Hello, Inspection, ReduceOp, ServerStats, SnapshotTaken, TableStats,
+    Control, ControlReply, Hello, Idle, Inspection, ReduceOp, Rejoin, ServerStats, SnapshotTaken,
+    TableStats,
 };
 pub use gather::{Gather, GatherReply, MAX_GATHER_BYTES, MAX_GATHER_REPLY_BYTES};
 pub use geo::{Geo, GeoReply};

@@ -53,7 +53,7 @@ mod tests {
         let (tables, pieces) = job(1, false);
         let to = Destination { server: 0, tables: &tables, pieces: &pieces[0] };
         let rows: [(&[u64], &[f32]); 1] = [(&[4, 5], &[1.0, 2.0])];
-        let gradients = Gradients { step: 1, examples: 2, dense: &[], tables: &rows };
+        let gradients = Gradients { step: 1, examples: 2, dense: &[], tables: &rows, mark: None };
         let keys: [&[u64]; 1] = [&[6]];
         let spec = PullSpec { step: 2, test: true, dense: true, keys: &keys, counts: &[] };
         let (pushed, pulled) = ([Route::new(&[4, 5], 1)], [Route::new(&[6], 1)]);

@@ -4,6 +4,8 @@
 
 use regatta_net::{Buf, Responder};
 
+use crate::Error;
+
 /// The payload is what was asked for.
 const OK: u32 = 0;
 /// The payload is a reason, as text.
@@ -11,6 +13,8 @@ const REFUSED: u32 = 1;
 /// A reply to a pull without values, or to a geo exchange as usual: a snapshot of the job is open,
 /// and the worker must take part in it before it continues.
 const SNAPSHOT: u32 = 2;
+/// As `REFUSED`: the worker was lost, and may ask to take part again.
+const DROPPED: u32 = 3;
 
 /// Sends a payload.
 pub(crate) fn reply(responder: Responder, payload: &[u8]) {
@@ -37,11 +41,30 @@ pub(crate) fn refuse(responder: Responder, reason: &str) {
     let _ = responder.reply(REFUSED, &[reason.as_bytes()]);
 }
 
+/// Says no, for the reason of an error.
+pub(crate) fn refuse_for(responder: Responder, error: &Error) {
+    match error {
+        Error::Dropped { reason, .. } => {
+            let _ = responder.reply(DROPPED, &[reason.as_bytes()]);
+        }
+        other => refuse(responder, &other.to_string()),
+    }
+}
+
+/// Why a server says no.
+pub(crate) struct Refusal {
+    pub(crate) reason: String,
+    pub(crate) is_dropped: bool,
+}
+
 /// The payload, and whether the worker must take part in a snapshot; or why the server says no.
-pub(crate) fn read(reply: regatta_net::Reply) -> Result<(Buf, bool), String> {
+pub(crate) fn read(reply: regatta_net::Reply) -> Result<(Buf, bool), Refusal> {
     match reply.status {
         OK => Ok((reply.payload, false)),
         SNAPSHOT => Ok((reply.payload, true)),
-        _ => Err(String::from_utf8_lossy(&reply.payload).into_owned()),
+        status => Err(Refusal {
+            reason: String::from_utf8_lossy(&reply.payload).into_owned(),
+            is_dropped: status == DROPPED,
+        }),
     }
 }

@@ -6,8 +6,9 @@ use super::core::Core;
 use super::reduce::{Part, Reduction};
 use super::snapshot::ReadyWorker;
 use crate::Error;
-use crate::message::reply::{refuse, reply};
+use crate::message::reply::{refuse, refuse_for, reply};
 use crate::message::{Control, ControlReply, Hello};
+use crate::shards::DataStart;
 
 /// Answers that are remembered in case their request comes again.
 const MAX_REMEMBERED: usize = 64;
@@ -17,12 +18,12 @@ impl Core {
         if is_answered_later(&request) {
             return match self.worker(responder.peer()) {
                 Ok(worker) => self.control_later(worker, responder, request),
-                Err(e) => refuse(responder, &e.to_string()),
+                Err(e) => refuse_for(responder, &e),
             };
         }
         match self.control_now(responder.peer(), id, request) {
             Ok(answer) => reply(responder, &answer.encode()),
-            Err(e) => refuse(responder, &e.to_string()),
+            Err(e) => refuse_for(responder, &e),
         }
     }
 
@@ -47,7 +48,7 @@ impl Core {
         if peer.identity.role != Role::Worker {
             return Err(Error::usage("only workers may do that"));
         }
-        self.standing(peer).map_err(Error::Peer)
+        self.standing(peer)
     }
 
     /// Workers must take part; tools only need to know the secret of the job.
@@ -61,10 +62,22 @@ impl Core {
     fn control_now(&self, peer: &Peer, id: u64, request: Control) -> Result<ControlReply, Error> {
         match request {
             Control::Hello(hello) => self.hello(peer, &hello)?,
-            Control::Leave if self.has_left(peer) => {}
-            Control::Leave => self.leave(self.worker(peer)?),
+            Control::Leave => {
+                if !self.has_left(peer) {
+                    self.leave(self.worker(peer)?);
+                }
+                return Ok(ControlReply::Left(self.lock().lost()));
+            }
             Control::Rest => self.rest(self.worker(peer)?),
-            Control::Resume { step } => self.resume(self.worker(peer)?, step),
+            Control::Resume { step, data } => self.resume(self.worker(peer)?, step, data),
+            Control::TakeOver { shard, step } => {
+                let worker = self.worker(peer)?;
+                return Ok(ControlReply::Progress(self.take_over(worker, shard, step)));
+            }
+            Control::Rejoin { hello, after } => {
+                self.check_hello(&hello)?;
+                return self.rejoin(peer, after).map(ControlReply::Rejoin);
+            }
             Control::Load { dir, names, over } => {
                 self.worker(peer)?;
                 self.load(&dir, &names, over)?;
@@ -141,6 +154,14 @@ impl Core {
     }
 
     fn hello(&self, peer: &Peer, hello: &Hello) -> Result<(), Error> {
+        self.check_hello(hello)?;
+        match peer.identity.role {
+            Role::Worker => self.adopt(peer),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_hello(&self, hello: &Hello) -> Result<(), Error> {
         let c = &self.config;
         if hello.job != c.job {
             return Err(Error::usage(format!(
@@ -154,16 +175,17 @@ impl Core {
                 hello.workers, hello.servers, c.workers, c.servers
             )));
         }
-        match peer.identity.role {
-            Role::Worker => self.adopt(peer).map_err(Error::Peer),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// A worker begins a pass at this step.
-    fn resume(&self, worker: usize, step: u64) {
+    fn resume(&self, worker: usize, step: u64, data: Option<DataStart>) {
         let mut state = self.lock();
         if state.members.contains(worker) {
+            match &data {
+                Some(start) => state.shards.begin(worker, start),
+                None => state.shards.begin_unknown(),
+            }
             state.training.join(worker);
             state.clocks.set(worker, step);
             state.sync.set_round(step.saturating_add(1));

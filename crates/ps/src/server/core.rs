@@ -22,6 +22,7 @@ use super::{ServerConfig, TableSetup};
 use crate::message::reply::refuse;
 use crate::message::{ControlReply, ServerStats, TableStats};
 use crate::rounds::{Clocks, Collector, Members};
+use crate::shards::{Mark, Shards};
 use crate::snapshot::SnapshotRound;
 use crate::{Error, Mode};
 
@@ -77,8 +78,10 @@ pub(super) struct State {
     /// Answers to requests that must not be done twice: session, request, answer.
     pub(super) done_once: VecDeque<(u64, u64, ControlReply)>,
     pub(super) repeated: u64,
-    /// Workers that were lost, and how.
-    pub(super) lost: Vec<String>,
+    /// Who trains which data.
+    pub(super) shards: Shards,
+    /// All workers are in a data pass; known on server 0.
+    pub(super) in_pass: bool,
     /// Why the job cannot continue.
     pub(super) failed: Option<String>,
 }
@@ -134,7 +137,8 @@ impl Core {
             snapshot: SnapshotRound::default(),
             done_once: VecDeque::new(),
             repeated: 0,
-            lost: Vec::new(),
+            shards: Shards::new(workers),
+            in_pass: false,
             failed: None,
         };
         Ok(Core {
@@ -159,24 +163,39 @@ impl Core {
     }
 
     /// The number of the worker that asks, if it is one that takes part.
-    pub(super) fn standing(&self, peer: &Peer) -> Result<usize, String> {
+    pub(super) fn standing(&self, peer: &Peer) -> Result<usize, Error> {
         let worker = peer.identity.index as usize;
         let mut state = self.lock();
         let State { workers, failed, .. } = &mut *state;
-        let Some(known) = workers.get_mut(worker) else { return Err(self.no_such(worker)) };
+        let Some(known) = workers.get_mut(worker) else {
+            return Err(Error::Peer(self.no_such(worker)));
+        };
         match known.session {
-            None => return Err(format!("worker {worker} has not said what job it belongs to")),
+            None => {
+                let reason = format!("worker {worker} has not said what job it belongs to");
+                return Err(Error::Peer(reason));
+            }
             Some(session) if session != peer.session => {
-                return Err(format!("another process is worker {worker} of this job"));
+                return Err(Error::Peer(format!("another process is worker {worker} of this job")));
             }
             Some(_) => {}
         }
         if let Some(reason) = failed {
             known.told = true;
             self.changed.notify_all();
-            return Err(reason.clone());
+            return Err(Error::Peer(reason.clone()));
         }
-        known.gone.clone().map_or(Ok(worker), Err)
+        match &known.gone {
+            None => Ok(worker),
+            Some(reason) if known.has_left => Err(Error::Peer(reason.clone())),
+            Some(reason) => Err(self.dropped(reason)),
+        }
+    }
+
+    /// What a worker hears that was lost.
+    pub(super) fn dropped(&self, reason: &str) -> Error {
+        let (server, endpoint) = (self.config.index, self.config.endpoint.clone());
+        Error::Dropped { server, endpoint, reason: reason.to_string() }
     }
 
     pub(super) fn no_such(&self, worker: usize) -> String {
@@ -219,7 +238,7 @@ impl Core {
             steps: self.steps(),
             repeated: state.repeated,
             largest_staleness: state.clocks.largest(),
-            lost: state.lost.clone(),
+            lost: state.lost(),
             tables,
             peak_rss_bytes: peak_rss_bytes(),
             busy_seconds: self.busy_nanos.load(Ordering::Relaxed) as f64 / 1e9,
@@ -237,7 +256,24 @@ pub(super) enum Arrival {
     TooEarly(String),
 }
 
+impl Worker {
+    /// A process that has done nothing yet.
+    pub(super) fn of(peer: &Peer) -> Worker {
+        Worker { session: Some(peer.session), ..Worker::default() }
+    }
+
+    /// How it was lost, if it was and has not come back.
+    pub(super) fn loss(&self) -> Option<&String> {
+        self.gone.as_ref().filter(|_| !self.has_left)
+    }
+}
+
 impl State {
+    /// Workers that were lost and have not come back, and how.
+    pub(super) fn lost(&self) -> Vec<String> {
+        self.workers.iter().filter_map(Worker::loss).cloned().collect()
+    }
+
     pub(super) fn arrived(&mut self, worker: usize, sequence: u64) -> Arrival {
         let last = self.workers[worker].sequence;
         if sequence <= last {
@@ -252,8 +288,11 @@ impl State {
         Arrival::New
     }
 
-    pub(super) fn applied(&mut self, worker: usize, sequence: u64) {
+    pub(super) fn applied(&mut self, worker: usize, sequence: u64, mark: Option<&Mark>) {
         self.workers[worker].sequence = sequence;
+        if let Some(mark) = mark {
+            self.shards.add(worker, mark);
+        }
     }
 
     /// Whether this is the first time that a pull is counted.

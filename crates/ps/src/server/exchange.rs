@@ -8,6 +8,7 @@ use super::core::{Arrival, Core, State};
 use super::request::Exchange;
 use crate::message::Push;
 use crate::message::reply::{defer, refuse, reply, reply_owned};
+use crate::shards::Mark;
 use crate::{Error, Mode};
 
 impl Core {
@@ -36,8 +37,8 @@ impl Core {
             let reason = "servers of geo mode take differences, not gradients";
             return refuse(exchange.responder, reason);
         }
-        let (sequence, step) = match self.check_exchange(&exchange) {
-            Ok(push) => (push.sequence, push.step),
+        let (sequence, step, is_applied) = match self.check_exchange(&exchange) {
+            Ok(push) => (push.sequence, push.step, push.is_applied),
             Err(e) => return refuse(exchange.responder, &e.to_string()),
         };
         let mut state = self.lock();
@@ -56,9 +57,15 @@ impl Core {
             return self.push_in_round(state, worker, step, exchange);
         }
         drop(state);
+        let mark = exchange.push.as_ref().and_then(|push| push.mark.clone());
+        if is_applied {
+            // Another worker has pushed it before it was lost.
+            self.applied(worker, sequence, step, mark.as_ref());
+            return self.pull(exchange);
+        }
         if exchange.wants_dense_alone() {
             if self.push_and_answer_early(worker, exchange) {
-                self.applied(worker, sequence, step);
+                self.applied(worker, sequence, step, mark.as_ref());
             }
             return;
         }
@@ -66,13 +73,13 @@ impl Core {
         if let Err(e) = outcome.and_then(|push| self.apply(&[push], 1)) {
             return self.break_down(exchange.responder, &e);
         }
-        self.applied(worker, sequence, step);
+        self.applied(worker, sequence, step, mark.as_ref());
         self.pull(exchange);
     }
 
-    fn applied(&self, worker: usize, sequence: u64, step: u64) {
+    fn applied(&self, worker: usize, sequence: u64, step: u64, mark: Option<&Mark>) {
         let mut state = self.lock();
-        state.applied(worker, sequence);
+        state.applied(worker, sequence, mark);
         state.clocks.tick(worker, step);
         let released = self.release(&mut state);
         drop(state);

@@ -115,10 +115,11 @@ impl Core {
         // One exchange at a time: what a worker is told and what it is later told has changed fit
         // together.
         let mut changed = self.changed_rows();
-        if !geo.dense.is_empty() {
+        // What another worker has sent before it was lost is not added again.
+        if !geo.dense.is_empty() && !geo.is_applied {
             self.dense.push(&[(1.0, geo.dense.of(payload))], 1.0)?;
         }
-        for t in &geo.tables {
+        for t in geo.tables.iter().filter(|_| !geo.is_applied) {
             let number = t.table as usize;
             let keys = t.keys.of(payload);
             self.add_rows(&self.tables[number], keys, t.grads.of(payload))?;
@@ -140,7 +141,7 @@ impl Core {
         let sequence = geo.sequence;
         changed.last[worker] = Some(Last { sequence, answer: answer.clone() });
         drop(changed);
-        self.lock().applied(worker, sequence);
+        self.lock().applied(worker, sequence, geo.mark.as_ref());
         Ok(answer)
     }
 
@@ -161,6 +162,16 @@ impl Core {
             |scratch: &mut Scratch| table.rows.pull(keys, &mut values, PullMode::Train, scratch);
         self.slots.with(SlotUse::Neither, pull).map_err(|e| table.error(e))?;
         Ok(values)
+    }
+
+    /// A worker that comes back is to get all rows with its next exchange.
+    pub(super) fn note_all_changed(&self, worker: usize) -> Result<(), Error> {
+        let mut changed = self.changed_rows();
+        changed.last[worker] = None;
+        for (table, set) in self.tables.iter().zip(&mut changed.by_worker[worker]) {
+            set.extend(&table.rows.keys().map_err(|e| table.error(e))?);
+        }
+        Ok(())
     }
 
     /// Every copy is to get these rows with its next exchange.

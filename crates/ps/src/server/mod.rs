@@ -12,6 +12,7 @@ mod monitor;
 mod reduce;
 mod request;
 mod round;
+mod shards;
 mod slot_reuse;
 mod snapshot;
 mod thread_pool;
@@ -91,9 +92,40 @@ pub struct ServerConfig {
     pub worker_timeout: Duration,
     /// Told about trouble with connections.
     pub observer: Observer,
+    /// Told about workers that are lost.
+    pub notices: NoticeObserver,
     /// Changes the options of the listener, for tests.
     pub tune: Option<Tune<ServerOptions>>,
 }
+
+/// What a server notices of its workers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// A worker is lost. In modes that do not wait for it, others take over its data.
+    Lost {
+        /// Its number.
+        worker: usize,
+        /// How.
+        reason: String,
+    },
+    /// A worker that was lost takes part again.
+    Rejoined {
+        /// Its number.
+        worker: usize,
+    },
+}
+
+impl std::fmt::Display for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Notice::Lost { reason, .. } => write!(f, "{reason}"),
+            Notice::Rejoined { worker } => write!(f, "worker {worker} has rejoined the job"),
+        }
+    }
+}
+
+/// Hears notices.
+pub type NoticeObserver = Arc<dyn Fn(&Notice) + Send + Sync>;
 
 /// Changes options before they are used.
 pub type Tune<T> = Arc<dyn Fn(&mut T) + Send + Sync>;

@@ -5,12 +5,16 @@ use std::time::{Duration, Instant};
 
 use regatta_net::{Disconnect, Peer, Role};
 
+use super::Notice;
 use super::core::{Core, State};
 use crate::message::reply::refuse;
 use crate::{Error, Mode};
 
 /// How often absent workers are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// The first worker is missed this many times as long as any other before it counts as lost. Others
+/// can take over the data of a worker that is only slow, but not what the first one does.
+const FIRST_WORKER_PATIENCE: u32 = 10;
 /// How long a server whose job has failed waits for workers to come by and hear why.
 const TELL_FOR: Duration = Duration::from_secs(10);
 /// How long a server that is done waits for workers to close their connections: one whose last
@@ -19,15 +23,17 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Core {
     /// A process says that it is a worker of this job, and takes its place unless another has it.
-    pub(super) fn adopt(&self, peer: &Peer) -> Result<(), String> {
+    pub(super) fn adopt(&self, peer: &Peer) -> Result<(), Error> {
         let worker = peer.identity.index as usize;
         let mut state = self.lock();
         if let Some(reason) = &state.failed {
-            return Err(reason.clone());
+            return Err(Error::Peer(reason.clone()));
         }
-        let Some(known) = state.workers.get_mut(worker) else { return Err(self.no_such(worker)) };
+        let Some(known) = state.workers.get_mut(worker) else {
+            return Err(Error::Peer(self.no_such(worker)));
+        };
         if let Some(reason) = &known.gone {
-            return Err(reason.clone());
+            return Err(Error::Peer(reason.clone()));
         }
         match known.session {
             Some(session) if session == peer.session => Ok(()),
@@ -37,13 +43,14 @@ impl Core {
                 Ok(())
             }
             Some(_) if known.away.is_none() => {
-                Err(format!("there is a worker {worker} already: two processes have its number"))
+                let reason = "two processes have its number";
+                Err(Error::Peer(format!("there is a worker {worker} already: {reason}")))
             }
             Some(_) => {
                 // A new process has taken the number of one that is gone, with none of its state.
                 let reason = format!("worker {worker} was restarted while the job was running");
                 self.lose(state, worker, &reason);
-                Err(reason)
+                Err(Error::Peer(reason))
             }
         }
     }
@@ -107,6 +114,7 @@ impl Core {
     /// A worker has no more batches for now: steps need not wait for it.
     pub(super) fn rest(&self, worker: usize) {
         let mut state = self.lock();
+        state.shards.finish(worker);
         if state.training.leave(worker) {
             self.complete_without(state);
         }
@@ -124,6 +132,10 @@ impl Core {
                 return Err(Error::Peer(reason));
             }
             if state.members.is_empty() {
+                if !state.workers.iter().any(|w| w.has_left) {
+                    let lost = state.lost().join("; ");
+                    return Err(Error::Peer(format!("all workers are lost: {lost}")));
+                }
                 self.wait_until(state, FAREWELL, |w| w.said_goodbye || !w.has_left);
                 return Ok(());
             }
@@ -168,8 +180,11 @@ impl Core {
                 return late.then(|| (w, format!("worker {w} did not come within {limit} s")));
             }
             let (since, how) = state.workers[w].away.as_ref()?;
-            let gone = since.elapsed() > self.config.worker_timeout;
-            gone.then(|| (w, format!("worker {w} is lost: {how}")))
+            let limit = match w == 0 && self.needs_first(state) {
+                true => self.config.worker_timeout * FIRST_WORKER_PATIENCE,
+                false => self.config.worker_timeout,
+            };
+            (since.elapsed() > limit).then(|| (w, format!("worker {w} is lost: {how}")))
         })
     }
 
@@ -178,23 +193,31 @@ impl Core {
     ///
     /// A step that it has contributed to on some servers but not on others then counts its
     /// gradients on those servers only.
-    fn lose(&self, mut state: MutexGuard<'_, State>, worker: usize, reason: &str) {
+    pub(super) fn lose(&self, mut state: MutexGuard<'_, State>, worker: usize, reason: &str) {
         if !state.members.leave(worker) {
             return;
         }
         state.training.leave(worker);
-        state.lost.push(reason.to_string());
         let never_came = state.workers[worker].session.is_none();
         state.workers[worker].gone = Some(reason.to_string());
         let waits = matches!(self.config.mode, Mode::Sync | Mode::Bounded { .. });
         if (waits || never_came) && !self.config.allow_worker_loss {
             let reason = self.cause(&state, reason);
             self.fail(state, &reason);
+        } else if worker == 0 && self.needs_first(&state) {
+            let why = "it saves the model and makes the checkpoints of the job";
+            self.fail(state, &format!("{reason}; no job continues without worker 0: {why}"));
         } else {
             self.complete_without(state);
         }
         self.lose_own_part(worker);
         self.changed.notify_all();
+        (self.config.notices)(&Notice::Lost { worker, reason: reason.to_string() });
+    }
+
+    /// Whether the job is one of data passes, which only the first worker can end.
+    fn needs_first(&self, state: &State) -> bool {
+        state.shards.pass().is_some()
     }
 
     /// Why the job fails when a worker is lost. One that went away or has not come before it is the

@@ -6,6 +6,7 @@ use std::sync::MutexGuard;
 use regatta_net::Responder;
 
 use super::core::{Core, State};
+use crate::message::control::RESUME;
 use crate::message::reply::{refuse, reply};
 use crate::message::{ControlReply, Gather, GatherReply, MAX_GATHER_REPLY_BYTES, ReduceOp};
 use crate::rounds::Offer;
@@ -68,6 +69,9 @@ impl Core {
         parts: Vec<(usize, Reduction)>,
     ) {
         let answer = combine(&parts, self.config.workers);
+        if parts.first().is_some_and(|(_, part)| part.what == RESUME) {
+            state.in_pass = true;
+        }
         if let Ok(answer) = &answer {
             state.last_reduction = (state.reduce.round() - 1, answer.clone());
         }

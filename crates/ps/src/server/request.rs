@@ -4,7 +4,7 @@ use regatta_net::{Buf, Responder, Role};
 
 use super::core::Core;
 use crate::Error;
-use crate::message::reply::refuse;
+use crate::message::reply::{refuse, refuse_for};
 use crate::message::{Control, Gather, Geo, Kind, Pull, Push, PushPull, SetDense, Wire};
 
 /// What a client wants. Arrays are positions in the payload.
@@ -83,7 +83,7 @@ impl Core {
     fn for_worker(&self, responder: Responder, then: impl FnOnce(usize, Responder)) {
         match self.worker(responder.peer()) {
             Ok(worker) => then(worker, responder),
-            Err(e) => refuse(responder, &e.to_string()),
+            Err(e) => refuse_for(responder, &e),
         }
     }
 
@@ -97,7 +97,7 @@ impl Core {
         match self.worker(peer) {
             Ok(worker) if exchange.push.is_some() => self.push(worker, exchange),
             Ok(_) => self.pull(exchange),
-            Err(e) => refuse(exchange.responder, &e.to_string()),
+            Err(e) => refuse_for(exchange.responder, &e),
         }
     }
 }

@@ -42,14 +42,17 @@ impl Core {
     ) {
         let bytes = parts.iter().map(|(_, exchange)| exchange.payload.len()).sum();
         let threads = self.threads.threads_for(bytes);
-        let outcome = weighted(&parts).and_then(|pushes| self.apply(&pushes, threads));
+        let outcome = weighted(&parts).and_then(|pushes| match pushes.is_empty() {
+            true => Ok(()),
+            false => self.apply(&pushes, threads),
+        });
         if let Err(e) = outcome {
             drop(state);
             return parts.into_iter().for_each(|(_, part)| self.break_down(part.responder, &e));
         }
         for (worker, exchange) in &parts {
             if let Some(push) = &exchange.push {
-                state.applied(*worker, push.sequence);
+                state.applied(*worker, push.sequence, push.mark.as_ref());
             }
         }
         let is_deferred =
@@ -73,6 +76,8 @@ impl Core {
 fn weighted(parts: &[(usize, Exchange)]) -> Result<Vec<Contribution<'_>>, Error> {
     let pushes = parts.iter().map(|(worker, exchange)| Contribution::of(*worker, exchange, 1.0));
     let mut pushes = pushes.collect::<Result<Vec<_>, Error>>()?;
+    // Another worker has pushed these before it was lost.
+    pushes.retain(|part| !part.push.is_applied);
     let total: f64 = pushes.iter().map(|p| p.push.examples as f64).sum();
     let n = pushes.len();
     for part in &mut pushes {

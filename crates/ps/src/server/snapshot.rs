@@ -15,7 +15,7 @@ use regatta_table::{SaveMode, Scope, SparseTable};
 use super::core::{Core, State};
 use crate::Error;
 use crate::message::reply::{defer, refuse, reply};
-use crate::message::{ControlReply, SnapshotTaken};
+use crate::message::{ControlReply, Idle, SnapshotTaken};
 use crate::snapshot::{Ready, SnapshotId, SnapshotScope};
 
 /// A worker that is ready for a snapshot.
@@ -71,7 +71,7 @@ impl Core {
         let idle = std::mem::take(&mut state.idle);
         drop(state);
         early.into_iter().for_each(|(_, waiting)| defer(waiting.responder));
-        idle.into_iter().for_each(|(_, responder)| say_idle(responder, true));
+        idle.into_iter().for_each(|(_, responder)| say_idle(responder, Idle::Snapshot));
         Ok(())
     }
 
@@ -80,21 +80,29 @@ impl Core {
         let mut state = self.lock();
         if state.snapshot.current().is_some() {
             drop(state);
-            return say_idle(responder, true);
+            return say_idle(responder, Idle::Snapshot);
         }
         state.idle.retain(|(other, _)| *other != worker);
         state.idle.push((worker, responder));
         self.end_pass(state);
     }
 
-    /// Lets the workers go that wait for the end of the pass, if it is over.
+    /// Gives shards of lost workers to those that wait for the end of the pass, or lets them go if
+    /// it is over.
     pub(super) fn end_pass(&self, mut state: MutexGuard<'_, State>) {
-        if !state.training.is_empty() || state.snapshot.current().is_some() {
+        if state.snapshot.current().is_some() {
             return;
         }
-        let idle = std::mem::take(&mut state.idle);
+        let mut answers = self.give_orphans(&mut state);
+        let State { training, shards, members, idle, .. } = &mut *state;
+        if training.is_empty() && shards.next_orphan(members).is_none() {
+            let untrained: Vec<usize> = shards.orphans(members).collect();
+            let over = Idle::PassOver { untrained };
+            answers.extend(idle.drain(..).map(|(_, responder)| (responder, over.clone())));
+            state.in_pass = false;
+        }
         drop(state);
-        idle.into_iter().for_each(|(_, responder)| say_idle(responder, false));
+        answers.into_iter().for_each(|(responder, idle)| say_idle(responder, idle));
     }
 
     /// A worker has nothing in flight; the last one to come completes the snapshot.
@@ -126,11 +134,15 @@ impl Core {
         }
         let states: Vec<(usize, String)> =
             workers.iter().map(|(w, at)| (*w, at.state.clone())).collect();
+        let orphans = self.lock().orphans();
         let dir = self.writing().dir.clone();
         for (worker, ready_worker) in workers {
-            let states = if worker == 0 { states.clone() } else { vec![] };
+            let (states, orphans) = match worker {
+                0 => (states.clone(), orphans.clone()),
+                _ => (vec![], vec![]),
+            };
             let dir = dir.clone();
-            let answer = ControlReply::Taken(SnapshotTaken { states, dir, copy_seconds });
+            let answer = ControlReply::Taken(SnapshotTaken { states, dir, copy_seconds, orphans });
             reply(ready_worker.responder, &answer.encode());
         }
     }
@@ -276,8 +288,8 @@ fn tell(writing: &mut SnapshotWriter) {
     }
 }
 
-fn say_idle(responder: Responder, snapshot: bool) {
-    reply(responder, &ControlReply::Idle { snapshot }.encode());
+fn say_idle(responder: Responder, idle: Idle) {
+    reply(responder, &ControlReply::Idle(idle).encode());
 }
 
 /// Where the copy of a snapshot is written.

@@ -16,8 +16,13 @@ fn values(workers: usize, rule: Rule, config: AsyncConfig) -> [Vec<f32>; 3] {
             let gradient = [1.0; DENSE];
             let tables: [(&[u64], &[f32]); 1] = [(&[], &[])];
             for step in 0..2 {
-                let gradients =
-                    Gradients { step, examples: 8, dense: &[&gradient], tables: &tables };
+                let gradients = Gradients {
+                    step,
+                    examples: 8,
+                    dense: &[&gradient],
+                    tables: &tables,
+                    mark: None,
+                };
                 let ticket = client.push_pull(&gradients, &wanted(step + 1, &[&[]], true)).unwrap();
                 got[0] = vec![f32::NAN; DENSE];
                 client.finish_pull(ticket, &mut [&mut []], &mut [&mut got[0]]).unwrap();

@@ -103,6 +103,7 @@ impl Job {
             start_timeout: self.start_timeout,
             worker_timeout: self.worker_timeout,
             observer: self.observer(),
+            notices: Arc::new(|_| {}),
             tune: self.tune_server.clone(),
         }
     }
@@ -191,7 +192,7 @@ pub(crate) fn gradients(worker: usize, step: u64) -> Values {
 
 pub(crate) fn with_gradients<T>(v: &Values, step: u64, f: impl FnOnce(&Gradients<'_>) -> T) -> T {
     let tables: [(&[u64], &[f32]); 1] = [(&v.keys, &v.rows)];
-    f(&Gradients { step, examples: 8, dense: &[&v.dense], tables: &tables })
+    f(&Gradients { step, examples: 8, dense: &[&v.dense], tables: &tables, mark: None })
 }
 
 pub(crate) fn wanted<'a>(step: u64, keys: &'a [&'a [u64]], test: bool) -> PullSpec<'a> {

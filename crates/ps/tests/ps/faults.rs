@@ -159,7 +159,7 @@ fn exchange(worker: usize, client: &Client, workers: usize) -> (Vec<f32>, Vec<f3
     begin(client);
     for step in 0..STEPS {
         let v = gradients(worker, step);
-        let ticket = client.geo(&[&v.dense], &[(&v.keys, &v.rows)]).unwrap();
+        let ticket = client.geo(&[&v.dense], &[(&v.keys, &v.rows)], None).unwrap();
         client.finish_geo(ticket, |_, _, _| {}, |_, _, _| {}).unwrap();
     }
     client.barrier("exchanged").unwrap();

@@ -16,7 +16,7 @@ fn values_are_first_values_plus_all_differences() {
         begin(client);
         for step in 0..steps {
             let v = gradients(w, step);
-            let ticket = client.geo(&[&v.dense], &[(&v.keys, &v.rows)]).unwrap();
+            let ticket = client.geo(&[&v.dense], &[(&v.keys, &v.rows)], None).unwrap();
             client.finish_geo(ticket, |_, _, _| {}, |_, _, _| {}).unwrap();
         }
         client.barrier("exchanged").unwrap();
@@ -37,7 +37,7 @@ fn every_worker_hears_of_every_change_once() {
         begin(client);
         let exchange = |keys: &[u64]| {
             let deltas = vec![1.0; keys.len() * DIM];
-            let ticket = client.geo(&[&[0.0; DENSE]], &[(keys, &deltas)]).unwrap();
+            let ticket = client.geo(&[&[0.0; DENSE]], &[(keys, &deltas)], None).unwrap();
             let mut heard = Vec::new();
             let hear = |_, keys: &[u64], values: &[f32]| {
                 heard.extend(keys.iter().copied().zip(values.iter().step_by(DIM).copied()));
@@ -69,7 +69,7 @@ fn loaded_rows_reach_every_copy() {
     let job = Job::new(2, 1, Mode::Geo { every: 1 });
     job.run(|_, client| {
         begin(client);
-        let ticket = client.geo(&[&[2.0; DENSE]], &[(&[5, 6], &[3.0; 2 * DIM])]).unwrap();
+        let ticket = client.geo(&[&[2.0; DENSE]], &[(&[5, 6], &[3.0; 2 * DIM])], None).unwrap();
         client.finish_geo(ticket, |_, _, _| {}, |_, _, _| {}).unwrap();
         client.save(dir, SaveMode::All).unwrap();
     });
@@ -78,7 +78,7 @@ fn loaded_rows_reach_every_copy() {
             client.load(dir, &[]).unwrap();
         }
         client.barrier("loaded").unwrap();
-        let ticket = client.geo(&[&[0.0; DENSE]], &[(&[], &[])]).unwrap();
+        let ticket = client.geo(&[&[0.0; DENSE]], &[(&[], &[])], None).unwrap();
         let (mut rows, mut dense) = (Vec::new(), Vec::new());
         client
             .finish_geo(

@@ -104,7 +104,7 @@ impl Drop for Running {
 fn exchange(job: &Job, client: &Client, step: u64) -> Result<(), regatta_ps::Error> {
     let v = gradients(client.worker(), step);
     if matches!(job.mode, Mode::Geo { .. }) {
-        let ticket = client.geo(&[&v.dense], &[(&v.keys, &v.rows)])?;
+        let ticket = client.geo(&[&v.dense], &[(&v.keys, &v.rows)], None)?;
         return client.finish_geo(ticket, |_, _, _| {}, |_, _, _| {}).map(|_| ());
     }
     let ticket =

@@ -128,7 +128,7 @@ fn nothing_is_done_before_hello() {
         (Kind::SetDense, vec![0; 8]),
         (Kind::Control, Control::Leave.encode()),
         (Kind::Control, Control::Rest.encode()),
-        (Kind::Control, Control::Resume { step: 7 }.encode()),
+        (Kind::Control, Control::Resume { step: 7, data: None }.encode()),
         (
             Kind::Control,
             Control::Load { dir: "/nowhere".into(), names: vec![], over: false }.encode(),
@@ -152,7 +152,7 @@ fn nothing_is_done_before_hello() {
     assert!(status == 0 && text.contains("\"steps\":0"), "{text}");
     // The connection that never said hello is not worker 1; this is.
     let clients: Vec<Client> = (0..2).map(|w| job.connect(&endpoints, w).unwrap()).collect();
-    clients.iter().for_each(|c| c.leave().unwrap());
+    clients.iter().for_each(|c| drop(c.leave().unwrap()));
     drop(clients);
     server.run().unwrap();
 }

@@ -83,7 +83,7 @@ fn a_snapshot_is_one_moment_of_all_servers_in_every_mode() {
         let ready_worker: Mutex<Vec<u64>> = Mutex::default();
         job.run(|worker, client| {
             begin(client);
-            client.resume(0).unwrap();
+            client.resume(0, None).unwrap();
             for step in 0..STEPS {
                 let keys = gradients(worker, step).keys;
                 let mut draft = None;
@@ -117,7 +117,7 @@ fn a_snapshot_is_one_moment_of_all_servers_in_every_mode() {
                 }
             }
             client.rest().unwrap();
-            while client.idle().unwrap() {
+            while client.idle().unwrap() == regatta_ps::Idle::Snapshot {
                 client.ready(&STEPS.to_string(), false).unwrap();
             }
         });

@@ -36,6 +36,7 @@ use regatta_table::Admission;
 use regatta_train::Checkpointing;
 
 /// A configuration that has been checked as far as that is possible without looking at the data.
+#[derive(Clone)]
 pub struct Config {
     /// The file, as the user named it.
     pub path: PathBuf,

@@ -16,9 +16,9 @@ use regatta_launch::{
 use regatta_ps::{JobToken, Mode};
 use regatta_rec::run::{Outcome as Done, Place as In, serve, strategy, train_as};
 use regatta_rec::{Config, Error, infer, infer_worker};
-use regatta_train::Job;
 use regatta_train::observe::{Event, Observer};
 use regatta_train::report::write_json;
+use regatta_train::{Farewell, Job};
 use serde_json::{Value, json};
 
 use super::console::Console;
@@ -199,7 +199,8 @@ fn run_job(
         if let Some(worker) = worker_of(place) {
             let file = part_report(&reports.0, worker).to_string_lossy().into_owned();
             spec.args.extend(["--part-report".into(), file]);
-            spec.is_dispensable = !waits;
+            // Nobody can do what the first worker does: save the model, make checkpoints.
+            spec.is_dispensable = !waits && worker != 0;
             spec.cores = cores.map(|shares| shares[worker].clone()).unwrap_or_default();
         }
         spec
@@ -309,6 +310,7 @@ fn job(work: Work<'_>, config: &Config, args: &PsArgs, place: &PsPlace) -> Resul
     job.admission = config.runner.distributed.entry.clone();
     job.wire = config.runner.distributed.wire;
     job.observer = Arc::new(|event| regatta_fleet::notify(event));
+    job.notices = Arc::new(|notice| regatta_fleet::notify(notice));
     Ok(job)
 }
 
@@ -316,7 +318,7 @@ fn serve_until_done(config: &Config, job: &Job, index: usize) -> Result<(), Erro
     let stats = serve(config, job, index, |endpoint| println!("{LISTENING}{endpoint}"))?;
     let rows: u64 = stats.tables.values().map(|t| t.rows).sum();
     println!("{} updates, {rows} rows; all workers are done", stats.steps);
-    Ok(())
+    Ok(Farewell::check(&stats.lost)?)
 }
 
 /// Trains or evaluates as one process. The first one speaks for all; what others have to say are
@@ -356,7 +358,7 @@ fn run_process(
         (Some(path), _) => {
             let own = json!({ "epochs": done.own, "peak_rss_mb": done.report.peak_rss_mb });
             let all = json!({ "report": done.report, "own": own, "servers": done.servers });
-            Ok(write_json(&all, path)?)
+            write_json(&all, path)?;
         }
         (None, Some(path)) if index == 0 => {
             // The epochs count all workers; what belongs to each of them stays with them.
@@ -364,10 +366,12 @@ fn run_process(
             if !done.servers.is_empty() {
                 all["servers"] = json!(done.servers);
             }
-            Ok(write_json(&all, path)?)
+            write_json(&all, path)?;
         }
-        _ => Ok(()),
+        _ => {}
     }
+    // The model is complete, but something is wrong with the job.
+    Ok(Farewell::check(&done.lost)?)
 }
 
 fn do_work(
@@ -387,7 +391,7 @@ fn do_work(
         // One process, or a rank that evaluates on its own.
         (Work::Infer(out), _) => scores::written(out, observer, |observer| {
             let report = infer(config, observer)?;
-            Ok(Done { report, own: vec![], servers: vec![] })
+            Ok(Done { report, own: vec![], servers: vec![], lost: vec![] })
         }),
     }
 }

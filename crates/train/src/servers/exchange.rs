@@ -53,7 +53,7 @@ impl Servers {
     /// Sends gradients, and asks for the `dense` parameters of step `next` if they come with it.
     pub(super) fn send_push(&mut self, next: u64, dense: bool) -> Result<Reply, Error> {
         let start = Instant::now();
-        let gradients = self.gradients.view(&self.runner.executor);
+        let gradients = self.gradients.view(&self.runner.executor, self.marks.view());
         let reply = if dense && self.wants_dense(next) {
             let no_keys: Vec<&[u64]> = self.exchange.tables.iter().map(|_| &[][..]).collect();
             let wanted =
@@ -63,6 +63,7 @@ impl Servers {
             Reply::Push(self.client.push(&gradients.borrow())?)
         };
         self.gradients.clear();
+        self.marks.sent();
         self.times.push += start.elapsed();
         Ok(reply)
     }
@@ -95,9 +96,10 @@ impl Servers {
         let (keys, counts) = keys_and_counts(&work.lookups);
         let dense = self.wants_dense(step);
         let wanted = PullSpec { step, test: false, dense, keys: &keys, counts: &counts };
-        let gradients = self.gradients.view(&self.runner.executor);
+        let gradients = self.gradients.view(&self.runner.executor, self.marks.view());
         work.ticket = Some(self.client.push_pull(&gradients.borrow(), &wanted)?);
         self.gradients.clear();
+        self.marks.sent();
         self.times.push += start.elapsed();
         Ok(())
     }
