@@ -311,7 +311,7 @@ mod tests {
     fn push_pull(dense: &[f32], keys: &[u64], others: &[u64], counted: bool) -> Buf {
         let mut to = room(0);
         let grads: Vec<f32> = keys.iter().flat_map(|&k| [k as f32, 0.5, -3.0]).collect();
-        let mark = [0, 5, 6, 7, 8, 9, 1, 10, 11, 1];
+        let mark: [u64; 10] = [0, 5, 6, 7, 8, 9, 1, 10, 11, 1];
         put(&mut to, &[1, 2, 3, dense.len() as u64, 1, mark.len() as u64]);
         put(&mut to, &[0, keys.len() as u64, grads.len() as u64]);
         put(&mut to, &mark);

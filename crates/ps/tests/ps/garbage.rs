@@ -40,9 +40,9 @@ fn words(numbers: &[u64]) -> Vec<u8> {
     bytemuck::cast_slice(numbers).to_vec()
 }
 
-/// A valid push of one table with two keys, and a valid pull with counts behind it.
+/// A valid push of one table with two keys and a mark, and a valid pull with counts behind it.
 fn push_and_pull(sequence: u64) -> Vec<u8> {
-    let mut bytes = words(&[sequence, 0, 8, 0, 1, 0, 2, 6, 1, 2]);
+    let mut bytes = words(&[sequence, 0, 8, 0, 1, 10, 0, 2, 6, 0, 0, 1, 8, 8, 0, 3, 8, 8, 0, 1, 2]);
     bytes.extend_from_slice(bytemuck::cast_slice(&[1.0f32; 6]));
     bytes.extend(words(&[1, 0, 1, 0, 2, 2, 1, 2]));
     bytes.extend_from_slice(bytemuck::cast_slice(&[1u32; 2]));
@@ -77,9 +77,10 @@ fn heads_that_promise_much_are_refused_at_once() {
     aligned(&push_and_pull(1), |bytes| assert!(PushPull::decode(bytes).is_ok()));
     for huge in [u64::MAX, 1 << 61, 1 << 40, 1 << 33] {
         // Sequence, step, examples, dense floats.
-        aligned(&words(&[1, 0, 8, huge, 0]), |b| assert!(Push::decode(b).is_err()));
-        aligned(&words(&[1, 0, 8, 0, huge]), |b| assert!(Push::decode(b).is_err()));
-        aligned(&words(&[1, 0, 8, 0, 1, 0, huge, huge]), |b| assert!(Push::decode(b).is_err()));
+        aligned(&words(&[1, 0, 8, huge, 0, 0]), |b| assert!(Push::decode(b).is_err()));
+        aligned(&words(&[1, 0, 8, 0, huge, 0]), |b| assert!(Push::decode(b).is_err()));
+        aligned(&words(&[1, 0, 8, 0, 0, huge]), |b| assert!(Push::decode(b).is_err()));
+        aligned(&words(&[1, 0, 8, 0, 1, 0, 0, huge, huge]), |b| assert!(Push::decode(b).is_err()));
         aligned(&words(&[0, 0, 1, 0, huge, 0]), |b| assert!(Pull::decode(b).is_err()));
         aligned(&words(&[0, 0, 1, 0, 0, huge]), |b| assert!(Pull::decode(b).is_err()));
         aligned(&words(&[huge, 1, huge, huge]), |b| assert!(GeoReply::decode(b).is_err()));
@@ -127,11 +128,16 @@ fn a_server_answers_nonsense_and_goes_on() {
             let (status, text) = ask(&wire, kind as u16, &payload);
             assert!(status != 0 && text.contains(reason), "{kind:?}: {text}, not {reason}");
         };
-        refused(words(&[1, 0, 8, 0, 1, 5, 0, 0]), Kind::Push, "there is no table 5");
-        refused(words(&[1, 0, 8, 0, 2, 0, 0, 0, 0, 0, 0]), Kind::Push, "comes after");
-        refused(words(&[1, 0, 8, 0, 1, 0, 1, 0, 9]), Kind::Push, "0 floats for 1 keys");
-        refused(words(&[1, 0, 8, 2, 0, 0]), Kind::Push, "2 dense floats, but this server holds 7");
-        refused(words(&[3, 0, 8, 0, 0]), Kind::Push, "one between is lost");
+        refused(words(&[1, 0, 8, 0, 1, 0, 5, 0, 0]), Kind::Push, "there is no table 5");
+        refused(words(&[1, 0, 8, 0, 2, 0, 0, 0, 0, 0, 0, 0]), Kind::Push, "comes after");
+        refused(words(&[1, 0, 8, 0, 1, 0, 0, 1, 0, 9]), Kind::Push, "0 floats for 1 keys");
+        refused(
+            words(&[1, 0, 8, 2, 0, 0, 0]),
+            Kind::Push,
+            "2 dense floats, but this server holds 7",
+        );
+        refused(words(&[3, 0, 8, 0, 0, 0]), Kind::Push, "one between is lost");
+        refused(words(&[1, 0, 8, 0, 0, 4, 0, 0, 0, 0]), Kind::Push, "a mark of 4 words");
         refused(words(&[0, 0, 1, 0, 2, 1, 5, 6, 1]), Kind::Pull, "1 counts for 2 keys");
         refused(b"{\"shrnk\":1}".to_vec(), Kind::Control, "malformed");
         refused(b"\"rest\"".repeat(3), Kind::Control, "malformed");
