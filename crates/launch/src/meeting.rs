@@ -159,13 +159,16 @@ impl Meeting {
     /// If machines do not come in time, or do not fit together; they are named.
     pub fn join(point: &Point, expected: Participants, me: &Card) -> Result<Meeting, Error> {
         let token = JobToken::new(&point.token);
-        let host = match point.listen {
-            ListenRule::No => None,
-            ListenRule::Yes => Some(open(point, expected, &token)?),
-            // Whoever has the port should be the first launcher; if not, connecting to it says so.
-            ListenRule::IfFree => open(point, expected, &token).ok(),
+        let (host, refused) = match point.listen {
+            ListenRule::No => (None, None),
+            ListenRule::Yes => (Some(open(point, expected, &token)?), None),
+            // Whoever has the port should be another launcher of this job.
+            ListenRule::IfFree => match open(point, expected, &token) {
+                Ok(host) => (Some(host), None),
+                Err(refused) => (None, Some(refused)),
+            },
         };
-        let (guest, roster) = thread::scope(|scope| {
+        let entered = thread::scope(|scope| {
             if let Some(host) = &host {
                 scope.spawn(|| attend(host, point.timeout));
             }
@@ -174,6 +177,11 @@ impl Meeting {
                 host.fail(error.to_string());
             }
             entered
+        });
+        // If it was not, both reasons are of interest.
+        let (guest, roster) = entered.map_err(|error| match (refused, error) {
+            (Some(refused), Error::Machines(why)) => Error::Machines(format!("{why}\n{refused}")),
+            (_, error) => error,
         })?;
         let (name, timeout, remote) = (me.name(), point.timeout, Arc::default());
         Ok(Meeting { guest: Arc::new(guest), roster, name, host, timeout, remote })

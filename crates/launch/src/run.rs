@@ -240,11 +240,7 @@ fn meet_first(request: &JobRequest, job: &JobIdentity) -> Result<(Plan, Meeting)
     let mine = plan::host_endpoints(&host, *per_node, request.start_port)?;
     let mut card = Card::new(vec![host], fingerprint(request));
     (card.rank, card.endpoints) = (*rank, mine.clone());
-    let listen = match (is_here, rank) {
-        (false, _) => ListenRule::No,
-        (true, Some(0)) => ListenRule::Yes,
-        (true, _) => ListenRule::IfFree,
-    };
+    let listen = if is_here { ListenRule::IfFree } else { ListenRule::No };
     let token = job.token.clone().unwrap_or_default();
     let point = Point { address: address.clone(), listen, token, timeout: request.timeout };
     let meeting = Meeting::join(&point, Participants::Count(*nodes), &card)?;

@@ -164,6 +164,30 @@ fn machines_of_ranks_by_list_and_by_meeting() {
     }
 }
 
+#[test]
+fn two_launchers_on_one_host_meet() {
+    let dir = tempfile::tempdir().unwrap();
+    script(dir.path(), "run.sh", "echo I am $PADDLE_TRAINER_ID of $PADDLE_TRAINERS_NUM");
+    let token = format!("--token-file={}", script(dir.path(), "token", "secret"));
+    for ranks in [[None, None], [Some("--rank=1"), Some("--rank=0")]] {
+        let master = format!("--master={}", addresses("127.0.0.1", 1)[0]);
+        let mut n = 0;
+        let both = ranks.map(|rank| {
+            n += 1;
+            let log = format!("--log_dir=log-{n}");
+            let flags = ["--nnodes=2", "--nproc_per_node=2", &*token, &*master, &*log];
+            let flags: Vec<&str> = flags.into_iter().chain(rank).chain(["run.sh"]).collect();
+            Running::new(&mut launch(dir.path(), &flags))
+        });
+        let ended = both.map(Running::end);
+        let all = ended.each_ref().map(|(_, text)| text.as_str()).join("\n");
+        assert!(ended.iter().all(|(code, _)| *code == 0), "{all}");
+        for rank in 0..4 {
+            assert!(all.contains(&format!("[rank {rank}] I am {rank} of 4")), "{all}");
+        }
+    }
+}
+
 /// Ranks of `mpirun` are roles; skipped where there is none.
 #[test]
 fn under_mpirun_the_first_ranks_are_servers() {
