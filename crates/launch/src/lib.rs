@@ -12,7 +12,8 @@
 //! 3. [`program`]: what the user typed becomes something that can be started; `process`: [`Spec`],
 //!    one process to start; [`cores`]: where it may run
 //! 4. `supervisor`: [`Supervisor`] starts them, shows their lines, ends them; `guard` sees to it
-//!    that nothing is left, `output` handles lines, [`status`] what processes say beside them
+//!    that nothing is left, `output` handles lines, [`status`] what processes say beside them;
+//!    `folder`: [`JobFolder`], private to the job
 //! 5. [`meeting`]: launchers on several machines find each other and hear of each other's failures
 //! 6. [`k8s`]: the same job as Kubernetes objects
 //! 7. `error`: why a job cannot be launched
@@ -23,6 +24,7 @@
 pub mod cores;
 mod error;
 pub mod flags;
+mod folder;
 mod guard;
 pub mod k8s;
 pub mod meeting;
@@ -36,6 +38,8 @@ pub mod status;
 mod supervisor;
 
 pub use error::Error;
+pub use folder::JobFolder;
+pub use guard::{GUARDIAN, guard};
 pub use process::{Exit, Part, Spec};
 pub use program::Program;
 pub use supervisor::{Failure, LISTENING, Options, Outcome, Remote, Report, Supervisor, Timing};

@@ -3,8 +3,9 @@
 //! One thread, the one that calls [`Supervisor::run`], decides everything; others only report to it
 //! what happened: a line was written, a process ended, a signal came.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -18,7 +19,7 @@ use signal_hook::iterator::{Handle, Signals};
 use crate::guard::{Guard, signal_group};
 use crate::output::{Output, Stream, read_lines};
 use crate::process::{Exit, Part, STOP_LIMIT, Spec};
-use crate::status::{self, Status};
+use crate::status::{self, Heard, Status};
 use crate::{Error, random_hex};
 
 /// What a server prints when it accepts connections, before its address.
@@ -40,12 +41,19 @@ pub struct Options {
     pub follower_limit: Option<Duration>,
     /// Called when the last leader has ended well; at once if there are none.
     pub on_leaders_done: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// A folder of the job, removed by the guardian if this process is killed.
+    pub folder: Option<PathBuf>,
 }
 
 impl Options {
     /// For a job that is all on this machine.
     pub fn new(started: Instant) -> Options {
-        Options { started, follower_limit: Some(Duration::from_secs(10)), on_leaders_done: None }
+        Options {
+            started,
+            follower_limit: Some(Duration::from_secs(10)),
+            on_leaders_done: None,
+            folder: None,
+        }
     }
 }
 
@@ -100,6 +108,8 @@ enum Event {
     Ended(usize),
     Signal(i32),
     Status(String, Status),
+    /// The guardian has ended.
+    Unguarded,
     Stop(String),
     LeadersDone,
 }
@@ -127,6 +137,10 @@ struct Process {
     child: Option<Child>,
     restarts: u32,
     can_resume: bool,
+    /// Why servers have lost it, since it was started.
+    lost: Option<String>,
+    /// How often each server has lost it.
+    losses: BTreeMap<String, u32>,
     listening: Option<Instant>,
     first_step: Option<Instant>,
 }
@@ -147,6 +161,7 @@ pub struct Supervisor {
     processes: Vec<Process>,
     events: Receiver<Event>,
     sender: SyncSender<Event>,
+    /// The value of `REGATTA_STATUS` for children.
     status: String,
     guard: Guard,
     signals: Handle,
@@ -164,7 +179,9 @@ impl Supervisor {
     /// Makes everything ready, starts nothing. Signals of this process belong to the supervisor
     /// from now on, and every process that ends up as a child of this one is taken for a part of
     /// the job: there should be one supervisor in a process, and nothing beside it that starts
-    /// others.
+    /// others. The supervisor runs this program once more as its guardian: with
+    /// [`GUARDIAN`](crate::GUARDIAN) as the first argument the program must call
+    /// [`guard()`](crate::guard()).
     ///
     /// # Errors
     /// If a log cannot be created or the system refuses something.
@@ -176,23 +193,21 @@ impl Supervisor {
         let handle = signals.handle();
         let to = sender.clone();
         thread::spawn(move || signals.forever().all(|s| to.send(Event::Signal(s)).is_ok()));
-        let listener = status::Listener::new(&random_hex()?).map_err(inner("open a socket"))?;
-        let status = listener.name().to_string();
+        let listener = status::Listener::new(&random_hex()?, random_hex()?);
+        let listener = listener.map_err(inner("open a socket"))?;
+        let (job, status) = (listener.name().to_string(), listener.variable());
         let to = sender.clone();
-        thread::spawn(move || {
-            while let Some((name, status)) = listener.next() {
-                if to.send(Event::Status(name, status)).is_err() {
-                    break;
-                }
-            }
-        });
+        thread::spawn(move || hear(&listener, &to));
+        let guard = Guard::new(&job, options.folder.clone());
+        let guard = guard.map_err(inner("start the guardian, this program once more"))?;
+        notify_end(guard.pid(), &sender, Event::Unguarded);
         Ok(Supervisor {
             options,
             processes,
             events,
             sender,
             status,
-            guard: Guard::new().map_err(inner("start the guardian /bin/sh"))?,
+            guard,
             signals: handle,
             phase: Phase::Running,
             outcome: None,
@@ -245,9 +260,10 @@ impl Supervisor {
         if let Some(err) = child.stderr.take() {
             self.forward(index, Stream::Err, err);
         }
-        self.processes[index].child = Some(child);
-        self.notify_guard()?;
-        self.wait_for(index, pid);
+        let process = &mut self.processes[index];
+        (process.child, process.lost) = (Some(child), None);
+        self.notify_guard();
+        notify_end(pid, &self.sender, Event::Ended(index));
         Ok(())
     }
 
@@ -260,25 +276,23 @@ impl Supervisor {
         });
     }
 
-    /// Says when a process has ended, but leaves it to the supervisor to collect it: until then its
-    /// number cannot be given to another process.
-    fn wait_for(&self, index: usize, pid: u32) {
-        let to = self.sender.clone();
-        thread::spawn(move || {
-            if let Some(pid) = Pid::from_raw(pid as i32) {
-                let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-                let wait = || rustix::process::waitid(WaitId::Pid(pid), options);
-                while wait().err() == Some(rustix::io::Errno::INTR) {}
-            }
-            let _ = to.send(Event::Ended(index));
-        });
+    fn notify_guard(&mut self) {
+        let groups = self.processes.iter().filter_map(|p| Some(p.child.as_ref()?.id()));
+        self.guard.watch(groups.collect());
     }
 
-    fn notify_guard(&mut self) -> Result<(), Error> {
-        let groups: Vec<u32> =
-            self.processes.iter().filter_map(|p| Some(p.child.as_ref()?.id())).collect();
-        let problem = |e| Error::System(format!("the guardian is gone: {e}"));
-        self.guard.watch(&groups).map_err(problem)
+    /// Somebody has killed the guardian, perhaps because memory was short.
+    fn on_unguarded(&mut self) {
+        match self.guard.replace() {
+            Ok(ended) => {
+                eprintln!("note: the guardian has ended ({ended}); another one takes its place");
+                notify_end(self.guard.pid(), &self.sender, Event::Unguarded);
+            }
+            Err(e) => eprintln!(
+                "note: the guardian has ended and there is no other one: {e}; if this launcher is \
+                 killed, processes of the job may be left"
+            ),
+        }
     }
 
     fn is_running(&self) -> bool {
@@ -303,7 +317,8 @@ impl Supervisor {
             Event::Line(index, stream, line) => self.processes[index].line(stream, &line),
             Event::Closed => self.open -= 1,
             Event::Ended(index) => self.on_end(index)?,
-            Event::Status(name, status) => self.on_status(&name, status),
+            Event::Status(from, status) => self.on_status(&from, status),
+            Event::Unguarded => self.on_unguarded(),
             Event::Signal(signal) => {
                 eprintln!("signal {signal}: stopping all processes");
                 self.outcome.get_or_insert(Outcome::Interrupted(signal));
@@ -332,13 +347,39 @@ impl Supervisor {
         }
     }
 
-    fn on_status(&mut self, name: &str, status: Status) {
-        let Some(process) = self.processes.iter_mut().find(|p| p.spec.name == name) else { return };
+    fn on_status(&mut self, from: &str, status: Status) {
+        if let Status::LostWorker { worker, reason } = status {
+            return self.on_lost_worker(from, &format!("worker {worker}"), &reason);
+        }
+        let Some(process) = self.process(from) else { return };
         match status {
             Status::FirstStep => {
                 process.first_step.get_or_insert_with(Instant::now);
             }
             Status::CannotResume => process.can_resume = false,
+            Status::LostWorker { .. } => {}
+        }
+    }
+
+    fn process(&mut self, name: &str) -> Option<&mut Process> {
+        self.processes.iter_mut().find(|p| p.spec.name == name)
+    }
+
+    /// A server continues without this worker. Its process, which may hang, has failed.
+    fn on_lost_worker(&mut self, server: &str, worker: &str, reason: &str) {
+        let Some(process) = self.process(worker) else {
+            eprintln!("{server} has lost {worker}, which runs elsewhere: {reason}");
+            return;
+        };
+        // Every server reports the same loss; it counts once, also if the worker has been started
+        // again before the last of them notices.
+        let before = process.losses.values().copied().max().unwrap_or(0);
+        let losses = process.losses.entry(server.to_string()).or_default();
+        *losses += 1;
+        let is_new = *losses > before;
+        if let (true, Some(child)) = (is_new, &process.child) {
+            process.lost = Some(format!("{server} has lost it: {reason}"));
+            signal_group(child.id(), Signal::KILL);
         }
     }
 
@@ -347,7 +388,7 @@ impl Supervisor {
         let Some(mut child) = process.child.take() else { return Ok(()) };
         signal_group(child.id(), Signal::KILL);
         let exit = Exit::new(child.wait().map_err(|e| Error::System(e.to_string()))?);
-        self.notify_guard()?;
+        self.notify_guard();
         if !exit.is_success() && matches!(self.phase, Phase::Running) {
             self.on_failure(index, exit)?;
         }
@@ -372,7 +413,11 @@ impl Supervisor {
 
     fn on_failure(&mut self, index: usize, exit: Exit) -> Result<(), Error> {
         let process = &mut self.processes[index];
-        let message = format!("{} {}", process.spec.title(), exit.describe());
+        let how = match process.lost.take() {
+            Some(lost) => format!("is lost: {lost}"),
+            None => exit.describe(),
+        };
+        let message = format!("{} {how}", process.spec.title());
         if process.can_resume && process.restarts < process.spec.restarts {
             process.restarts += 1;
             let (n, of) = (process.restarts, process.spec.restarts);
@@ -429,7 +474,7 @@ impl Supervisor {
             match self.next(Some(limit)) {
                 Some(Event::Line(index, stream, line)) => self.processes[index].line(stream, &line),
                 Some(Event::Closed) => self.open -= 1,
-                Some(Event::Status(name, status)) => self.on_status(&name, status),
+                Some(Event::Status(from, status)) => self.on_status(&from, status),
                 _ => {}
             }
         }
@@ -468,6 +513,40 @@ impl Drop for Supervisor {
     }
 }
 
+/// Says when a process has ended, but leaves it to the supervisor to collect it: until then its
+/// number cannot be given to another process.
+fn notify_end(pid: u32, to: &SyncSender<Event>, event: Event) {
+    let to = to.clone();
+    thread::spawn(move || {
+        if let Some(pid) = Pid::from_raw(pid as i32) {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            let wait = || rustix::process::waitid(WaitId::Pid(pid), options);
+            while wait().err() == Some(rustix::io::Errno::INTR) {}
+        }
+        let _ = to.send(event);
+    });
+}
+
+/// Reports what processes say to the supervisor. What others say is named once.
+fn hear(listener: &status::Listener, to: &SyncSender<Event>) {
+    let mut has_stranger = false;
+    while let Ok(heard) = listener.next() {
+        match heard {
+            Heard::Status(from, status) => {
+                if to.send(Event::Status(from, status)).is_err() {
+                    return;
+                }
+            }
+            Heard::Stranger if has_stranger => {}
+            Heard::Stranger => {
+                has_stranger = true;
+                eprintln!("note: a status message that is not from this job was ignored");
+            }
+            Heard::End => return,
+        }
+    }
+}
+
 impl Process {
     fn new(spec: Spec) -> Result<Process, Error> {
         let failed = |path: &Path, source| Error::Log { path: path.to_path_buf(), source };
@@ -480,6 +559,8 @@ impl Process {
             child: None,
             restarts: 0,
             can_resume: true,
+            lost: None,
+            losses: BTreeMap::new(),
             listening: None,
             first_step: None,
         })

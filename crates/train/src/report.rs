@@ -141,13 +141,15 @@ pub fn write_json(value: &serde_json::Value, path: &Path) -> Result<(), Error> {
     write_whole(path, text.as_bytes())
 }
 
-/// Writes a file under a hidden name and renames it.
+/// Writes a file under a hidden name and renames it. The hidden file is a new one: neither what a
+/// run that was killed has left nor a link that somebody else has put there is written to.
 fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let fail = |source| Error::Write { path: path.to_path_buf(), source };
     let name = path.file_name().ok_or_else(|| fail(std::io::ErrorKind::InvalidInput.into()))?;
     let hidden = path.with_file_name(format!(".{}.tmp", name.to_string_lossy()));
     let run = || {
-        let mut file = std::fs::File::create(&hidden)?;
+        let _ = std::fs::remove_file(&hidden);
+        let mut file = std::fs::File::create_new(&hidden)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&hidden, path)

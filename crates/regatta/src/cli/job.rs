@@ -11,7 +11,8 @@ use regatta_cluster::{CollectivePlace, Env, JobIdentity, Place, PsPlace, PsRole}
 use regatta_collective::Group;
 use regatta_launch::status::{Reporter, Status};
 use regatta_launch::{
-    LISTENING, Options, Outcome as Ended, Program, Report as Ran, Spec, Supervisor, cores, plan,
+    JobFolder, LISTENING, Options, Outcome as Ended, Program, Report as Ran, Spec, Supervisor,
+    cores, plan,
 };
 use regatta_ps::{JobToken, Mode};
 use regatta_rec::run::{Outcome as Done, Place as In, serve, strategy, train_as};
@@ -180,7 +181,7 @@ fn run_job(
     waits: bool,
     started: Instant,
 ) -> Result<Ran> {
-    let reports = TempDir::new()?;
+    let reports = JobFolder::new()?;
     let token = Some(regatta_launch::random_hex()?);
     let plan = kind.plan(&JobIdentity { token, ..JobIdentity::default() })?;
     let this = std::env::current_exe().context("cannot find this program")?;
@@ -197,7 +198,7 @@ fn run_job(
             spec.args.extend(["--transport".into(), carrier.name()]);
         }
         if let Some(worker) = worker_of(place) {
-            let file = part_report(&reports.0, worker).to_string_lossy().into_owned();
+            let file = part_report(reports.path(), worker).to_string_lossy().into_owned();
             spec.args.extend(["--part-report".into(), file]);
             // Nobody can do what the first worker does: save the model, make checkpoints.
             spec.is_dispensable = !waits && worker != 0;
@@ -206,9 +207,10 @@ fn run_job(
         spec
     };
     let specs = plan.places.iter().map(spec).collect();
-    let report = Supervisor::new(specs, Options::new(started))?.run()?;
+    let options = Options { folder: Some(reports.path().into()), ..Options::new(started) };
+    let report = Supervisor::new(specs, options)?.run()?;
     if let (Ended::Done, Some(path)) = (&report.outcome, run.report()) {
-        write_report(&reports.0, kind, path)?;
+        write_report(reports.path(), kind, path)?;
     }
     Ok(report)
 }
@@ -419,22 +421,4 @@ fn write_report(dir: &Path, kind: JobKind, path: &Path) -> Result<()> {
 
 fn part_report(dir: &Path, worker: usize) -> PathBuf {
     dir.join(format!("worker-{worker}.json"))
-}
-
-/// A folder that is removed again.
-pub(super) struct TempDir(pub(super) PathBuf);
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-impl TempDir {
-    pub(super) fn new() -> Result<TempDir> {
-        let path = std::env::temp_dir().join(format!("regatta-{}", std::process::id()));
-        std::fs::create_dir_all(&path)
-            .with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(TempDir(path))
-    }
 }

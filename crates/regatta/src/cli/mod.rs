@@ -26,6 +26,7 @@ mod serve;
 mod train;
 
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -54,6 +55,12 @@ enum Command {
     Export(export::Args),
     Import(import::Args),
     Predict(predict::Args),
+    /// What a launcher starts beside the processes of its job.
+    #[command(name = regatta_launch::GUARDIAN, hide = true)]
+    Guardian {
+        job: String,
+        folder: Option<PathBuf>,
+    },
 }
 
 /// How a command that found no mistake ended.
@@ -82,6 +89,10 @@ pub(crate) fn main() -> ExitCode {
         Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Guardian { job, folder } => {
+            regatta_launch::guard(&job, folder.as_deref());
+            Ok(Outcome::Done)
+        }
     };
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use regatta_checkpoint::MANIFEST_FILE;
+use regatta_launch::JobFolder;
 use regatta_train::remote::{RemoteCopy, cache_of, is_remote, upload};
-
-use super::job::TempDir;
 
 /// Where copies are kept.
 #[derive(Debug, clap::Args)]
@@ -41,7 +40,7 @@ pub(super) enum Target {
     Here(PathBuf),
     /// Made here, then sent there.
     There {
-        made: TempDir,
+        made: JobFolder,
         address: String,
     },
 }
@@ -50,7 +49,7 @@ impl Target {
     pub(super) fn new(path: &Path) -> anyhow::Result<Target> {
         match path.to_str().filter(|_| is_remote(path)) {
             None => Ok(Target::Here(path.to_path_buf())),
-            Some(address) => Ok(Target::There { made: TempDir::new()?, address: address.into() }),
+            Some(address) => Ok(Target::There { made: JobFolder::new()?, address: address.into() }),
         }
     }
 
@@ -58,7 +57,7 @@ impl Target {
     pub(super) fn path(&self) -> PathBuf {
         match self {
             Target::Here(path) => path.clone(),
-            Target::There { made, .. } => made.0.join("made"),
+            Target::There { made, .. } => made.path().join("made"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! `regatta launch` with real processes: who is started, with what environment, how they end.
 
 mod contract;
+mod guarded;
 mod one_machine;
 mod several_machines;
 
