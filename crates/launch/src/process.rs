@@ -41,7 +41,8 @@ pub struct Spec {
     pub log: Option<PathBuf>,
     /// How often it is started again when it fails.
     pub restarts: u32,
-    /// The others continue when it fails.
+    /// The others continue when it fails, once it has reported that it has joined them
+    /// ([`CannotResume`](crate::status::Status::CannotResume)).
     pub is_dispensable: bool,
 }
 

@@ -429,7 +429,9 @@ impl Supervisor {
         // end.
         self.failed.get_or_insert(index);
         let failure = Failure { message, last_lines: Vec::new(), code: exit.code() };
-        if process.spec.is_dispensable {
+        // The others cannot begin without a process that has not joined them.
+        let has_joined = !process.can_resume;
+        if process.spec.is_dispensable && has_joined {
             eprintln!("{}; the others continue", failure.message);
             self.outcome.get_or_insert(Outcome::Failed(failure));
             return Ok(());

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use regatta_cluster::{Env, Place};
 use serde_json::json;
 
 use super::{Running, assert_gone, clean, is_alive, launch, pids, regatta, script, text, train};
@@ -219,6 +220,47 @@ fn a_worker_that_servers_have_lost_is_started_again_once() {
     let (code, all) = Running::new(&mut launch(dir.path(), &flags)).end();
     assert_eq!(code, 137, "{all}");
     assert!(all.contains("silent for 15 s; stopping all processes"), "{all}");
+}
+
+/// The process of a launcher in this place.
+fn process(launcher: u32, place: &str) -> u32 {
+    let is_meant = |pid: &u32| {
+        let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let pairs = variables.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+        let env: Env = pairs
+            .filter_map(|p| p.split_once('=').map(|(k, v)| (k.to_string(), v.to_string())))
+            .collect();
+        Place::from_env(&env).is_ok_and(|found| found.to_string() == place)
+    };
+    wait_for(place, || {
+        let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children"));
+        let children = children.unwrap_or_default();
+        children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(is_meant)
+    })
+}
+
+/// In async mode the others can finish without a worker that is lost, but not begin without one:
+/// they would wait for it until --timeout.
+#[test]
+fn a_worker_that_is_lost_before_it_has_joined_ends_the_job() {
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..20 {
+        let mut command = train_in(dir.path(), 100_000_000);
+        command.args(["-o", "runner.sync_mode=async"]);
+        let job = Running::new(&mut command);
+        // Nobody joins a server that is stopped.
+        kill("-STOP", process(job.child.id(), "server 0"));
+        kill("-KILL", process(job.child.id(), "worker 1"));
+        let (code, all) = job.end();
+        assert_eq!(code, 137, "{all}");
+        if all.contains("[worker 1] connected") {
+            // The server was faster.
+            continue;
+        }
+        let expected = "worker 1 is lost: ended by signal 9 (SIGKILL); stopping all processes";
+        return assert!(all.contains(expected), "{all}");
+    }
+    panic!("the server is never stopped in time");
 }
 
 /// A small job with servers that keeps temporary files in a folder of the test.
