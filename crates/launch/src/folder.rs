@@ -9,7 +9,8 @@ use crate::Error;
 
 /// What the folders of jobs are called, before random letters.
 const PREFIX: &str = "regatta-job-";
-/// How often a folder is made anew that another job has taken for a left one.
+/// How often a folder is made anew that another job has taken for a left one, or removed once more
+/// because somebody has added a file.
 const TRIES: usize = 16;
 
 /// A new folder that only this user can enter, under a name that nobody can foresee. It is removed
@@ -71,24 +72,33 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
 
 /// Removes folders of jobs of this user that are gone. One that cannot be removed harms nobody.
 fn remove_left(parent: &Path) {
-    let me = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            continue;
-        }
         let path = entry.path();
-        // What others have put there, links among it, is not touched.
-        let is_own = |m: &fs::Metadata| m.is_dir() && m.uid() == me;
-        let Ok(seen) = fs::symlink_metadata(&path) else { continue };
-        if !is_own(&seen) {
-            continue;
-        }
-        let Ok(Some(lock)) = lock(&path) else { continue };
-        let is_same = |m: fs::Metadata| (m.dev(), m.ino()) == (seen.dev(), seen.ino());
-        if lock.metadata().is_ok_and(is_same) {
+        if let Some(seen) = own(&path)
+            && let Ok(Some(lock)) = lock(&path)
+            && lock.metadata().is_ok_and(|m| (m.dev(), m.ino()) == (seen.dev(), seen.ino()))
+        {
             let _ = fs::remove_dir_all(&path);
         }
     }
+}
+
+/// Removes the folder of a job when its owner is gone, and waits for that. Processes of the job
+/// that are just being killed may still add a file.
+pub(crate) fn remove_after_owner(path: &Path) {
+    let Some(_) = own(path) else { return };
+    let Ok(folder) = File::open(path) else { return };
+    if folder.lock().is_ok() {
+        let _ = (0..TRIES).find(|_| fs::remove_dir_all(path).is_ok() || !path.exists());
+    }
+}
+
+/// Looks at the folder of a job. What others have put there, links among it, is none.
+fn own(path: &Path) -> Option<fs::Metadata> {
+    let is_named = path.file_name()?.to_string_lossy().starts_with(PREFIX);
+    let seen = fs::symlink_metadata(path).ok().filter(|_| is_named)?;
+    let is_own = seen.is_dir() && seen.uid() == rustix::process::geteuid().as_raw();
+    is_own.then_some(seen)
 }
 
 #[cfg(test)]
@@ -127,6 +137,28 @@ mod tests {
         assert!(folder.path().exists() && !left.exists());
         assert!(precious.join("file").exists());
         assert!(at("regatta-job-link").is_symlink() && at("regatta-job-file").exists());
+    }
+
+    #[test]
+    fn only_folders_of_jobs_are_removed_after_their_owner() {
+        let parent = tempfile::tempdir().unwrap();
+        let other = parent.path().join("other");
+        fs::create_dir(&other).unwrap();
+        remove_after_owner(&other);
+        assert!(other.exists());
+        let folder = JobFolder::new_in(parent.path()).unwrap();
+        let path = folder.path().to_path_buf();
+        let guardian = {
+            let path = path.clone();
+            std::thread::spawn(move || remove_after_owner(&path))
+        };
+        assert!(folder.path().exists() && !guardian.is_finished());
+        // A process that is killed drops its locks, and nothing else.
+        let JobFolder { dir, _lock: lock } = folder;
+        let _ = dir.keep();
+        drop(lock);
+        guardian.join().unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

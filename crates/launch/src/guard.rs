@@ -18,6 +18,8 @@ use regatta_cluster::names;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+use crate::folder::remove_after_owner;
+
 /// The first argument with which a program that supervises others must call [`guard`]. The name of
 /// the job follows, then its folder, if it has one.
 pub const GUARDIAN: &str = "guardian";
@@ -143,8 +145,7 @@ pub fn guard(job: &str, folder: Option<&Path>) {
     }
     kill_marked(job);
     if let Some(folder) = folder {
-        // A process that is just being killed may still add a file.
-        let _ = (0..ROUNDS).find(|_| fs::remove_dir_all(folder).is_ok() || !folder.exists());
+        remove_after_owner(folder);
     }
 }
 
