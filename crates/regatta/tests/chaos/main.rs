@@ -267,7 +267,8 @@ fn faults_lose_nothing() {
         }
     });
     let outcomes = outcomes.into_inner().unwrap();
-    println!("{}", summary(&outcomes));
+    let n_met = outcomes.values().filter(|(_, outcome)| outcome.faults > 0).count();
+    println!("{n_met} of {} jobs met a fault\n{}", outcomes.len(), summary(&outcomes));
     let left: Vec<_> = system::shared_memory().difference(&shared_memory).cloned().collect();
     let failed: Vec<usize> = outcomes
         .iter()

@@ -163,11 +163,11 @@ impl Job {
             if i > 0 && draw.one_in(3) {
                 shape = resized(mode, shape, &mut draw);
             }
-            // A job that restarts itself can be hit again.
-            let n_faults = match (i == n_faulty, part, max_restart) {
-                (true, ..) => 0,
-                (_, Part::Whole, 2) => 1 + draw.below(2),
-                _ => 1,
+            // A job that restarts itself or continues without a worker can be hit again.
+            let n_faults = match (i == n_faulty, part) {
+                (true, _) => 0,
+                (false, Part::Whole) => 1 + draw.below(2),
+                (false, Part::Short) => 1,
             };
             let faults =
                 (0..n_faults).map(|_| fault(mode, shape, has_checkpoints, part, &mut draw));
