@@ -34,6 +34,11 @@ pub enum Status {
         /// How the server noticed.
         reason: String,
     },
+    /// A worker that was lost takes part again.
+    RejoinedWorker {
+        /// Its number.
+        worker: usize,
+    },
 }
 
 #[derive(Serialize, Deserialize)]

@@ -348,15 +348,20 @@ impl Supervisor {
     }
 
     fn on_status(&mut self, from: &str, status: Status) {
-        if let Status::LostWorker { worker, reason } = status {
-            return self.on_lost_worker(from, &format!("worker {worker}"), &reason);
-        }
-        let Some(process) = self.process(from) else { return };
+        let of = match &status {
+            Status::LostWorker { worker, reason } => {
+                return self.on_lost_worker(from, &format!("worker {worker}"), reason);
+            }
+            Status::RejoinedWorker { worker } => format!("worker {worker}"),
+            _ => from.to_string(),
+        };
+        let Some(process) = self.process(&of) else { return };
         match status {
             Status::FirstStep => {
                 process.first_step.get_or_insert_with(Instant::now);
             }
             Status::CannotResume => process.can_resume = false,
+            Status::RejoinedWorker { .. } => process.lost = None,
             Status::LostWorker { .. } => {}
         }
     }
@@ -365,7 +370,8 @@ impl Supervisor {
         self.processes.iter_mut().find(|p| p.spec.name == name)
     }
 
-    /// A server continues without this worker. Its process, which may hang, has failed.
+    /// A server continues without this worker. Its process, which may hang, has failed, unless the
+    /// job continues without it: then it may come back.
     fn on_lost_worker(&mut self, server: &str, worker: &str, reason: &str) {
         let Some(process) = self.process(worker) else {
             eprintln!("{server} has lost {worker}, which runs elsewhere: {reason}");
@@ -379,7 +385,21 @@ impl Supervisor {
         let is_new = *losses > before;
         if let (true, Some(child)) = (is_new, &process.child) {
             process.lost = Some(format!("{server} has lost it: {reason}"));
-            signal_group(child.id(), Signal::KILL);
+            if !process.spec.is_dispensable {
+                signal_group(child.id(), Signal::KILL);
+            }
+        }
+        self.end_lost_leaders();
+    }
+
+    /// Nobody waits for leaders that are lost when the others are done.
+    fn end_lost_leaders(&self) {
+        let running = || {
+            let leaders = self.processes.iter().filter(|p| p.spec.part == Part::Leader);
+            leaders.filter_map(|p| Some((p, p.child.as_ref()?)))
+        };
+        if running().all(|(process, _)| process.lost.is_some()) {
+            running().for_each(|(_, child)| signal_group(child.id(), Signal::KILL));
         }
     }
 
@@ -392,6 +412,7 @@ impl Supervisor {
         if !exit.is_success() && matches!(self.phase, Phase::Running) {
             self.on_failure(index, exit)?;
         }
+        self.end_lost_leaders();
         self.look_for_leaders();
         Ok(())
     }

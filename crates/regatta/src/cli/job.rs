@@ -14,7 +14,7 @@ use regatta_launch::{
     JobFolder, LISTENING, Options, Outcome as Ended, Program, Report as Ran, Spec, Supervisor,
     cores, plan,
 };
-use regatta_ps::{JobToken, Mode};
+use regatta_ps::{JobToken, Mode, Notice};
 use regatta_rec::run::{Outcome as Done, Place as In, serve, strategy, train_as};
 use regatta_rec::{Config, Error, infer, infer_worker};
 use regatta_train::observe::{Event, Observer};
@@ -274,9 +274,12 @@ pub(super) fn run_place(
         Place::Local => return run_alone(work, run),
         Place::ParameterServer(place) => {
             let reporter = Reporter::new(env, &place.role.to_string());
-            let job = job(work, &config, args, place)?;
+            let mut job = job(work, &config, args, place)?;
             match place.role {
-                PsRole::Server(i) => serve_until_done(&config, &job, i),
+                PsRole::Server(i) => {
+                    job.notices = Arc::new(move |notice| report_notice(notice, &reporter));
+                    serve_until_done(&config, &job, i)
+                }
                 PsRole::Worker(i) => {
                     run_process(work, &config, run, part, In::Worker(&job, i), &reporter)
                 }
@@ -312,8 +315,16 @@ fn job(work: Work<'_>, config: &Config, args: &PsArgs, place: &PsPlace) -> Resul
     job.admission = config.runner.distributed.entry.clone();
     job.wire = config.runner.distributed.wire;
     job.observer = Arc::new(|event| regatta_fleet::notify(event));
-    job.notices = Arc::new(|notice| regatta_fleet::notify(notice));
     Ok(job)
+}
+
+/// Says what a server notices of workers, to the user and to the launcher.
+fn report_notice(notice: &Notice, reporter: &Reporter) {
+    regatta_fleet::notify(notice);
+    reporter.say(match notice.clone() {
+        Notice::Lost { worker, reason } => Status::LostWorker { worker, reason },
+        Notice::Rejoined { worker } => Status::RejoinedWorker { worker },
+    });
 }
 
 fn serve_until_done(config: &Config, job: &Job, index: usize) -> Result<(), Error> {
