@@ -35,6 +35,7 @@
 //!
 //! 1. `config`: [`CheckpointConfig`], when one is made
 //! 2. `dir`: [`CheckpointDir`], all of a job, and [`Draft`], one that is being written
+//!    and `lock`: [`FolderLock`], so that one job alone works in it
 //! 3. `manifest`: [`Manifest`], what a checkpoint says about itself
 //! 4. `parts` ([`write_tensors`]) and `table` ([`save_table`], [`SavedTable`]): what is in it
 //! 5. `rows`: the file of a table, [`TableWriter`] and [`TableReader`]
@@ -56,6 +57,7 @@ mod epoch;
 mod error;
 mod format;
 mod history;
+mod lock;
 mod manifest;
 mod model;
 mod open_tensors;
@@ -83,6 +85,7 @@ pub use epoch::{
 pub use error::{Difference, Error};
 pub use format::{FORMAT_VERSION, program_hash};
 pub use history::{Event, Moment, history};
+pub use lock::{FolderLock, LOCK_FILE};
 pub use manifest::{
     Content, Kind, LearningRate, MANIFEST_FILE, Manifest, Part, Progress, Topology, WorkerPosition,
     part_name,
