@@ -1,8 +1,10 @@
 //! Checksums: bytes go in, 64 bits come out (XXH3). Fast enough to be computed on the way to disk.
 
 use std::fmt;
+use std::fs::File;
 use std::hash::Hasher;
-use std::io::{self, Write};
+use std::io::{self, BufReader, Write};
+use std::path::Path;
 
 use regatta_tensor::Tensor;
 use serde::{Deserialize, Serialize};
@@ -43,10 +45,28 @@ impl TryFrom<String> for Checksum {
     type Error = String;
 
     fn try_from(text: String) -> Result<Checksum, String> {
-        let valid = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        // As it is written, to the bit: capital letters are damage, too.
+        let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        let valid = text.len() == 16 && text.bytes().all(is_digit);
         let parsed = u64::from_str_radix(&text, 16).ok().filter(|_| valid);
         parsed.map(Checksum).ok_or_else(|| format!("`{text}` is no checksum of 16 digits"))
     }
+}
+
+/// Size and checksum of a file, which need not fit into memory.
+pub(crate) fn of_file(path: &Path) -> io::Result<(u64, Checksum)> {
+    let mut summing = Summing::new(io::sink());
+    io::copy(&mut BufReader::with_capacity(1 << 20, File::open(path)?), &mut summing)?;
+    Ok(summing.sum())
+}
+
+/// What is wrong with something without a checksum.
+pub(crate) const NO_CHECKSUM: &str = "it holds no checksum: an earlier version wrote it, or it is \
+    damaged; `regatta verify --add-checksums` adds one to what is there now";
+
+/// What is wrong with something of another checksum.
+pub(crate) fn damaged(found: Checksum, expected: Checksum) -> String {
+    format!("it is damaged: its checksum is {found}, not {expected}")
 }
 
 /// Passes bytes on, counting and summing them.

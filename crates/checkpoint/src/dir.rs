@@ -270,7 +270,7 @@ pub(crate) fn size_problem(dir: &Path, name: &str, bytes: u64) -> Option<String>
     }
 }
 
-fn is_hidden(path: &Path) -> bool {
+pub(crate) fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
 }
 

@@ -40,7 +40,7 @@
 //! 4. `parts` ([`write_tensors`]) and `table` ([`save_table`], [`SavedTable`]): what is in it
 //! 5. `rows`: the file of a table, [`TableWriter`] and [`TableReader`]
 //! 6. `checkpoint`: [`Checkpoint`], one that is read
-//! 7. `verify`: [`verify()`](verify()), and `resume`: [`CheckpointDir::choose`]
+//! 7. `verify`: [`verify_path`], [`verify()`](verify()), and `resume`: [`CheckpointDir::choose`]
 //! 8. `diff` ([`diff()`](diff())) and `history` ([`history()`](history())): for people who look
 //!    for a cause
 #![forbid(unsafe_code)]
@@ -80,7 +80,8 @@ pub use config::CheckpointConfig;
 pub use diff::{Change, RowChanges, VariableDiff, diff};
 pub use dir::{CheckpointDir, Draft, Entry, State};
 pub use epoch::{
-    ABOUT_FILE, STATISTICS_FILE, load_about, load_statistics, save_about, save_statistics,
+    ABOUT_FILE, STATISTICS_FILE, add_checksums, is_epoch, load_about, load_statistics,
+    publish_epoch, save_about, save_statistics, try_epoch,
 };
 pub use error::{Difference, Error};
 pub use format::{FORMAT_VERSION, program_hash};
@@ -91,15 +92,16 @@ pub use manifest::{
     part_name,
 };
 pub use model::{
-    EachRow, Encoding, InferenceModel, ModelAbout, ModelFile, ModelManifest, ModelSpec, ModelTable,
-    OpenModel, PARAMS_FILE, PROGRAM_FILE, TableRows, load_inference_model, lookup_tables,
-    open_model, save_inference_model, save_model, verify_model,
+    BlockSums, EachRow, Encoding, InferenceModel, ModelAbout, ModelFile, ModelManifest, ModelSpec,
+    ModelTable, OpenModel, PARAMS_FILE, PROGRAM_FILE, TableRows, check_file, load_inference_model,
+    lookup_tables, open_model, save_inference_model, save_model, verify_model, verify_whole,
 };
 pub use open_tensors::OpenTensors;
 pub use parts::{read_bytes, read_tensors, write_bytes, write_tensors};
 pub use persistables::{PERSISTABLES_FILE, load_persistables, save_persistables};
+pub use publish::{publish_dir, try_dir};
 pub use resume::{Check, Choice, PassedOver, Resume};
 pub use rows::{BlockBuffer, BlockRows, Saved, TableHeader, TableReader, TableWriter};
 pub use table::{SavedPart, SavedTable, save_table};
-pub use tensors::{Metadata, TensorFile, load_tensors, save_tensors};
-pub use verify::{Problem, verify, verify_all};
+pub use tensors::{Metadata, TensorFile, load_checked, load_tensors, save_tensors};
+pub use verify::{Problem, Verification, verify, verify_all, verify_path};

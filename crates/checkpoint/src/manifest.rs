@@ -225,16 +225,21 @@ pub(crate) fn read_checked<T: serde::de::DeserializeOwned>(path: &Path) -> Resul
 
 /// Writes an object as JSON that ends with a checksum of its own text, forced to disk.
 pub(crate) fn write_checked(path: &Path, object: &impl Serialize) -> Result<(), Error> {
-    let text =
-        serde_json::to_string_pretty(object).map_err(|e| Error::corrupt(path, e.to_string()))?;
-    let body = text.strip_suffix("\n}").unwrap_or(&text);
-    let text = format!("{body}{TAIL}{}\"\n}}\n", Checksum::of(body.as_bytes()));
+    let text = checked_text(path, object)?;
     let write = || {
         let mut file = File::create_new(path)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
     write().map_err(Error::io("write", path))
+}
+
+/// The JSON of an object, with a checksum of its own text at the end.
+pub(crate) fn checked_text(path: &Path, object: &impl Serialize) -> Result<String, Error> {
+    let text =
+        serde_json::to_string_pretty(object).map_err(|e| Error::corrupt(path, e.to_string()))?;
+    let body = text.strip_suffix("\n}").unwrap_or(&text);
+    Ok(format!("{body}{TAIL}{}\"\n}}\n", Checksum::of(body.as_bytes())))
 }
 
 /// The version that a text claims to have, however damaged or foreign the rest is.
@@ -247,8 +252,8 @@ fn checked_body(text: &str) -> Result<String, String> {
     let end = text.rfind(TAIL).ok_or("it is cut off: there is no checksum at its end")?;
     let (body, tail) = text.split_at(end);
     let digits = tail[TAIL.len()..].strip_suffix("\"\n}\n").ok_or("it is cut off at its end")?;
-    let actual = Checksum::of(body.as_bytes()).to_string();
-    if digits != actual {
+    let actual = Checksum::of(body.as_bytes());
+    if digits != actual.to_string() {
         return Err(format!("it is damaged: its checksum is {actual}, not {digits}"));
     }
     Ok(format!("{body}\n}}"))

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use bytemuck::{Pod, Zeroable};
@@ -12,8 +12,13 @@ use regatta_tensor::{DType, Data, Tensor};
 use safetensors::tensor::{Dtype, Metadata as Header, TensorInfo};
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
+use crate::checksum::{Checksum, NO_CHECKSUM, Summing, damaged};
 use crate::rows::read_at;
+use crate::tensors::{CHECKSUM_KEY, checksum_digits};
 use crate::{Error, Metadata, TensorFile};
+
+/// Bytes that are read at once when a file is compared with its checksum.
+const CHUNK: u64 = 1 << 20;
 
 /// A safetensors file that is open for reading; its header is read and fits the size of the file.
 #[derive(Debug)]
@@ -23,6 +28,8 @@ pub struct OpenTensors<B = File> {
     header: Header,
     /// Where the elements begin.
     start: u64,
+    /// The checksum that the file holds of itself.
+    checksum: Option<Checksum>,
     /// What the file says about itself.
     pub metadata: Metadata,
 }
@@ -88,9 +95,49 @@ impl<B: Bytes> OpenTensors<B> {
         let len = bytes.len().map_err(Error::io("read", path))?;
         let text = header_text(path, &bytes, len)?;
         let header = header(&text, len).map_err(|reason| Error::corrupt(path, reason))?;
-        let metadata = header.metadata().clone().unwrap_or_default().into_iter().collect();
+        let mut metadata: Metadata =
+            header.metadata().clone().unwrap_or_default().into_iter().collect();
+        let checksum = metadata.remove(CHECKSUM_KEY).map(Checksum::try_from).transpose();
+        let checksum = checksum.map_err(|reason| Error::corrupt(path, reason))?;
         let (path, start) = (path.to_path_buf(), 8 + text.len() as u64);
-        Ok(OpenTensors { path, bytes, header, start, metadata })
+        Ok(OpenTensors { path, bytes, header, start, checksum, metadata })
+    }
+
+    /// Whether the file holds a checksum of itself.
+    pub fn has_checksum(&self) -> bool {
+        self.checksum.is_some()
+    }
+
+    /// Reads the whole file and compares it with the checksum that it holds.
+    ///
+    /// # Errors
+    /// If it is damaged, or holds none.
+    pub fn check(&self) -> Result<(), Error> {
+        let Some(expected) = self.checksum else { return Err(self.corrupt(NO_CHECKSUM.into())) };
+        let fail = |e| Error::io("read", &self.path)(e);
+        let mut text = vec![0; self.start as usize];
+        self.bytes.read_at(&mut text, 0).map_err(fail)?;
+        let Some(digits) = checksum_digits(&text) else {
+            return Err(self.corrupt(NO_CHECKSUM.into()));
+        };
+        text[digits].fill(b'0');
+        let mut summing = Summing::new(io::sink());
+        let mut sum = || {
+            summing.write_all(&text)?;
+            let (mut at, len) = (self.start, self.bytes.len()?);
+            while at < len {
+                text.resize((len - at).min(CHUNK) as usize, 0);
+                self.bytes.read_at(&mut text, at)?;
+                summing.write_all(&text)?;
+                at += text.len() as u64;
+            }
+            Ok(())
+        };
+        sum().map_err(fail)?;
+        match summing.sum().1 {
+            found if found == expected => Ok(()),
+            found => Err(self.corrupt(damaged(found, expected))),
+        }
     }
 
     /// The file.

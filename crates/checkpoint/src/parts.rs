@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use regatta_tensor::Tensor;
 
-use crate::checksum::{Checksum, Summing};
+use crate::checksum::{Checksum, Summing, damaged};
 use crate::manifest::{Content, Part, name_problem};
 use crate::tensors::{Prepared, parse_tensors};
 use crate::{Error, Metadata, TensorFile};
@@ -115,7 +115,7 @@ fn read_bytes_unchecked(dir: &Path, part: &Part) -> Result<Vec<u8>, Error> {
 }
 
 fn differs(bytes: &[u8], part: &Part) -> String {
-    format!("it is damaged: its checksum is {}, not {}", Checksum::of(bytes), part.checksum)
+    damaged(Checksum::of(bytes), part.checksum)
 }
 
 /// Says which tensors of a damaged file are damaged, if that can be told.

@@ -7,7 +7,7 @@ use regatta_ir::Program;
 use regatta_tensor::Tensor;
 
 use crate::format::{check_metadata, differences, metadata_of};
-use crate::{Difference, Error, load_tensors, save_tensors};
+use crate::{Difference, Error, load_checked, save_tensors};
 
 /// Name of the file within its directory.
 pub const PERSISTABLES_FILE: &str = "persistables.safetensors";
@@ -46,7 +46,7 @@ pub fn load_persistables(
     dir: impl AsRef<Path>,
 ) -> Result<Vec<(String, Tensor)>, Error> {
     let path = dir.as_ref().join(PERSISTABLES_FILE);
-    let mut file = load_tensors(&path)?;
+    let mut file = load_checked(&path)?;
     check_metadata(&path, &file.metadata)?;
     take_persistables(program, &mut file.tensors, &path)
 }

@@ -8,6 +8,7 @@ use regatta_tensor::{DType, Data, Tensor};
 use serde_json::json;
 
 use crate::Error;
+use crate::checksum::Summing;
 use crate::open_tensors::OpenTensors;
 use crate::publish::publish_file;
 
@@ -26,8 +27,13 @@ pub struct TensorFile {
 /// The key of the header under which safetensors keeps its metadata.
 const METADATA: &str = "__metadata__";
 
+/// The key of the metadata under which a file holds its own checksum, which is that of the whole
+/// file with zeros in the place of the digits.
+pub(crate) const CHECKSUM_KEY: &str = "regatta.checksum";
+
 /// Writes tensors to a safetensors file, replacing an old one only once the new one is complete.
-/// The same tensors and metadata give the same bytes, in whatever order they come.
+/// The file holds a checksum of itself. The same tensors and metadata give the same bytes, in
+/// whatever order they come.
 ///
 /// # Errors
 /// If two tensors have one name, or the file cannot be written. The old file then stays.
@@ -36,8 +42,25 @@ pub fn save_tensors<'t, N: AsRef<str>>(
     tensors: impl IntoIterator<Item = (N, &'t Tensor)>,
     metadata: &Metadata,
 ) -> Result<(), Error> {
-    let prepared = Prepared::new(tensors.into_iter().collect(), metadata)?;
+    let mut metadata = metadata.clone();
+    metadata.insert(CHECKSUM_KEY.to_string(), "0".repeat(CHECKSUM_DIGITS));
+    let mut prepared = Prepared::new(tensors.into_iter().collect(), &metadata)?;
+    prepared.seal().map_err(Error::io("write", path.as_ref()))?;
     publish_file(path.as_ref(), |file| prepared.write(file))
+}
+
+/// Digits of a checksum.
+const CHECKSUM_DIGITS: usize = 16;
+
+/// Where the digits of the checksum are in a header that holds one.
+pub(crate) fn checksum_digits(header: &[u8]) -> Option<std::ops::Range<usize>> {
+    // Quotes within names and values have a backslash before them, and the value of a tensor's name
+    // is an object: nothing else looks like this.
+    let mark = format!("\"{CHECKSUM_KEY}\":\"");
+    let found = header.windows(mark.len()).position(|window| window == mark.as_bytes())?;
+    let start = found + mark.len();
+    let end = start + CHECKSUM_DIGITS;
+    (header.get(end) == Some(&b'"')).then_some(start..end)
 }
 
 /// Tensors in the order of a file, and its header.
@@ -59,6 +82,16 @@ impl<'t, N: AsRef<str>> Prepared<'t, N> {
         Ok(Prepared { tensors, header })
     }
 
+    /// Puts the checksum of the file into its header.
+    fn seal(&mut self) -> io::Result<()> {
+        let mut summing = Summing::new(io::sink());
+        self.write(&mut summing)?;
+        if let Some(digits) = checksum_digits(self.header.as_bytes()) {
+            self.header.replace_range(digits, &summing.sum().1.to_string());
+        }
+        Ok(())
+    }
+
     pub(crate) fn write(&self, file: &mut impl Write) -> io::Result<()> {
         file.write_all(&(self.header.len() as u64).to_le_bytes())?;
         file.write_all(self.header.as_bytes())?;
@@ -66,13 +99,28 @@ impl<'t, N: AsRef<str>> Prepared<'t, N> {
     }
 }
 
-/// Reads all tensors of a safetensors file, written here or elsewhere.
+/// Reads all tensors of a safetensors file, written here or elsewhere. One that holds a checksum is
+/// compared with it.
 ///
 /// # Errors
-/// If the file is missing, truncated or no safetensors file, or if it holds an element type other
-/// than f32, f16, bf16, i64 and u64, or one name twice.
+/// If the file is missing, truncated, damaged or no safetensors file, or if it holds an element
+/// type other than f32, f16, bf16, i64 and u64, or one name twice.
 pub fn load_tensors(path: impl AsRef<Path>) -> Result<TensorFile, Error> {
-    OpenTensors::open(path)?.read_all()
+    let file = OpenTensors::open(path)?;
+    if file.has_checksum() {
+        file.check()?;
+    }
+    file.read_all()
+}
+
+/// As [`load_tensors`], of a file that was written here.
+///
+/// # Errors
+/// As [`load_tensors`], or if it holds no checksum.
+pub fn load_checked(path: impl AsRef<Path>) -> Result<TensorFile, Error> {
+    let file = OpenTensors::open(path)?;
+    file.check()?;
+    file.read_all()
 }
 
 /// The tensors in the bytes of a safetensors file.

@@ -1,20 +1,23 @@
-//! Everything that is wrong with a checkpoint, by file and byte.
+//! Everything that is wrong with what is stored, by file and byte: checkpoints, saved epochs and
+//! models.
 
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::checksum::Checksum;
-use crate::dir::{CheckpointDir, Entry, State, size_problem};
+use crate::dir::{CheckpointDir, Entry, State, is_hidden, size_problem};
+use crate::epoch::{ABOUT_FILE, epoch_files, is_epoch, load_about};
 use crate::manifest::{Content, MANIFEST_FILE, Manifest, Part};
+use crate::model::{ModelFile, ModelManifest, check_listed, is_model, open_model};
 use crate::parts::damage;
 use crate::resume::Check;
 use crate::rows::{BlockBuffer, TableReader};
+use crate::{Error, OpenTensors, PERSISTABLES_FILE, server_parts};
 
-/// Something wrong with a checkpoint.
+/// Something wrong with what is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The file or directory.
@@ -36,6 +39,126 @@ impl Problem {
     fn new(path: &Path, reason: impl Into<String>) -> Problem {
         Problem { path: path.to_path_buf(), offset: None, reason: reason.into() }
     }
+
+    /// What an error says; it may name a file more exactly than the caller can.
+    fn of(path: &Path, error: Error) -> Problem {
+        match error {
+            Error::Corrupt { path, reason } | Error::Refused { path, reason } => {
+                Problem { path, offset: None, reason }
+            }
+            other => Problem::new(path, without_path(other)),
+        }
+    }
+}
+
+/// What was found at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verification {
+    /// `checkpoint`, `saved epoch` or `model`.
+    pub what: &'static str,
+    /// How many of them were read.
+    pub n: usize,
+    /// Everything that is wrong with them.
+    pub problems: Vec<Problem>,
+}
+
+/// Reads every byte of what is at `path`, whatever that is: a checkpoint, a directory of them, a
+/// saved epoch, a directory of them, or a model.
+///
+/// # Errors
+/// If it is none of these, or a directory cannot be read.
+pub fn verify_path(path: &Path) -> Result<Verification, Error> {
+    let one = |what, problems| Ok(Verification { what, n: 1, problems });
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let is_named = name.is_some_and(|name| name.starts_with("checkpoint_"));
+    if !path.is_dir() {
+        return Err(Error::refused(path, "it is no directory"));
+    }
+    if is_model(path) {
+        return one("model", verify_model_files(path));
+    }
+    // Before epochs, whose files may have the same names.
+    if path.join(MANIFEST_FILE).exists() || is_named {
+        return one("checkpoint", verify(path, Check::Checksums));
+    }
+    if is_epoch(path) {
+        return one("saved epoch", verify_epoch(path));
+    }
+    let (n, problems) = verify_all(&CheckpointDir::open(path), Check::Checksums)?;
+    if n > 0 {
+        return Ok(Verification { what: "checkpoint", n, problems });
+    }
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(path).map_err(Error::io("read", path))? {
+        folders.push(entry.map_err(Error::io("read", path))?.path());
+    }
+    folders.retain(|folder| !is_hidden(folder) && is_epoch(folder));
+    if folders.is_empty() {
+        let reason = "there is no checkpoint, no saved epoch and no model";
+        return Err(Error::refused(path, reason));
+    }
+    folders.sort();
+    let problems = folders.iter().flat_map(|folder| verify_epoch(folder)).collect();
+    Ok(Verification { what: "saved epoch", n: folders.len(), problems })
+}
+
+/// Reads all files of a saved epoch, and of the model that was exported with it.
+fn verify_epoch(dir: &Path) -> Vec<Problem> {
+    let files = match epoch_files(dir) {
+        Ok(files) => files,
+        Err(error) => return vec![Problem::of(dir, error)],
+    };
+    let mut problems = Vec::new();
+    let is_part = |name: &&String| server_parts::is_part(name);
+    for name in files.iter().filter(|name| !is_part(name)) {
+        let path = dir.join(name);
+        let checked = match name == ABOUT_FILE {
+            true => load_about(dir).map(|_| ()),
+            false => OpenTensors::open(&path).and_then(|file| file.check()),
+        };
+        problems.extend(checked.err().map(|error| Problem::of(&path, error)));
+    }
+    if files.iter().any(|name| is_part(&name)) {
+        match server_parts::open_all(dir) {
+            Err(error) => problems.push(Problem::of(dir, error)),
+            Ok(parts) => {
+                let errors = parts.into_iter().filter_map(Result::err);
+                problems.extend(errors.map(|error| Problem::of(dir, error)));
+            }
+        }
+    } else if !files.iter().any(|name| name == PERSISTABLES_FILE) {
+        problems.push(Problem::new(&dir.join(PERSISTABLES_FILE), "missing"));
+    }
+    for folder in fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        if is_model(&folder) {
+            problems.extend(verify_model_files(&folder));
+        }
+    }
+    problems
+}
+
+/// Reads all files of a model.
+fn verify_model_files(dir: &Path) -> Vec<Problem> {
+    let manifest = match ModelManifest::read(dir) {
+        Ok(manifest) => manifest,
+        Err(error) => return vec![Problem::of(&dir.join(MANIFEST_FILE), error)],
+    };
+    let check = |file: &ModelFile| {
+        check_listed(dir, file).err().map(|error| Problem::of(&dir.join(&file.name), error))
+    };
+    let mut problems: Vec<Problem> = manifest.files.iter().filter_map(check).collect();
+    let is_listed = |name: &str| name == MANIFEST_FILE || manifest.file(name).is_some();
+    for name in fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.file_name()) {
+        let name = name.to_string_lossy().into_owned();
+        if !is_listed(&name) {
+            problems.push(Problem::new(&dir.join(&name), "not part of the model"));
+        }
+    }
+    if problems.is_empty() {
+        // The files are as they were written: whether they belong together.
+        problems.extend(open_model(dir).err().map(|error| Problem::of(dir, error)));
+    }
+    problems
 }
 
 /// Looks at the checkpoint in `path` and at all that it builds on. Nothing wrong: an empty list.

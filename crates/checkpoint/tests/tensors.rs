@@ -6,7 +6,7 @@ use std::path::Path;
 
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
-use regatta_checkpoint::{Error, Metadata, OpenTensors, load_tensors, save_tensors};
+use regatta_checkpoint::{Error, Metadata, OpenTensors, load_checked, load_tensors, save_tensors};
 use regatta_tensor::{Data, Tensor};
 
 /// Shape and bits: `==` on floats would take -0 for 0 and a NaN for nothing at all.
@@ -87,7 +87,33 @@ fn the_same_content_gives_the_same_bytes_in_any_order() {
     save_tensors(&path, file.tensors.iter().rev(), &file.metadata).unwrap();
     assert_eq!(fs::read(&path).unwrap(), first);
     let header = String::from_utf8_lossy(&first[8..]).into_owned();
-    assert!(header.starts_with(r#"{"__metadata__":{"a":"1","b":"2"},"ids":{"#), "{header}");
+    let metadata = r#"{"__metadata__":{"a":"1","b":"2","regatta.checksum":""#;
+    assert!(header.starts_with(metadata), "{header}");
+    let ids = header.find(r#""},"ids":{"#).unwrap();
+    assert_eq!(ids, metadata.len() + 16, "{header}");
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    let good = sample(&path);
+    load_checked(&path).unwrap();
+    for bit in 0..good.len() * 8 {
+        let mut bad = good.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&path, &bad).unwrap();
+        let error = load_checked(&path).unwrap_err().to_string();
+        assert!(error.contains(&path.display().to_string()), "bit {bit}: {error}");
+    }
+    // A file from elsewhere has no checksum, and is no file of ours.
+    let tensor = Tensor::from_f32(&[1], vec![1.0]).unwrap();
+    let bytes = bytemuck::bytes_of(&1.0_f32);
+    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![1], bytes);
+    fs::write(&path, safetensors::serialize([("w", view.unwrap())], None).unwrap()).unwrap();
+    assert_eq!(load_tensors(&path).unwrap().tensors["w"], tensor);
+    let error = load_checked(&path).unwrap_err().to_string();
+    assert!(error.contains("it holds no checksum"), "{error}");
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use std::cmp::Ordering;
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 
 use memmap2::{Advice, Mmap};
-use regatta_checkpoint::{Encoding, ModelTable};
+use regatta_checkpoint::{BlockSums, Encoding, ModelManifest, ModelTable, verify_whole};
 use regatta_table::row_order;
 
 use crate::Error;
@@ -14,8 +15,8 @@ use crate::Error;
 #[derive(Debug)]
 pub(crate) struct MappedTable {
     /// None if the id is the number of the row.
-    keys: Option<Mmap>,
-    values: Option<Mmap>,
+    keys: Option<MappedFile>,
+    values: Option<MappedFile>,
     rows: usize,
     dim: usize,
     row_bytes: usize,
@@ -23,16 +24,22 @@ pub(crate) struct MappedTable {
 }
 
 impl MappedTable {
-    /// Maps the files, whose sizes were compared with the manifest.
-    pub(crate) fn open(dir: &Path, table: &ModelTable) -> Result<MappedTable, Error> {
-        let keys = table.keys.as_ref().filter(|_| table.rows > 0);
+    /// Maps the files, whose sizes were compared with the manifest. No row is read.
+    pub(crate) fn open(
+        dir: &Path,
+        manifest: &ModelManifest,
+        table: &ModelTable,
+    ) -> Result<MappedTable, Error> {
         let (encoding, dim) = (table.encoding, table.dim);
+        let open = |name: &String, row_bytes: usize| {
+            MappedFile::open(dir, manifest, name, table.rows, row_bytes)
+        };
+        let is_filled = table.rows > 0;
+        let keys = table.keys.as_ref().filter(|_| is_filled);
+        let values = Some(&table.values).filter(|_| is_filled);
         Ok(MappedTable {
-            keys: keys.map(|keys| map(&dir.join(keys), table.rows, 8)).transpose()?,
-            values: match table.rows {
-                0 => None,
-                rows => Some(map(&dir.join(&table.values), rows, encoding.row_bytes(dim))?),
-            },
+            keys: keys.map(|name| open(name, 8)).transpose()?,
+            values: values.map(|name| open(name, encoding.row_bytes(dim))).transpose()?,
             rows: table.rows as usize,
             dim,
             row_bytes: encoding.row_bytes(dim),
@@ -41,15 +48,74 @@ impl MappedTable {
     }
 
     /// Copies the row of an id; false if there is none.
-    pub(crate) fn read(&self, id: u64, row: &mut [f32]) -> bool {
+    ///
+    /// # Errors
+    /// If a block on the way is damaged.
+    pub(crate) fn read(&self, id: u64, row: &mut [f32]) -> Result<bool, Error> {
         debug_assert_eq!(row.len(), self.dim);
         let at = match &self.keys {
             None => usize::try_from(id).ok().filter(|at| *at < self.rows),
-            Some(keys) => find(bytemuck::cast_slice(keys), id),
+            Some(keys) => find(self.rows, id, |at| {
+                let key = keys.bytes(at * 8..(at + 1) * 8)?;
+                Ok(u64::from_le_bytes(key.as_chunks::<8>().0[0]))
+            })?,
         };
-        let (Some(at), Some(values)) = (at, &self.values) else { return false };
-        self.encoding.read(&values[at * self.row_bytes..(at + 1) * self.row_bytes], row);
-        true
+        let (Some(at), Some(values)) = (at, &self.values) else { return Ok(false) };
+        self.encoding.read(values.bytes(at * self.row_bytes..(at + 1) * self.row_bytes)?, row);
+        Ok(true)
+    }
+}
+
+/// A file that is used where it is, each block after a look at its checksum.
+#[derive(Debug)]
+struct MappedFile {
+    map: Mmap,
+    /// None if the whole file was compared when it was opened.
+    sums: Option<BlockSums>,
+}
+
+impl MappedFile {
+    fn open(
+        dir: &Path,
+        manifest: &ModelManifest,
+        name: &str,
+        rows: u64,
+        row_bytes: usize,
+    ) -> Result<MappedFile, Error> {
+        let map = map(&dir.join(name), rows, row_bytes)?;
+        let sums = BlockSums::open(dir, manifest, name)?;
+        if sums.is_none() {
+            verify_whole(dir, manifest, name, &map)?;
+        }
+        Ok(MappedFile { map, sums })
+    }
+
+    #[inline]
+    fn bytes(&self, range: Range<usize>) -> Result<&[u8], Error> {
+        if let Some(sums) = &self.sums
+            && let Some(new) = sums.untouched(&range)
+        {
+            self.verify(sums, &range, new)?;
+        }
+        Ok(&self.map[range])
+    }
+
+    /// Compares blocks that nobody has read before; apart, so that all other reads stay short.
+    #[cold]
+    fn verify(
+        &self,
+        sums: &BlockSums,
+        range: &Range<usize>,
+        blocks: Range<usize>,
+    ) -> Result<(), Error> {
+        // One read of the disk for the pages of a block instead of one for each.
+        #[cfg(unix)]
+        let _ = self.map.advise_range(
+            Advice::WillNeed,
+            blocks.start,
+            blocks.end.min(self.map.len()) - blocks.start,
+        );
+        Ok(sums.verify(&self.map, range)?)
     }
 }
 
@@ -76,15 +142,19 @@ fn map(path: &Path, rows: u64, row_bytes: usize) -> Result<Mmap, Error> {
 /// Steps of guessing before halving takes over, which files with uneven orders would need.
 const GUESSES: usize = 12;
 
-/// The position of an id among ids in rising order of [`row_order`], which is even: the position
+/// The position of an id among `n` ids in rising order of [`row_order`], which is even: the position
 /// can be guessed from the order numbers at both ends, again and again.
-fn find(keys: &[u64], id: u64) -> Option<usize> {
+fn find(
+    n: usize,
+    id: u64,
+    key: impl Fn(usize) -> Result<u64, Error>,
+) -> Result<Option<usize>, Error> {
     let wanted = row_order(id);
-    let (mut from, mut to) = (0, keys.len());
+    let (mut from, mut to) = (0, n);
     let (mut low, mut high) = (0_u64, u64::MAX);
     for step in 0.. {
         if from >= to {
-            return None;
+            return Ok(None);
         }
         let at = if step < GUESSES {
             let share = u128::from(wanted - low) * (to - from) as u128;
@@ -92,21 +162,25 @@ fn find(keys: &[u64], id: u64) -> Option<usize> {
         } else {
             from + (to - from) / 2
         };
-        let found = row_order(keys[at]);
+        let found = row_order(key(at)?);
         match found.cmp(&wanted) {
-            Ordering::Equal => return Some(at),
+            Ordering::Equal => return Ok(Some(at)),
             // Below the wanted one, so there is a next order number.
             Ordering::Less => (from, low) = (at + 1, found + 1),
             Ordering::Greater => (to, high) = (at, found - 1),
         }
     }
-    None
+    Ok(None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn find(keys: &[u64], id: u64) -> Option<usize> {
+        super::find(keys.len(), id, |at| Ok(keys[at])).unwrap()
+    }
 
     proptest! {
         #[test]

@@ -96,7 +96,8 @@ impl Model {
         let opened = open_model(path)?;
         let names: Vec<String> = opened.manifest.tables.iter().map(|t| t.name.clone()).collect();
         let (program, pulls) = pull_tables(&opened.program, &names)?;
-        let mapped = opened.manifest.tables.iter().map(|table| MappedTable::open(path, table));
+        let manifest = &opened.manifest;
+        let mapped = manifest.tables.iter().map(|table| MappedTable::open(path, manifest, table));
         let mapped = mapped.collect::<Result<Vec<_>, _>>()?;
         let inputs = opened.feeds.iter().map(|name| Input::of(&opened.program, name));
         let inputs = inputs.collect::<Result<Vec<_>, _>>()?;

@@ -50,7 +50,7 @@ impl Session {
             lookup.prepare(exchange, false, index, value).expect("all inputs were found before");
             let rows = lookup.rows_mut().chunks_exact_mut(exchange.dim);
             for (&id, row) in index.ids().iter().zip(rows) {
-                if table.read(id, row) {
+                if table.read(id, row)? {
                     continue;
                 }
                 if model.options.missing_ids == MissingIds::Error {

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use regatta_checkpoint::server_parts;
+use regatta_checkpoint::server_parts::ServerParts;
 use regatta_checkpoint::{
     Checkpoint, CheckpointDir, EachRow, Encoding, Error as CheckpointError, MANIFEST_FILE,
     ModelAbout, ModelManifest, ModelSpec, PERSISTABLES_FILE, RowBody, SavedTable, TableRows,
-    load_about, load_statistics, load_tensors, lookup_tables, save_model,
+    load_about, load_checked, load_statistics, lookup_tables, save_model,
 };
 use regatta_ir::Program;
 use regatta_table::row_order;
@@ -23,8 +23,10 @@ use crate::{Config, Error};
 pub enum ModelSource {
     /// A checkpoint, with its configuration.
     Checkpoint(Box<Checkpoint>),
-    /// The folder of a saved epoch, and what it says about itself.
+    /// The folder of a saved epoch of one process, and what it says about itself.
     Epoch(PathBuf, Option<Box<ModelAbout>>),
+    /// The folder of a saved epoch of servers, their parts, and what it says about itself.
+    Parts(PathBuf, ServerParts, Option<Box<ModelAbout>>),
 }
 
 impl ModelSource {
@@ -37,9 +39,13 @@ impl ModelSource {
         if path.join(MANIFEST_FILE).exists() {
             return Ok(ModelSource::Checkpoint(Box::new(Checkpoint::open(path)?)));
         }
-        if path.join(PERSISTABLES_FILE).exists() || has_server_parts(path) {
+        if path.join(PERSISTABLES_FILE).exists() {
             let about = load_about(path)?.map(Box::new);
             return Ok(ModelSource::Epoch(path.to_path_buf(), about));
+        }
+        if has_server_parts(path) {
+            let about = load_about(path)?.map(Box::new);
+            return Ok(ModelSource::Parts(path.to_path_buf(), ServerParts::open(path)?, about));
         }
         if path.is_dir()
             && let Some(newest) = CheckpointDir::open(path).newest_complete()?
@@ -59,7 +65,7 @@ impl ModelSource {
             ModelSource::Checkpoint(c) => {
                 Config::from_json(&c.manifest().config, c.path(), overrides).map(Some)
             }
-            ModelSource::Epoch(path, about) => about
+            ModelSource::Epoch(path, about) | ModelSource::Parts(path, _, about) => about
                 .as_ref()
                 .map(|about| Config::from_json(&about.config, path, overrides))
                 .transpose(),
@@ -71,7 +77,9 @@ impl ModelSource {
             ModelSource::Checkpoint(c) => {
                 (Some(c.manifest().serial), Some(c.manifest().progress.global_step))
             }
-            ModelSource::Epoch(_, about) => (None, about.as_ref().and_then(|about| about.step)),
+            ModelSource::Epoch(_, about) | ModelSource::Parts(_, _, about) => {
+                (None, about.as_ref().and_then(|about| about.step))
+            }
         };
         let (serial, step) = progress;
         ModelAbout { name: config.model.name.to_string(), serial, step, config: config.to_json() }
@@ -81,10 +89,10 @@ impl ModelSource {
     fn dense(&self, program: &Program) -> Result<BTreeMap<String, Tensor>, Error> {
         match self {
             ModelSource::Checkpoint(c) => checkpoint_dense(c, program),
-            ModelSource::Epoch(folder, _) if folder.join(PERSISTABLES_FILE).exists() => {
-                Ok(load_tensors(folder.join(PERSISTABLES_FILE))?.tensors)
+            ModelSource::Epoch(folder, _) => {
+                Ok(load_checked(folder.join(PERSISTABLES_FILE))?.tensors)
             }
-            ModelSource::Epoch(folder, _) => epoch_dense(folder, program),
+            ModelSource::Parts(folder, parts, _) => parts_dense(folder, parts, program),
         }
     }
 
@@ -105,9 +113,13 @@ impl ModelSource {
                 }))
             }
             ModelSource::Epoch(folder, _) => {
+                let folder = folder.display();
+                Err(Error::resume(format!("{folder}: it holds no table '{name}'")))
+            }
+            ModelSource::Parts(_, parts, _) => {
                 let mut rows: Vec<(u64, Vec<f32>)> = Vec::new();
                 let collect = |key: u64, row: &[f32]| rows.push((key, row.to_vec()));
-                server_parts::load_rows(folder, name, dim, collect)?;
+                parts.rows(name, dim, collect)?;
                 rows.sort_by_key(|(key, _)| row_order(*key));
                 Ok(Box::new(move |put| rows.iter().try_for_each(|(key, row)| put(*key, row))))
             }
@@ -178,13 +190,17 @@ fn piece_of(name: &str) -> Option<(&str, usize, &str)> {
     Some((param, at.parse().ok()?, what))
 }
 
-fn epoch_dense(folder: &Path, program: &Program) -> Result<BTreeMap<String, Tensor>, Error> {
+fn parts_dense(
+    folder: &Path,
+    parts: &ServerParts,
+    program: &Program,
+) -> Result<BTreeMap<String, Tensor>, Error> {
     let tables = lookup_tables(program);
     let mut all = BTreeMap::new();
     for var in program.block().params().filter(|var| !tables.contains(&var.name)) {
         let shape: Vec<usize> = var.ty.shape.iter().map(|&d| d.max(0) as usize).collect();
         let len = shape.iter().product();
-        let values = server_parts::load_dense(folder, &var.name, len)?;
+        let values = parts.dense(&var.name, len)?;
         if let Ok(tensor) = Tensor::from_f32(&shape, values) {
             all.insert(var.name.clone(), tensor);
         }

@@ -1,11 +1,10 @@
 //! Weights from elsewhere become a saved epoch, which training, evaluation and export begin with.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use regatta_checkpoint::server_parts::{TableWeights, save_weights};
-use regatta_checkpoint::{ModelAbout, lookup_tables, save_about, save_statistics};
+use regatta_checkpoint::{ModelAbout, lookup_tables, publish_epoch, save_about, save_statistics};
 use regatta_ir::{Origin, Program};
 use regatta_tensor::Tensor;
 
@@ -76,28 +75,13 @@ pub fn import(
     let (step, serial) = (None, None);
     let (name, config) = (config.model.name.to_string(), config.to_json());
     let about = ModelAbout { name, serial, step, config };
-    publish(to, |dir| {
+    if to.exists() {
+        let source = std::io::Error::other("it is there already");
+        return Err(TrainError::Write { path: to.to_path_buf(), source }.into());
+    }
+    publish_epoch(to, |dir| {
         save_weights(dir, tables, &dense)?;
         save_statistics(&program, |name| statistics.get(name), dir)?;
         Ok(save_about(dir, &about)?)
-    })
-}
-
-/// Writes beside the folder, which then appears whole.
-fn publish(to: &Path, write: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
-    let fail = |source| TrainError::Write { path: to.to_path_buf(), source };
-    if to.exists() {
-        return Err(fail(std::io::Error::other("it is there already")).into());
-    }
-    let name = to.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = name.ok_or_else(|| fail(std::io::Error::other("it has no name")))?;
-    let unfinished = to.with_file_name(format!(".{name}.importing"));
-    if unfinished.exists() {
-        fs::remove_dir_all(&unfinished).map_err(fail)?;
-    }
-    fs::create_dir_all(&unfinished).map_err(fail)?;
-    let done = write(&unfinished).and_then(|()| Ok(fs::rename(&unfinished, to).map_err(fail)?));
-    done.inspect_err(|_| {
-        let _ = fs::remove_dir_all(&unfinished);
     })
 }

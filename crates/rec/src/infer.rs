@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::time::Instant;
 
-use regatta_checkpoint::{PERSISTABLES_FILE, load_statistics, server_parts};
+use regatta_checkpoint::server_parts::ServerParts;
+use regatta_checkpoint::{PERSISTABLES_FILE, load_about, load_statistics};
 use regatta_exec::{Options, Scope};
 use regatta_ir::Program;
 use regatta_passes::split_trainer;
@@ -268,10 +269,12 @@ fn load_parts(
 ) -> Result<(Evaluator, Scope), Error> {
     let mut tables = Vec::new();
     let mut names = Vec::new();
+    load_about(folder)?;
+    let parts = ServerParts::open(folder)?;
     for table in split_trainer(&network.train)?.tables {
         let mut saved = SavedTable::default();
         let each = |key: u64, row: &[f32]| saved.insert(key, row);
-        server_parts::load_rows(folder, &table.name, table.dim, each)?;
+        parts.rows(&table.name, table.dim, each)?;
         tables.push(saved);
         names.push(table.name);
     }
@@ -280,7 +283,7 @@ fn load_parts(
     for name in evaluator.dense_names() {
         let Some(tensor) = scope.get_mut(&name) else { continue };
         let values = tensor.f32_mut();
-        values.copy_from_slice(&server_parts::load_dense(folder, &name, values.len())?);
+        values.copy_from_slice(&parts.dense(&name, values.len())?);
     }
     load_statistics_into(network, folder, &mut scope)?;
     Ok((evaluator, scope))

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use regatta_checkpoint::server_parts;
+use regatta_checkpoint::server_parts::{self, ServerParts};
 use regatta_checkpoint::{
     Difference, Encoding, Error as CheckpointError, ModelAbout, ModelSpec, PERSISTABLES_FILE,
-    TableRows, load_statistics, load_tensors, save_about, save_model, save_persistables,
-    save_statistics,
+    TableRows, load_about, load_checked, load_statistics, publish_epoch, save_about, save_model,
+    save_persistables, save_statistics,
 };
 use regatta_exec::Scope;
 use regatta_ir::{Program, VarDef};
@@ -99,6 +99,7 @@ impl Files<'_> {
         }
         // Statistics are not on servers: every worker begins with those that were saved.
         if has_server_parts(dir) {
+            load_about(dir)?;
             let wanted = |name: &String| names.is_none_or(|names| names.contains(name));
             for (name, tensor) in load_statistics(&self.network.forward.main, dir)? {
                 if wanted(&name) {
@@ -112,8 +113,20 @@ impl Files<'_> {
     /// Saves everything that the training program keeps.
     fn save_here(&self, model: &TrainedModel<'_>, folder: &Path) -> Result<(), Error> {
         let about = about(self.config, model.step);
-        save_persistables(&self.network.train.main, |name| model.get(name), folder)?;
-        save_about(folder, &about)?;
+        publish_epoch(folder, |temp| {
+            save_persistables(&self.network.train.main, |name| model.get(name), temp)?;
+            save_about(temp, &about)?;
+            self.export_here(model, &temp.join(INFERENCE_FOLDER), about)
+        })
+    }
+
+    /// Exports the inference model, if there is to be one.
+    fn export_here(
+        &self,
+        model: &TrainedModel<'_>,
+        to: &Path,
+        about: ModelAbout,
+    ) -> Result<(), Error> {
         let Some(export) = &self.export else { return Ok(()) };
         let (feeds, fetches): (Vec<&str>, Vec<&str>) = (
             export.feeds.iter().map(String::as_str).collect(),
@@ -130,7 +143,7 @@ impl Files<'_> {
             Some(tensor) => Ok(TableRows::Whole(tensor)),
             None => Err(CheckpointError::Model { reason: format!("'{name}' has no value") }),
         };
-        save_model(folder.join(INFERENCE_FOLDER), &spec, |name| model.get(name), whole)?;
+        save_model(to, &spec, |name| model.get(name), whole)?;
         Ok(())
     }
 
@@ -142,24 +155,18 @@ impl Files<'_> {
         note: &mut dyn FnMut(&str),
     ) -> Result<(), Error> {
         let config = self.config;
-        let unfinished = folder.with_file_name(format!(".{}.saving", model.epoch));
-        let fail = |source| TrainError::Write { path: folder.to_path_buf(), source };
-        if unfinished.exists() {
-            std::fs::remove_dir_all(&unfinished).map_err(fail)?;
-        }
-        save_parts(model.backend, &unfinished)?;
-        save_about(&unfinished, &about(config, model.step))?;
-        let forward = &self.network.forward.main;
-        save_statistics(forward, |name| model.scope.get(name), &unfinished)?;
-        if config.runner.inference.is_some() {
-            let to = unfinished.join(INFERENCE_FOLDER);
-            export(&ModelSource::open(&unfinished)?, config, &to, Encoding::F32, note)?;
-        }
-        if folder.exists() {
-            std::fs::remove_dir_all(folder).map_err(fail)?;
-        }
-        std::fs::rename(&unfinished, folder).map_err(fail)?;
-        Ok(())
+        publish_epoch(folder, |temp| {
+            save_parts(model.backend, temp)?;
+            server_parts::check_arrived(temp)?;
+            save_about(temp, &about(config, model.step))?;
+            let forward = &self.network.forward.main;
+            save_statistics(forward, |name| model.scope.get(name), temp)?;
+            if config.runner.inference.is_some() {
+                let to = temp.join(INFERENCE_FOLDER);
+                export(&ModelSource::open(temp)?, config, &to, Encoding::F32, note)?;
+            }
+            Ok(())
+        })
     }
 }
 
@@ -262,10 +269,12 @@ pub(crate) fn load_epoch(
         return Err(Error::key("runner.init_var_names", reason));
     }
     let wanted = |name: &String| names.is_none_or(|names| names.contains(name));
+    // Whatever it says: a damaged folder is not to be trained on.
+    load_about(folder)?;
     if !path.exists() && has_server_parts(folder) {
         return load_servers(program, scope, folder, wanted);
     }
-    let mut file = load_tensors(&path)?;
+    let mut file = load_checked(&path)?;
     let (mut differences, mut fresh) = (Vec::new(), Vec::new());
     let vars = program.persistables().filter(|v| v.name != LEARNING_RATE);
     for var in vars.filter(|v| wanted(&v.name)) {
@@ -291,7 +300,7 @@ pub(crate) fn load_epoch(
 /// Whether servers have saved a model here.
 pub(crate) fn has_server_parts(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.into_iter().any(|e| e.file_name().to_string_lossy().starts_with("server-"))
+    entries.into_iter().any(|e| server_parts::is_part(&e.file_name().to_string_lossy()))
 }
 
 /// Loads what servers have saved, to train on: dense parameters whole, and the rows of tables that
@@ -304,14 +313,15 @@ fn load_servers(
     wanted: impl Fn(&String) -> bool,
 ) -> Result<Vec<String>, Error> {
     let names: Vec<String> = program.param_names();
+    let parts = ServerParts::open(folder)?;
     for name in names.iter().filter(|name| wanted(name)) {
         let Some(tensor) = scope.get_mut(name) else { continue };
         let values = tensor.f32_mut();
-        match server_parts::load_dense(folder, name, values.len()) {
+        match parts.dense(name, values.len()) {
             Ok(saved) => values.copy_from_slice(&saved),
             Err(dense) => {
                 let dim = program.block().vars[name].ty.shape.last().map_or(1, |&d| d as usize);
-                let rows = server_parts::load_rows(folder, name, dim, |key, row| {
+                let rows = parts.rows(name, dim, |key, row| {
                     let at = (key as usize).saturating_mul(dim);
                     if let Some(to) = values.get_mut(at..at.saturating_add(dim)) {
                         to.copy_from_slice(row);

@@ -162,7 +162,10 @@ fn verifies() {
         "it builds on a damaged one"
     );
     let (code, _, err) = tool(dir.path(), &["verify", "."]);
-    assert_eq!((code, err.as_str()), (2, "error: . holds no checkpoints\n"));
+    assert_eq!(
+        (code, err.as_str()),
+        (2, "error: .: there is no checkpoint, no saved epoch and no model\n")
+    );
     assert_eq!(tool(dir.path(), &["verify", "nowhere"]).0, 2);
 }
 

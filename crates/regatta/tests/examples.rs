@@ -316,7 +316,8 @@ fn synchronous_trainers_equal_one_on_the_merged_batch() {
     book_job(dir.path(), free_ports(1)[0], &["20", "2"]);
     for (name, len) in [("fc_0.w_0", 13), ("fc_0.b_0", 1)] {
         let own = file.tensors[name].f32();
-        let servers = regatta_checkpoint::server_parts::load_dense(&saved, name, len).unwrap();
+        let parts = regatta_checkpoint::server_parts::ServerParts::open(&saved).unwrap();
+        let servers = parts.dense(name, len).unwrap();
         for (a, b) in own.iter().zip(&servers) {
             assert!((a - b).abs() < 1e-4, "{name}: {a} {b}");
         }

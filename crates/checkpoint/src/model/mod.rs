@@ -15,12 +15,13 @@
 //! The hash is that of all that follows it, and `params.safetensors` carries the same. Parameters
 //! that are looked up by id are tables: their rows stand in a file of their own, one after the
 //! other, all of one size, so that they can be used where they are. `manifest.json` lists
-//! everything with sizes and checksums.
+//! everything with sizes and checksums; files of tables have checksums by block, too.
 //!
-//! Reading order: `manifest` ([`ModelManifest`]), `tables` ([`lookup_tables`], [`TableRows`]), then
-//! this file.
+//! Reading order: `manifest` ([`ModelManifest`]), `tables` ([`lookup_tables`], [`TableRows`]),
+//! `sums` ([`BlockSums`]), then this file.
 
 mod manifest;
+mod sums;
 mod tables;
 
 use std::fs;
@@ -30,12 +31,14 @@ use std::path::Path;
 use regatta_ir::{Origin, Program, text};
 use regatta_tensor::Tensor;
 
+use crate::checksum::{damaged, of_file};
 use crate::format::{check_metadata, check_version, metadata_of, text_hash};
 use crate::persistables::{take_persistables, values};
 use crate::publish::{publish_dir, publish_file};
 use crate::{Checksum, Error, FORMAT_VERSION, MANIFEST_FILE, load_tensors, save_tensors};
 
 pub use manifest::{Encoding, ModelAbout, ModelFile, ModelManifest, ModelTable};
+pub use sums::{BlockSums, verify_whole};
 pub use tables::{EachRow, TableRows, lookup_tables};
 
 /// Name of the program's file within the model's directory.
@@ -130,28 +133,20 @@ pub fn save_model<'t>(
     let dense = without(program, &tables);
     let values = values(&dense, lookup)?;
     check_free(dir)?;
-    if let Some(parent) = dir.parent() {
-        fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
-    }
     let mut manifest = ModelManifest::new(spec.about.clone());
-    publish_dir(dir, |temp| {
+    let fill = |temp: &Path| {
         let text = print_model(program, feeds, fetches);
-        publish_file(&temp.join(PROGRAM_FILE), |file| file.write_all(text.as_bytes()))?;
+        manifest.files.push(write_listed(temp, PROGRAM_FILE, text.as_bytes())?);
         save_tensors(temp.join(PARAMS_FILE), values, &metadata_of(program))?;
-        for name in [PROGRAM_FILE, PARAMS_FILE] {
-            let path = temp.join(name);
-            let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-            let checksum = Checksum::of(&bytes);
-            let (name, bytes) = (name.to_string(), bytes.len() as u64);
-            manifest.files.push(ModelFile { name, bytes, checksum });
-        }
+        manifest.files.push(listed(temp, PARAMS_FILE)?);
         for name in &tables {
             let shape = &program.block().vars[name].ty.shape;
             let dim = shape.get(1).map_or(1, |&dim| dim as usize);
             tables::write(temp, name, dim, spec.encoding, rows(name)?, &mut manifest)?;
         }
         manifest.write(temp)
-    })?;
+    };
+    publish_dir(dir, |temp| fill(temp).map_err(|error| error.moved(temp, dir)))?;
     Ok(manifest)
 }
 
@@ -214,11 +209,46 @@ pub fn load_inference_model(dir: impl AsRef<Path>) -> Result<InferenceModel, Err
 /// Compares every byte of a model with its checksums.
 ///
 /// # Errors
-/// As [`open_model`], and for every file that is damaged.
+/// As [`open_model`], and for the first file that is damaged.
 pub fn verify_model(dir: impl AsRef<Path>) -> Result<(), Error> {
     let dir = dir.as_ref();
     let manifest = open_model(dir)?.manifest;
-    manifest.files.iter().try_for_each(|file| check_file(dir, &manifest, &file.name).map(|_| ()))
+    manifest.files.iter().try_for_each(|file| check_listed(dir, file))
+}
+
+/// Compares a file that need not fit into memory with its checksum.
+pub(crate) fn check_listed(dir: &Path, file: &ModelFile) -> Result<(), Error> {
+    let path = dir.join(&file.name);
+    match of_file(&path).map_err(Error::io("read", &path))? {
+        (bytes, _) if bytes != file.bytes => {
+            Err(Error::corrupt(&path, format!("it has {bytes} of {} bytes", file.bytes)))
+        }
+        (_, found) if found != file.checksum => {
+            Err(Error::corrupt(&path, damaged(found, file.checksum)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a directory holds a model, whole or not.
+pub(crate) fn is_model(dir: &Path) -> bool {
+    let has = |name: &str| dir.join(name).exists();
+    has(PROGRAM_FILE) || has(PARAMS_FILE) || ModelManifest::read(dir).is_ok()
+}
+
+/// Writes a file, forced to disk, for the manifest to list.
+fn write_listed(dir: &Path, name: &str, bytes: &[u8]) -> Result<ModelFile, Error> {
+    publish_file(&dir.join(name), |file| file.write_all(bytes))?;
+    let (name, checksum) = (name.to_string(), Checksum::of(bytes));
+    Ok(ModelFile { name, bytes: bytes.len() as u64, checksum })
+}
+
+/// A file that is there, for the manifest to list.
+fn listed(dir: &Path, name: &str) -> Result<ModelFile, Error> {
+    let path = dir.join(name);
+    let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
+    let (name, checksum) = (name.to_string(), Checksum::of(&bytes));
+    Ok(ModelFile { name, bytes: bytes.len() as u64, checksum })
 }
 
 /// Says all that is missing at once.
@@ -240,18 +270,14 @@ fn check_sizes(dir: &Path, manifest: &ModelManifest) -> Result<(), Error> {
     Err(Error::corrupt(dir, format!("the model is not whole: {}", problems.join("; "))))
 }
 
-/// Reads a file and compares it with its checksum.
-fn check_file(dir: &Path, manifest: &ModelManifest, name: &str) -> Result<Vec<u8>, Error> {
+/// Reads a file of a model and compares it with its checksum.
+///
+/// # Errors
+/// If it is missing or damaged, or not a file of the model.
+pub fn check_file(dir: &Path, manifest: &ModelManifest, name: &str) -> Result<Vec<u8>, Error> {
     let path = dir.join(name);
-    let Some(file) = manifest.file(name) else {
-        return Err(Error::corrupt(&dir.join(MANIFEST_FILE), format!("it does not list '{name}'")));
-    };
     let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-    let found = Checksum::of(&bytes);
-    if found != file.checksum {
-        let reason = format!("it is damaged: its checksum is {found}, not {}", file.checksum);
-        return Err(Error::corrupt(&path, reason));
-    }
+    verify_whole(dir, manifest, name, &bytes)?;
     Ok(bytes)
 }
 

@@ -3,7 +3,7 @@
 //! `<table>.values` holds the rows, all of one size. If ids are not simply the numbers of rows,
 //! `<table>.keys` holds the id of each row (u64, little-endian), and rows stand in rising order of
 //! [`row_order`](regatta_table::row_order), which spreads ids evenly: the place of an id can be
-//! guessed.
+//! guessed. `<file>.sums` beside each of them holds the checksums of its blocks.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -14,6 +14,7 @@ use regatta_table::row_order;
 use regatta_tensor::{DType, Tensor};
 
 use super::manifest::{Encoding, ModelFile, ModelManifest, ModelTable};
+use super::sums::BlockWriter;
 use crate::Error;
 use crate::checksum::Summing;
 use crate::manifest::part_name;
@@ -104,18 +105,18 @@ pub(super) fn write(
             })?;
         }
     }
-    let values = values.finish()?;
-    let keys = keys.map(Column::finish).transpose()?;
+    let values = values.finish(dir)?;
+    let keys = keys.map(|column| column.finish(dir)).transpose()?;
     manifest.tables.push(ModelTable {
         name: name.to_string(),
         rows: n,
         dim,
         encoding,
         max_error,
-        keys: keys.as_ref().map(|file| file.name.clone()),
-        values: values.name.clone(),
+        keys: keys.as_ref().map(|[file, _]| file.name.clone()),
+        values: values[0].name.clone(),
     });
-    manifest.files.extend(keys.into_iter().chain([values]));
+    manifest.files.extend(keys.into_iter().flatten().chain(values));
     Ok(())
 }
 
@@ -155,6 +156,7 @@ struct Column {
     name: String,
     path: std::path::PathBuf,
     file: Summing<BufWriter<File>>,
+    blocks: BlockWriter,
 }
 
 impl Column {
@@ -162,19 +164,22 @@ impl Column {
         let path = dir.join(name);
         let file = File::create_new(&path).map_err(Error::io("write", &path))?;
         let file = Summing::new(BufWriter::with_capacity(1 << 20, file));
-        Ok(Column { name: name.to_string(), path, file })
+        Ok(Column { name: name.to_string(), path, file, blocks: BlockWriter::default() })
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.blocks.add(bytes);
         self.file.write_all(bytes).map_err(Error::io("write", &self.path))
     }
 
-    fn finish(self) -> Result<ModelFile, Error> {
+    /// The file and that of its checksums.
+    fn finish(self, dir: &Path) -> Result<[ModelFile; 2], Error> {
         let (bytes, checksum) = self.file.sum();
         let end = || -> io::Result<()> {
             self.file.into_inner().into_inner().map_err(|e| e.into_error())?.sync_all()
         };
         end().map_err(Error::io("write", &self.path))?;
-        Ok(ModelFile { name: self.name, bytes, checksum })
+        let sums = self.blocks.finish(dir, &self.name)?;
+        Ok([ModelFile { name: self.name, bytes, checksum }, sums])
     }
 }

@@ -13,21 +13,26 @@ use super::{
 };
 use crate::{Error, OpenTensors};
 
+/// Number of a server and how many there are, by the name of its file.
+fn numbers(name: &str) -> Option<(usize, usize)> {
+    let (i, n) = name.strip_prefix("server-")?.strip_suffix(".safetensors")?.split_once("-of-")?;
+    Some((i.parse().ok()?, n.parse().ok()?))
+}
+
+/// Whether a file name is that of a server's part.
+pub fn is_part(name: &str) -> bool {
+    numbers(name).is_some()
+}
+
 /// The files of all servers in a directory, checked to be complete.
 ///
 /// # Errors
 /// If a part is missing, or there are parts of jobs with different numbers of servers.
-pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut found: Vec<(usize, usize, PathBuf)> = Vec::new();
     let entries = fs::read_dir(dir).map_err(Error::io("read", dir))?;
     for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let numbers = name
-            .strip_prefix("server-")
-            .and_then(|n| n.strip_suffix(".safetensors"))
-            .and_then(|n| n.split_once("-of-"))
-            .and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
-        if let Some((i, n)) = numbers {
+        if let Some((i, n)) = numbers(&entry.file_name().to_string_lossy()) {
             found.push((i, n, entry.path()));
         }
     }
@@ -51,39 +56,114 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found.into_iter().map(|f| f.2).collect())
 }
 
-fn for_each_file(
-    dir: &Path,
-    mut visit: impl FnMut(&OpenTensors) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let mut ids = SaveIds::default();
-    for path in files(dir)? {
-        let file = OpenTensors::open(&path)?;
-        ids.check(&file)?;
-        visit(&file)?;
-    }
-    Ok(())
+/// Checks that all servers have written their parts to a directory as this process sees it.
+///
+/// # Errors
+/// If a part is missing.
+pub fn check_arrived(dir: &Path) -> Result<(), Error> {
+    files(dir).map(|_| ()).map_err(|error| match error {
+        Error::Refused { path, reason } => {
+            let why = "servers and the first worker must see the same directory";
+            Error::Refused { path, reason: format!("{reason}: {why}") }
+        }
+        other => other,
+    })
 }
 
-/// Notices parts of different saves.
-#[derive(Debug, Default)]
-pub struct SaveIds {
-    first: Option<(PathBuf, Option<String>)>,
+/// A saved model of servers that is open for reading. All parts are there, are of one save, and fit
+/// their checksums.
+#[derive(Debug)]
+pub struct ServerParts {
+    dir: PathBuf,
+    files: Vec<OpenTensors>,
 }
 
-impl SaveIds {
-    /// Checks that a file is a part of the same save as the first one.
+impl ServerParts {
+    /// Opens the parts in a directory and reads all of them once.
     ///
     /// # Errors
-    /// If it is not, naming both.
-    pub fn check(&mut self, file: &OpenTensors) -> Result<(), Error> {
-        let (path, id) = (file.path(), file.metadata.get(SAVE_ID).cloned());
-        let (first, known) = self.first.get_or_insert_with(|| (path.to_path_buf(), id.clone()));
-        if *known == id {
-            return Ok(());
-        }
-        let reason = format!("it and {} are parts of different saves", first.display());
-        Err(Error::refused(path, reason))
+    /// If a part is missing, damaged or of another save.
+    pub fn open(dir: impl Into<PathBuf>) -> Result<ServerParts, Error> {
+        let dir = dir.into();
+        let files = open_all(&dir)?.into_iter().collect::<Result<Vec<OpenTensors>, Error>>()?;
+        Ok(ServerParts { dir, files })
     }
+
+    /// The files, in the order of servers.
+    pub fn files(&self) -> &[OpenTensors] {
+        &self.files
+    }
+
+    /// A dense parameter of `len` floats.
+    ///
+    /// # Errors
+    /// If they do not hold the parameter, or one of another size.
+    pub fn dense(&self, param: &str, len: usize) -> Result<Vec<f32>, Error> {
+        let mut weights = vec![0.0; len];
+        let mut covered = 0;
+        for file in &self.files {
+            for piece in saved_pieces(file)?.iter().filter(|p| p.name == param) {
+                let to = weights.get_mut(piece.offset..);
+                let to = to.and_then(|w| w.get_mut(..piece.weights.len()));
+                let Some(to) = to else {
+                    let reason = format!("'{param}' has more than {len} floats");
+                    return Err(Error::refused(&self.dir, reason));
+                };
+                to.copy_from_slice(&piece.weights);
+                covered += piece.weights.len();
+            }
+        }
+        if covered != len {
+            let reason = format!("it holds {covered} of {len} floats of '{param}'");
+            return Err(Error::refused(&self.dir, reason));
+        }
+        Ok(weights)
+    }
+
+    /// Calls `row(key, weights)` for every row of a table.
+    ///
+    /// # Errors
+    /// If they do not hold the table.
+    pub fn rows(
+        &self,
+        table: &str,
+        dim: usize,
+        mut row: impl FnMut(u64, &[f32]),
+    ) -> Result<(), Error> {
+        for file in &self.files {
+            let saved = SavedRows::find(file, table)?;
+            if saved.width < dim {
+                let reason = format!("table '{table}': rows of {} words", saved.width);
+                return Err(Error::refused(file.path(), reason));
+            }
+            saved.for_each_block(|block| {
+                let rows = block.iter().filter(|(_, about, _)| about & 3 != KIND_CANDIDATE);
+                rows.for_each(|(key, _, words)| row(key, &words[..dim]));
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Every part in a directory, or what is wrong with it.
+///
+/// # Errors
+/// If a part is missing.
+pub(crate) fn open_all(dir: &Path) -> Result<Vec<Result<OpenTensors, Error>>, Error> {
+    let mut first: Option<(PathBuf, Option<String>)> = None;
+    let open = |path: PathBuf| {
+        let file = OpenTensors::open(&path)?;
+        file.check()?;
+        let id = file.metadata.get(SAVE_ID).cloned();
+        let (other, known) = first.get_or_insert_with(|| (path.clone(), id.clone()));
+        if *known != id {
+            let reason = format!("it and {} are parts of different saves", other.display());
+            return Err(Error::refused(&path, reason));
+        }
+        Ok(file)
+    };
+    Ok(files(dir)?.into_iter().map(open).collect())
 }
 
 /// Rows that are read at once when a table is loaded.
@@ -268,54 +348,4 @@ pub fn saved_pieces(file: &OpenTensors) -> Result<Vec<DensePiece>, Error> {
     let names = file.names().into_iter().filter(|name| piece_name(name).is_some());
     let tensors = names.map(|name| Ok((name.clone(), file.read(&name)?)));
     Ok(dense_pieces(tensors.collect::<Result<Vec<_>, Error>>()?))
-}
-
-/// A dense parameter of `len` floats as servers have saved it.
-///
-/// # Errors
-/// If the directory is not complete or does not hold the parameter.
-pub fn load_dense(dir: &Path, param: &str, len: usize) -> Result<Vec<f32>, Error> {
-    let mut weights = vec![0.0; len];
-    let mut covered = 0;
-    for_each_file(dir, |file| {
-        for piece in saved_pieces(file)?.iter().filter(|p| p.name == param) {
-            let to = weights.get_mut(piece.offset..).and_then(|w| w.get_mut(..piece.weights.len()));
-            let Some(to) = to else {
-                let reason = format!("'{param}' has more than {len} floats");
-                return Err(Error::refused(dir, reason));
-            };
-            to.copy_from_slice(&piece.weights);
-            covered += piece.weights.len();
-        }
-        Ok(())
-    })?;
-    if covered != len {
-        let reason = format!("it holds {covered} of {len} floats of '{param}'");
-        return Err(Error::refused(dir, reason));
-    }
-    Ok(weights)
-}
-
-/// Calls `row(key, weights)` for every row of a table as servers have saved it.
-///
-/// # Errors
-/// If the directory is not complete or does not hold the table.
-pub fn load_rows(
-    dir: &Path,
-    table: &str,
-    dim: usize,
-    mut row: impl FnMut(u64, &[f32]),
-) -> Result<(), Error> {
-    for_each_file(dir, |file| {
-        let saved = SavedRows::find(file, table)?;
-        if saved.width < dim {
-            let reason = format!("table '{table}': rows of {} words", saved.width);
-            return Err(Error::refused(file.path(), reason));
-        }
-        saved.for_each_block(|block| {
-            let rows = block.iter().filter(|(_, about, _)| about & 3 != KIND_CANDIDATE);
-            rows.for_each(|(key, _, words)| row(key, &words[..dim]));
-            Ok(())
-        })
-    })
 }

@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use regatta_table::DensePiece;
 use regatta_tensor::{DType, Tensor};
 
-pub use load::{SaveIds, files, is_weights_alone, load_dense, load_rows, load_table, saved_pieces};
+pub(crate) use load::open_all;
+pub use load::{ServerParts, check_arrived, is_part, is_weights_alone, load_table, saved_pieces};
 pub use save::{SavePart, TableWeights, save_part, save_weights};
 pub use snapshot::{ServerSnapshot, restore_pieces, restore_table, saved_keys};
 

@@ -1,8 +1,9 @@
 //! Parameters to files and back.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use regatta_checkpoint::server_parts;
 use regatta_exec::Scope;
 use regatta_ir::Program;
 use regatta_ps::Client;
@@ -177,22 +178,9 @@ impl Fleet {
 /// Lets every server write its part beside the directory, which the parts then replace. Running
 /// statistics are this worker's.
 fn save_parts(client: &Client, dir: &Path, program: &Program, scope: &Scope) -> Result<(), Error> {
-    let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = name.ok_or_else(|| {
-        Error::Config(format!("'{}' does not name a directory to save to", dir.display()))
-    })?;
-    let unfinished = dir.with_file_name(format!(".{name}.saving"));
-    let fail = |what: &str, path: &PathBuf, e: std::io::Error| {
-        Error::Config(format!("cannot {what} {}: {e}", path.display()))
-    };
-    if unfinished.exists() {
-        std::fs::remove_dir_all(&unfinished).map_err(|e| fail("remove", &unfinished, e))?;
-    }
-    client.save(&unfinished.to_string_lossy(), SaveMode::All)?;
-    regatta_checkpoint::save_statistics(program, |name| scope.get(name), &unfinished)?;
-    let target = dir.to_path_buf();
-    if target.exists() {
-        std::fs::remove_dir_all(&target).map_err(|e| fail("replace", &target, e))?;
-    }
-    std::fs::rename(&unfinished, &target).map_err(|e| fail("publish", &target, e))
+    regatta_checkpoint::publish_epoch(dir, |temp| {
+        client.save(&temp.to_string_lossy(), SaveMode::All)?;
+        server_parts::check_arrived(temp)?;
+        Ok(regatta_checkpoint::save_statistics(program, |name| scope.get(name), temp)?)
+    })
 }

@@ -30,7 +30,7 @@ pub(super) fn write(
     let mut written = Vec::new();
     for table in &opened.manifest.tables {
         let (name, dim) = (&table.name, table.dim);
-        let rows = read_rows(model, table)?;
+        let rows = read_rows(model, &opened.manifest, table)?;
         let folder = to.join(file_name(name)? + FOLDER);
         fs::create_dir(&folder).map_err(write_error(&folder))?;
         let lines = rows.ids.iter().zip(rows.values.chunks_exact(dim)).map(|(id, row)| {

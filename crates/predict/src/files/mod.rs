@@ -12,11 +12,14 @@ mod parquet;
 mod part;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use regatta_checkpoint::{Metadata, ModelTable, OpenModel, open_model, save_tensors};
+use regatta_checkpoint::{
+    Metadata, ModelManifest, ModelTable, OpenModel, check_file, open_model, publish_dir,
+    save_tensors,
+};
 use regatta_tensor::{Data, Tensor};
 
 use crate::{Error, onnx};
@@ -131,24 +134,24 @@ trait Source {
 /// If the model is not whole, `to` is there already, or something cannot be written.
 pub fn convert(model: &Path, to: &Path, format: Format) -> Result<Vec<(String, String)>, Error> {
     let opened = open_model(model)?;
-    if let Some(parent) = to.parent() {
-        fs::create_dir_all(parent).map_err(write_error(parent))?;
+    if to.exists() {
+        return Err(write_error(to)(io::ErrorKind::AlreadyExists.into()));
     }
-    fs::create_dir(to).map_err(write_error(to))?;
-    let done = match format {
-        Format::Safetensors => safetensors(model, &opened, to),
-        Format::Npy => npy(model, &opened, to),
-        Format::Text => part::write(model, &opened, to),
-        Format::Block => block::write(model, &opened, to),
-        Format::Parquet => parquet_files(model, &opened, to),
-        Format::Onnx { table_limit } => {
-            onnx::write(model, &opened, table_limit, &to.join(onnx::ONNX_FILE))
-        }
-    };
-    done.inspect_err(|_| {
-        // Half of a model must not look like one.
-        let _ = fs::remove_dir_all(to);
-    })
+    let mut written = Vec::new();
+    publish_dir(to, |to| -> Result<(), Error> {
+        written = match format {
+            Format::Safetensors => safetensors(model, &opened, to)?,
+            Format::Npy => npy(model, &opened, to)?,
+            Format::Text => part::write(model, &opened, to)?,
+            Format::Block => block::write(model, &opened, to)?,
+            Format::Parquet => parquet_files(model, &opened, to)?,
+            Format::Onnx { table_limit } => {
+                onnx::write(model, &opened, table_limit, &to.join(onnx::ONNX_FILE))?
+            }
+        };
+        Ok(())
+    })?;
+    Ok(written)
 }
 
 #[cfg(feature = "parquet")]
@@ -170,11 +173,13 @@ fn write_error(path: &Path) -> impl Fn(io::Error) -> Error + use<> {
     move |source| Error::Write { path: path.clone(), source }
 }
 
-pub(crate) fn read_rows(model: &Path, table: &ModelTable) -> Result<Rows, Error> {
-    let read = |name: &str| {
-        let path = model.join(name);
-        fs::read(&path).map_err(|source| Error::Map { path, source })
-    };
+/// The rows of a table, compared with their checksums.
+pub(crate) fn read_rows(
+    model: &Path,
+    manifest: &ModelManifest,
+    table: &ModelTable,
+) -> Result<Rows, Error> {
+    let read = |name: &str| check_file(model, manifest, name);
     let bytes = read(&table.values)?;
     let mut values = vec![0.0; table.rows as usize * table.dim];
     let rows = bytes.chunks_exact(table.encoding.row_bytes(table.dim));
@@ -191,8 +196,12 @@ pub(crate) fn read_rows(model: &Path, table: &ModelTable) -> Result<Rows, Error>
 }
 
 /// Ids and rows as tensors.
-fn table_tensors(model: &Path, table: &ModelTable) -> Result<[(String, Tensor); 2], Error> {
-    let Rows { ids, values } = read_rows(model, table)?;
+fn table_tensors(
+    model: &Path,
+    manifest: &ModelManifest,
+    table: &ModelTable,
+) -> Result<[(String, Tensor); 2], Error> {
+    let Rows { ids, values } = read_rows(model, manifest, table)?;
     let odd = |e: regatta_tensor::Error| Error::Input(format!("table '{}': {e}", table.name));
     let n = ids.len();
     let ids = Tensor::from_u64(&[n], ids).map_err(odd)?;
@@ -207,7 +216,7 @@ fn shape_text(tensor: &Tensor) -> String {
 fn all_tensors(model: &Path, opened: &OpenModel) -> Result<Vec<(String, Tensor)>, Error> {
     let mut all = opened.params.clone();
     for table in &opened.manifest.tables {
-        all.extend(table_tensors(model, table)?);
+        all.extend(table_tensors(model, &opened.manifest, table)?);
     }
     Ok(all)
 }

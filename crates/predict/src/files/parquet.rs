@@ -43,7 +43,7 @@ pub(super) fn write(
         Ok(())
     };
     for table in &opened.manifest.tables {
-        let rows = read_rows(model, table)?;
+        let rows = read_rows(model, &opened.manifest, table)?;
         put(&table.name, &rows.ids, &rows.values, table.dim)?;
     }
     for (name, tensor) in &opened.params {

@@ -27,7 +27,7 @@ pub(super) fn write(
     let (mut written, mut names) = (Vec::new(), String::new());
     let tables = opened.manifest.tables.iter();
     for (number, table) in tables.enumerate() {
-        let rows = read_rows(model, table)?;
+        let rows = read_rows(model, &opened.manifest, table)?;
         let path = folder(to, number)?.join("part-000-00000");
         let lines = rows.ids.iter().zip(rows.values.chunks_exact(table.dim));
         write_lines(

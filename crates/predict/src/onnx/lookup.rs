@@ -53,7 +53,7 @@ impl Mapper<'_> {
         let saved = self.opened.manifest.tables.iter().find(|table| table.name == param);
         let (mut values, dim, ids) = match saved {
             Some(table) => {
-                let rows = read_rows(self.dir, table)?;
+                let rows = read_rows(self.dir, &self.opened.manifest, table)?;
                 (rows.values, table.dim, by_id(table, &rows.ids))
             }
             None => {

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use regatta_checkpoint::server_parts::{self, SaveIds, SavePart, TableSteps};
-use regatta_checkpoint::{Checkpoint, MANIFEST_FILE, OpenTensors};
+use regatta_checkpoint::server_parts::{self, SavePart, ServerParts, TableSteps};
+use regatta_checkpoint::{Checkpoint, MANIFEST_FILE};
 use regatta_table::{Inspection as Found, SaveMode};
 
 use super::core::{Core, Table};
@@ -81,27 +81,25 @@ impl Core {
         wanted: impl Fn(&str) -> bool,
         over: bool,
     ) -> Result<(), Error> {
-        let files = server_parts::files(Path::new(dir))?;
+        let parts = ServerParts::open(dir)?;
         let tables = || self.tables.iter().enumerate().filter(|(_, t)| wanted(&t.setup.name));
         let geo = matches!(self.config.mode, Mode::Geo { .. });
-        let (mut pieces, mut ids, mut alone) = (Vec::new(), SaveIds::default(), true);
+        let (mut pieces, mut alone) = (Vec::new(), true);
         let mut steps = TableSteps::default();
-        for (number, path) in files.iter().enumerate() {
-            let file = OpenTensors::open(path)?;
-            ids.check(&file)?;
-            alone &= server_parts::is_weights_alone(&file);
-            for (_, table) in tables().filter(|_| number == 0 && !over) {
-                table.rows.clear().map_err(|e| table.error(e))?;
-            }
+        for (_, table) in tables().filter(|_| !over) {
+            table.rows.clear().map_err(|e| table.error(e))?;
+        }
+        for file in parts.files() {
+            alone &= server_parts::is_weights_alone(file);
             for (number, table) in tables() {
                 let name = &table.setup.name;
-                let keys = server_parts::load_table(&file, name, &table.rows, self.owns())?;
+                let keys = server_parts::load_table(file, name, &table.rows, self.owns())?;
                 if geo {
                     self.note_changed(number, &keys);
                 }
             }
             steps.read(&file.metadata);
-            pieces.extend(server_parts::saved_pieces(&file)?);
+            pieces.extend(server_parts::saved_pieces(file)?);
         }
         for (_, table) in tables().filter(|_| !over) {
             table.rows.set_steps(steps.of(&table.setup.name));

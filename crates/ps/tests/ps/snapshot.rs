@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use regatta_checkpoint::server_parts::load_rows;
+use regatta_checkpoint::server_parts::ServerParts;
 use regatta_checkpoint::{
     Check, CheckpointDir, Content, Draft, Kind, Manifest, Metadata, Part, Progress, Topology,
     verify, write_tensors,
@@ -361,7 +361,7 @@ fn base_and_deltas_are_the_whole_and_days_pass() {
     });
     let rows = |dir: &str| {
         let mut n = 0;
-        load_rows(Path::new(&path(dir)), "t", DIM, |_, _| n += 1).unwrap();
+        ServerParts::open(path(dir)).unwrap().rows("t", DIM, |_, _| n += 1).unwrap();
         n
     };
     // Keys 1, 2 and 100 in every step, and one key of each step.

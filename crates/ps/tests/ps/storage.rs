@@ -1,8 +1,6 @@
 //! Any number of servers takes over what any number has saved, to the last bit.
 
-use std::path::Path;
-
-use regatta_checkpoint::server_parts::{load_dense, load_rows};
+use regatta_checkpoint::server_parts::ServerParts;
 use regatta_optim::{Adam, Rule, Sgd};
 use regatta_ps::{AsyncConfig, Client, Mode};
 use regatta_table::{Admission, Initializer, SaveMode};
@@ -56,11 +54,12 @@ fn another_number_of_servers_goes_on_with_the_same_bits() {
         assert_eq!(again, results, "from {from} servers to {to}");
     }
     let mut rows = Vec::new();
-    load_rows(Path::new(&dir(8)), "t", DIM, |key, row| rows.push((key, row[0].to_bits()))).unwrap();
+    let parts = ServerParts::open(dir(8)).unwrap();
+    parts.rows("t", DIM, |key, row| rows.push((key, row[0].to_bits()))).unwrap();
     rows.sort_unstable();
     let held: Vec<u64> = rows.iter().map(|r| r.0).collect();
     assert_eq!(held, expected(1, 5, 1.0).0);
-    let dense = load_dense(Path::new(&dir(8)), "w", DENSE).unwrap();
+    let dense = parts.dense("w", DENSE).unwrap();
     let saved = &results[0].0[results[0].0.len() - DENSE..];
     assert_eq!(dense.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), saved);
 }
@@ -85,7 +84,7 @@ fn a_table_of_many_blocks_comes_back() {
         assert_eq!(again, saved, "by {servers} servers");
     }
     let mut held = Vec::new();
-    load_rows(Path::new(dir), "t", DIM, |key, _| held.push(key)).unwrap();
+    ServerParts::open(dir).unwrap().rows("t", DIM, |key, _| held.push(key)).unwrap();
     held.sort_unstable();
     assert_eq!(held, keys);
 }

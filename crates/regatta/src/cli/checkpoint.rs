@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use regatta_checkpoint::{
-    BlockBuffer, Change, Check, Checkpoint, CheckpointDir, Content, Event, Kind, MANIFEST_FILE,
-    Manifest, Moment, Row, RowBody, SavedTable, State, diff, history, verify, verify_all,
+    BlockBuffer, Change, Checkpoint, CheckpointDir, Content, Event, Kind, MANIFEST_FILE, Manifest,
+    Moment, Row, RowBody, SavedTable, State, diff, history,
 };
 
 use super::{Outcome, plural};
@@ -42,7 +42,7 @@ enum Command {
         #[arg(long, value_name = "NAME", requires = "id")]
         table: Option<String>,
     },
-    /// Reads every byte and names everything that is wrong; exit code 1 if there is anything.
+    /// The same as `regatta verify`.
     Verify {
         /// A checkpoint, or a directory of checkpoints.
         path: PathBuf,
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Command::Inspect { path, id: Some(id), table } => {
             run_inspect_id(&mut out, &open(path)?, *id, table.as_deref())
         }
-        Command::Verify { path } => run_verify(&mut out, path),
+        Command::Verify { path } => super::verify::verified(path),
         Command::Diff { first, second } => run_diff(&mut out, &open(first)?, &open(second)?),
     }
 }
@@ -237,28 +237,6 @@ fn event_text(event: &Event) -> String {
         Event::Gone => "gone".to_string(),
         Event::Unreadable(reason) => format!("cannot be read: {reason}"),
     }
-}
-
-fn run_verify(out: &mut impl Write, path: &Path) -> anyhow::Result<Outcome> {
-    must_exist(path)?;
-    let (n, problems) = if is_checkpoint(path) {
-        (1, verify(path, Check::Checksums))
-    } else {
-        verify_all(&CheckpointDir::open(path), Check::Checksums)?
-    };
-    if n == 0 {
-        bail!("{} holds no checkpoints", path.display());
-    }
-    for problem in &problems {
-        writeln!(out, "{problem}")?;
-    }
-    if problems.is_empty() {
-        let verb = if n == 1 { "is" } else { "are" };
-        writeln!(out, "{} {verb} whole", plural(n, "checkpoint"))?;
-        return Ok(Outcome::Done);
-    }
-    eprintln!("{} in {}", plural(problems.len(), "problem"), plural(n, "checkpoint"));
-    Ok(Outcome::GoalMissed)
 }
 
 fn run_diff(

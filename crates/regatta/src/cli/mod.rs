@@ -24,6 +24,7 @@ mod remote;
 mod scores;
 mod serve;
 mod train;
+mod verify;
 
 use std::io;
 use std::path::PathBuf;
@@ -61,6 +62,7 @@ enum Command {
         job: String,
         folder: Option<PathBuf>,
     },
+    Verify(verify::Args),
 }
 
 /// How a command that found no mistake ended.
@@ -93,6 +95,7 @@ pub(crate) fn main() -> ExitCode {
             regatta_launch::guard(&job, folder.as_deref());
             Ok(Outcome::Done)
         }
+        Command::Verify(args) => verify::run(&args),
     };
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
