@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
 use crate::metrics::Kind;
 use crate::routes::{Thread, router};
@@ -28,6 +29,7 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(20);
 /// What one thread needs to serve connections.
 pub(crate) struct Connections {
     pub(crate) thread: Thread,
+    pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) max_connections: u64,
     pub(crate) stop_limit: Duration,
     pub(crate) log: Arc<dyn Fn(&str) + Send + Sync>,
@@ -74,9 +76,9 @@ impl Connections {
         let place = Place(self.thread.clone());
         if open_now >= self.max_connections {
             totals.refused_connections.fetch_add(1, Relaxed);
-            open.spawn(refuse(socket, self.thread.shared.timeout, place));
+            open.spawn(refuse(socket, self.tls.clone(), place));
         } else {
-            open.spawn(connection(socket, router.clone(), stop.clone(), place));
+            open.spawn(connection(socket, self.tls.clone(), router.clone(), stop.clone(), place));
         }
     }
 }
@@ -96,28 +98,59 @@ impl Drop for Place {
     }
 }
 
-async fn refuse(mut socket: TcpStream, limit: Duration, _place: Place) {
+/// What is read and written: the socket, or TLS on top of it.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// The stream of a connection, encrypted if the server is; none if the client does not speak TLS,
+/// or too slowly.
+async fn open(
+    socket: TcpStream,
+    tls: Option<TlsAcceptor>,
+    place: &Place,
+) -> Option<Box<dyn Stream>> {
+    let limit = place.0.shared.timeout;
+    // Small answers must not wait for an acknowledgement.
+    let _ = socket.set_nodelay(true);
+    let socket = Impatient { socket, limit, waiting: None };
+    let Some(tls) = tls else { return Some(Box::new(socket)) };
+    match timeout(limit, tls.accept(socket)).await {
+        Ok(Ok(stream)) => Some(Box::new(stream)),
+        Ok(Err(_)) => {
+            place.0.worker.counters.error(Kind::BadRequest);
+            None
+        }
+        Err(_) => {
+            place.0.worker.counters.error(Kind::Timeout);
+            None
+        }
+    }
+}
+
+async fn refuse(socket: TcpStream, tls: Option<TlsAcceptor>, place: Place) {
     const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
         content-length: 49\r\nconnection: close\r\n\r\n\
         {\"error\":\"too many connections, try again later\"}";
+    let Some(mut stream) = open(socket, tls, &place).await else { return };
     // A client that does not want to hear it is gone all the same.
-    let _ = timeout(limit, async {
-        socket.write_all(ANSWER).await?;
-        socket.shutdown().await
+    let _ = timeout(place.0.shared.timeout, async {
+        stream.write_all(ANSWER).await?;
+        stream.shutdown().await
     })
     .await;
 }
 
 async fn connection(
     socket: TcpStream,
+    tls: Option<TlsAcceptor>,
     router: Router,
     mut stop: watch::Receiver<bool>,
     place: Place,
 ) {
     let limit = place.0.shared.timeout;
-    // Small answers must not wait for an acknowledgement.
-    let _ = socket.set_nodelay(true);
-    let socket = TokioIo::new(Impatient { socket, limit, waiting: None });
+    let Some(stream) = open(socket, tls, &place).await else { return };
+    let socket = TokioIo::new(stream);
     let service = TowerToHyperService::new(router);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limit);

@@ -9,7 +9,7 @@
 //! cost of walking over the weights is shared, and nobody waits for a batch to fill.
 //!
 //! Reading order: `scorer` (what is served), `server` ([`Server`]: threads, start and stop),
-//! `connection` (sockets, slow clients), `routes` (paths, tokens, statuses), `request` (JSON to
+//! `connection` (sockets, slow clients), `tls` ([`Tls`]: HTTPS), `routes` (paths, tokens, statuses), `request` (JSON to
 //! rows), `rows` (rows to batches), `worker` (the scoring of one thread), `reply` (scores to JSON),
 //! `reload` (a new model), `metrics`.
 #![warn(missing_docs)]
@@ -25,7 +25,9 @@ mod routes;
 mod rows;
 mod scorer;
 mod server;
+mod tls;
 mod worker;
 
 pub use scorer::{About, Feature, Kind, Model, ScoreError, Scorer, Source};
 pub use server::{Config, Error, Server, StopSummary};
+pub use tls::Tls;

@@ -15,6 +15,7 @@ use crate::connection::Connections;
 use crate::metrics::Totals;
 use crate::reload::{Watch, load};
 use crate::routes::{Shared, Thread};
+use crate::tls::Tls;
 use crate::worker::{Engine, Worker};
 use crate::{About, Source};
 
@@ -27,6 +28,8 @@ pub struct Config {
     pub threads: usize,
     /// What `Authorization: Bearer` must carry, if anything.
     pub token: Option<String>,
+    /// The certificate of HTTPS; without one, requests and answers are plain HTTP.
+    pub tls: Option<Tls>,
     /// The largest body of a request.
     pub max_body_bytes: usize,
     /// How long a request may take, and a client to send its head or to take its answer.
@@ -47,6 +50,7 @@ impl Default for Config {
             listen: "127.0.0.1:8080".into(),
             threads: 1,
             token: None,
+            tls: None,
             max_body_bytes: 1 << 20,
             timeout: Duration::from_secs(5),
             watch_every: Some(Duration::from_secs(2)),
@@ -191,6 +195,7 @@ impl Server {
         let listener = listener.try_clone()?;
         let connections = Connections {
             thread: thread.clone(),
+            tls: config.tls.as_ref().map(Tls::acceptor),
             max_connections: config.max_connections as u64,
             stop_limit: config.stop_limit,
             log: config.log.clone(),

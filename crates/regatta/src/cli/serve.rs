@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use regatta_checkpoint::{MANIFEST_FILE, PROGRAM_FILE};
 use regatta_predict::{InputKind, Model, Session};
-use regatta_serve::{About, Config, Feature, Kind, ScoreError, Scorer, Server, Source};
+use regatta_serve::{About, Config, Feature, Kind, ScoreError, Scorer, Server, Source, Tls};
 use regatta_tensor::{Tensor, Value};
 use regatta_train::remote::RemoteCopy;
 
@@ -33,6 +33,12 @@ pub(crate) struct Args {
     /// A file with the token that clients must send as 'Authorization: Bearer TOKEN'.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// A PEM file with the server's certificate and those that signed it: serve HTTPS.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// A PEM file with the private key of the certificate.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// The largest body of a request.
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = bytes)]
     max_body: usize,
@@ -56,7 +62,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let server = Server::start(config(args)?, source)?;
     let about = server.about();
     let (address, model) = (server.address(), args.model.display());
-    eprintln!("serving {} ({model}) on http://{address}", about.name);
+    let scheme = if args.tls_cert.is_some() { "https" } else { "http" };
+    eprintln!("serving {} ({model}) on {scheme}://{address}", about.name);
     let signal = server.wait_for_signal()?;
     eprintln!("{signal}: stopping");
     match server.stop().cut_off {
@@ -69,11 +76,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 fn config(args: &Args) -> anyhow::Result<Config> {
     let token = args.token_file.as_deref().map(token).transpose()?;
+    let tls = match (&args.tls_cert, &args.tls_key) {
+        (Some(certificates), Some(key)) => Some(Tls::load(certificates, key)?),
+        _ => None,
+    };
     let cores = || thread::available_parallelism().map_or(1, usize::from);
     Ok(Config {
         listen: args.listen.clone(),
         threads: args.threads.unwrap_or_else(cores),
         token,
+        tls,
         max_body_bytes: args.max_body,
         timeout: Duration::from_secs_f64(args.timeout),
         watch_every: (args.watch > 0.0).then(|| Duration::from_secs_f64(args.watch)),
