@@ -106,7 +106,8 @@ impl Error {
     }
 
     /// Names what the user knows, `to`, in the place of the temporary directory `from`.
-    pub(crate) fn moved(self, from: &Path, to: &Path) -> Error {
+    #[must_use]
+    pub fn moved(self, from: &Path, to: &Path) -> Error {
         match self {
             Error::Io { action, path, source } => {
                 let path = path.strip_prefix(from).map(|rest| to.join(rest)).unwrap_or(path);

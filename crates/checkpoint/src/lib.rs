@@ -27,7 +27,8 @@
 //! 2. `persistables`: [`save_persistables`] and [`load_persistables`], everything a program keeps
 //! 3. `model`: [`save_model`], [`save_inference_model`] and [`open_model`], a pruned program with
 //!    its parameters and tables
-//! 4. `publish`: how a file or directory appears at once
+//! 4. `publish`: how a file or directory appears at once; `private`: a folder that nobody else can
+//!    prepare
 //! 5. `format`: version and program hash, which all of them carry
 //! 6. [`server_parts`]: what parameter servers save
 //!
@@ -63,6 +64,7 @@ mod model;
 mod open_tensors;
 mod parts;
 mod persistables;
+mod private;
 mod publish;
 mod resume;
 mod rows;
@@ -99,7 +101,8 @@ pub use model::{
 pub use open_tensors::OpenTensors;
 pub use parts::{read_bytes, read_tensors, write_bytes, write_tensors};
 pub use persistables::{PERSISTABLES_FILE, load_persistables, save_persistables};
-pub use publish::{publish_dir, try_dir};
+pub use private::private_temp_dir;
+pub use publish::{publish_dir, publish_file, try_dir, try_file};
 pub use resume::{Check, Choice, PassedOver, Resume};
 pub use rows::{BlockBuffer, BlockRows, Saved, TableHeader, TableReader, TableWriter};
 pub use table::{SavedPart, SavedTable, save_table};

@@ -14,7 +14,10 @@ use crate::lock::is_at;
 
 /// Writes a file under a temporary name in the same directory and renames it to `path` once it is
 /// on disk. On failure the temporary file is removed and an old file stays.
-pub(crate) fn publish_file(
+///
+/// # Errors
+/// Those of `write`, or if the file cannot be made or replaced.
+pub fn publish_file(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), Error> {
@@ -81,6 +84,21 @@ pub fn try_dir(path: &Path) -> Result<(), Error> {
         other => other,
     })?;
     fs::remove_file(&temp).map_err(Error::io("write", path))
+}
+
+/// Tries whether a file can be written, without leaving anything behind.
+///
+/// # Errors
+/// If it cannot, or a directory has its name.
+pub fn try_file(path: &Path) -> Result<(), Error> {
+    if path.is_dir() {
+        return Err(Error::refused(path, "it is in the way: a file is to be written here"));
+    }
+    // Devices and pipes are written where they are.
+    if path.exists() && !path.is_file() {
+        return Ok(());
+    }
+    try_dir(parent(path))
 }
 
 /// Makes something under a free name next to `path`, and locks it. What killed processes have left

@@ -6,14 +6,16 @@ use regatta_checkpoint::server_parts::{self, ServerParts};
 use regatta_checkpoint::{
     Difference, Encoding, Error as CheckpointError, ModelAbout, ModelSpec, PERSISTABLES_FILE,
     TableRows, load_about, load_checked, load_statistics, publish_epoch, save_about, save_model,
-    save_persistables, save_statistics,
+    save_persistables, save_statistics, try_epoch,
 };
 use regatta_exec::Scope;
 use regatta_ir::{Program, VarDef};
 use regatta_passes::prune;
 use regatta_ps::Client;
 use regatta_tensor::Tensor;
-use regatta_train::{Backend, Error as TrainError, ModelFiles, TrainedModel, save_parts};
+use regatta_train::{
+    Backend, Error as TrainError, ModelFiles, TrainedModel, save_parts, try_target,
+};
 
 use crate::config::InferenceExport;
 use crate::export::{ModelSource, export};
@@ -48,6 +50,19 @@ impl ModelFiles for Files<'_> {
             None => self.load_here(&backend.kept(), scope, note).map(|()| false),
         };
         loaded.map_err(Error::in_loop)
+    }
+
+    fn try_targets(&mut self, backend: &dyn Backend) -> Result<(), TrainError> {
+        let root = &self.config.runner.model_save_path;
+        try_target(backend, root)?;
+        // Folders that are there already will be replaced.
+        for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
+            let epoch = entry.file_name().to_string_lossy().parse::<u64>().ok();
+            if epoch.is_some_and(|epoch| epoch < self.config.runner.epochs) {
+                try_epoch(&entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     fn save(
@@ -113,11 +128,12 @@ impl Files<'_> {
     /// Saves everything that the training program keeps.
     fn save_here(&self, model: &TrainedModel<'_>, folder: &Path) -> Result<(), Error> {
         let about = about(self.config, model.step);
-        publish_epoch(folder, |temp| {
+        let fill = |temp: &Path| {
             save_persistables(&self.network.train.main, |name| model.get(name), temp)?;
             save_about(temp, &about)?;
             self.export_here(model, &temp.join(INFERENCE_FOLDER), about)
-        })
+        };
+        Ok(publish_epoch(folder, |temp| fill(temp).map_err(|error| error.moved(temp, folder)))?)
     }
 
     /// Exports the inference model, if there is to be one.
@@ -126,7 +142,7 @@ impl Files<'_> {
         model: &TrainedModel<'_>,
         to: &Path,
         about: ModelAbout,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CheckpointError> {
         let Some(export) = &self.export else { return Ok(()) };
         let (feeds, fetches): (Vec<&str>, Vec<&str>) = (
             export.feeds.iter().map(String::as_str).collect(),

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use regatta_checkpoint::{CheckpointConfig, Part, Topology};
+use regatta_checkpoint::{CheckpointConfig, Part, Topology, try_dir};
 use regatta_data::FileRead;
 use regatta_exec::{RoleTimes, Scope};
 use regatta_ps::message::{ReduceOp, ServerStats};
@@ -402,6 +402,18 @@ impl StepTimes {
             update: now.optimize.saturating_sub(before.optimize),
             ..self
         }
+    }
+}
+
+/// Tries whether this process and all servers can write to a directory.
+///
+/// # Errors
+/// If one of them cannot.
+pub fn try_target(backend: &dyn Backend, dir: &Path) -> Result<(), Error> {
+    try_dir(dir)?;
+    match backend.client() {
+        Some(client) => Ok(client.try_save(&dir.to_string_lossy())?),
+        None => Ok(()),
     }
 }
 

@@ -133,6 +133,15 @@ pub trait ModelFiles {
         Ok(false)
     }
 
+    /// Tries whether models can be saved, before any data is read. Only the first worker calls it.
+    ///
+    /// # Errors
+    /// If they cannot, here or on a server's machine.
+    fn try_targets(&mut self, backend: &dyn Backend) -> Result<(), Error> {
+        let _ = backend;
+        Ok(())
+    }
+
     /// Saves the model after a data pass; says where. Only the first worker calls it, while the
     /// others wait.
     ///

@@ -44,7 +44,7 @@ mod totals;
 
 pub use backend::{
     Backend, BatchProgress, PassEnd, PassStart, RestoredState, Snapshot, SnapshotValues, StepTimes,
-    Turn, save_parts,
+    Turn, save_parts, try_target,
 };
 pub use checkpoints::Checkpointing;
 pub use error::Error;

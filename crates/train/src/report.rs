@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use regatta_checkpoint::publish_file;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -141,23 +142,13 @@ pub fn write_json(value: &serde_json::Value, path: &Path) -> Result<(), Error> {
     write_whole(path, text.as_bytes())
 }
 
-/// Writes a file under a hidden name and renames it. The hidden file is a new one: neither what a
-/// run that was killed has left nor a link that somebody else has put there is written to.
+/// Writes a file that appears whole; a device or a pipe is written where it is.
 fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let fail = |source| Error::Write { path: path.to_path_buf(), source };
-    let name = path.file_name().ok_or_else(|| fail(std::io::ErrorKind::InvalidInput.into()))?;
-    let hidden = path.with_file_name(format!(".{}.tmp", name.to_string_lossy()));
-    let run = || {
-        let _ = std::fs::remove_file(&hidden);
-        let mut file = std::fs::File::create_new(&hidden)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&hidden, path)
-    };
-    run().map_err(|e| {
-        let _ = std::fs::remove_file(&hidden);
-        fail(e)
-    })
+    if path.exists() && !path.is_file() && !path.is_dir() {
+        let fail = |source| Error::Write { path: path.to_path_buf(), source };
+        return std::fs::write(path, bytes).map_err(fail);
+    }
+    Ok(publish_file(path, |file| file.write_all(bytes))?)
 }
 
 /// Most memory that this process has held, in megabytes; 0 where the system does not say.

@@ -10,7 +10,7 @@ use regatta_ps::message::ServerStats;
 use regatta_ps::{DataStart, Idle, Progress};
 
 use crate::Error;
-use crate::backend::{Backend, PassStart, RestoredState};
+use crate::backend::{Backend, PassStart, RestoredState, try_target};
 use crate::checkpoints::{CheckpointLog, Checkpoints, Due};
 use crate::front::{Data, Feed, ModelFiles, RunSpec, TrainedModel};
 use crate::marks::{HeldShard, least};
@@ -187,11 +187,15 @@ impl Session {
         let mut note = |text: &str| observer.event(&Event::Note(text));
         let fetch: Vec<&str> = self.spec.fetch.iter().map(String::as_str).collect();
         backend.set_fetch(&fetch);
+        if backend.worker() == 0 {
+            files.try_targets(backend)?;
+        }
         if let Some(wanted) = &self.spec.checkpoint {
             if let Some(reason) = backend.refuses_checkpoints(&wanted.config) {
                 return Err(Error::Config(format!("checkpoints: {reason}")));
             }
             if backend.worker() == 0 {
+                try_target(backend, &wanted.config.dir)?;
                 let keep = (self.spec.seed, self.spec.settings.clone());
                 let made = Checkpoints::new(wanted, &self.spec.program, backend.topology(), keep)?;
                 self.log.checkpoints = Some(made);

@@ -22,6 +22,14 @@ impl Client {
         self.control_all(&Control::Save { dir: dir.to_string(), id, mode }).map(|_| ())
     }
 
+    /// Lets every server try whether it can write to a directory: found out before training.
+    ///
+    /// # Errors
+    /// If a server is gone or cannot write there.
+    pub fn try_save(&self, dir: &str) -> Result<(), Error> {
+        self.control_all(&Control::TrySave { dir: dir.to_string() }).map(|_| ())
+    }
+
     /// Lets every server load its part of what any number of servers has saved: the named tables
     /// and parameters, or all. Other tables keep what they have.
     ///

@@ -136,6 +136,11 @@ pub enum Control {
         /// Which rows.
         mode: SaveMode,
     },
+    /// Try whether this server can write to a directory, without leaving anything there.
+    TrySave {
+        /// The directory.
+        dir: String,
+    },
     /// Read this server's part from a directory that any number of servers has written.
     Load {
         /// The directory.

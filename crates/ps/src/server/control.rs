@@ -1,5 +1,8 @@
 //! Rare requests: who takes part, waiting for each other, and errands to tables and files.
 
+use std::path::Path;
+
+use regatta_checkpoint::try_dir;
 use regatta_net::{Peer, Responder, Role};
 
 use super::core::Core;
@@ -89,6 +92,10 @@ impl Core {
             Control::Save { dir, id: save, mode } => {
                 self.anyone(peer)?;
                 return self.once(peer, id, || self.save(&dir, save, mode));
+            }
+            Control::TrySave { dir } => {
+                self.worker(peer)?;
+                try_dir(Path::new(&dir))?;
             }
             Control::Stored { id, stored } => {
                 self.worker(peer)?;

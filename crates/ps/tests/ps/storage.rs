@@ -65,6 +65,37 @@ fn another_number_of_servers_goes_on_with_the_same_bits() {
 }
 
 #[test]
+fn servers_try_where_they_will_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    adam(2).run(|_, client| {
+        client.try_save(folder.path().join("new").to_str().unwrap()).unwrap();
+        let error = client.try_save(file.to_str().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("server 0"), "{error}");
+        assert!(error.contains(&format!("{}: it is in the way", file.display())), "{error}");
+    });
+    assert!(!folder.path().join("new").exists());
+}
+
+#[test]
+fn a_damaged_part_is_named_and_not_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_str().unwrap();
+    adam(2).run(|_, client| {
+        begin(client);
+        train(client, 0..3);
+        client.save(dir, SaveMode::All).unwrap();
+        let path = folder.path().join("server-1-of-2.safetensors");
+        let mut bytes = std::fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let error = client.load(dir, &[]).unwrap_err().to_string();
+        assert!(error.contains("server-1-of-2.safetensors: it is damaged"), "{error}");
+    });
+}
+
+#[test]
 fn a_table_of_many_blocks_comes_back() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().to_str().unwrap();

@@ -149,6 +149,9 @@ pub(super) fn supervise(
     if args.max_restart > 0 && config.runner.checkpoint.is_none() {
         anyhow::bail!("--max-restart needs checkpoints to resume from: set --checkpoint-dir");
     }
+    if let Err(error) = run.try_report() {
+        return finish(Err(error));
+    }
     println!("{}", kind.describe(work, &config));
     let bind = bind && kind.binds(work, &config);
     let cores = bind.then(|| cores::shares(kind.workers(), config.runner.thread_num)).flatten();
@@ -349,6 +352,9 @@ fn run_process(
         In::Worker(_, worker) => *worker,
         In::Rank(group) => group.rank(),
     };
+    if index == 0 {
+        run.try_report()?;
+    }
     let mut console = Console::for_run(run, config, index == 0)?;
     let mut has_stepped = false;
     let mut observer = |event: &Event<'_>| {

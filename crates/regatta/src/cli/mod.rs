@@ -105,7 +105,7 @@ pub(crate) fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
-            ExitCode::from(2)
+            ExitCode::from(if is_disk(&error) { 1 } else { 2 })
         }
     }
 }
@@ -113,6 +113,14 @@ pub(crate) fn main() -> ExitCode {
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let io = error.downcast_ref::<io::Error>();
     io.is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Whether the disk refused what flags and input asked for: not their mistake.
+fn is_disk(error: &anyhow::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    let refused = [FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull];
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.any(|cause| refused.contains(&cause.kind()))
 }
 
 /// A number larger than 0 that is one in single precision, too.

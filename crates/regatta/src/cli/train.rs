@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use regatta_checkpoint::try_file;
 use regatta_cluster::{Env, Place};
 use regatta_rec::{Config, Error};
 use regatta_train::remote::is_remote;
@@ -148,6 +149,11 @@ impl RunArgs {
         let mut changed = self.clone();
         changed.overrides.push(setting.to_string());
         changed
+    }
+
+    /// Tries whether the report can be written: found out before training, not after it.
+    pub(super) fn try_report(&self) -> Result<(), Error> {
+        Ok(self.report().map_or(Ok(()), try_file)?)
     }
 
     /// Where the report goes.

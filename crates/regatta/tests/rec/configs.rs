@@ -285,8 +285,8 @@ fn an_inference_model_is_exported() {
     let out = s.run(&args).ok();
     assert!(out.contains("'sigmoid_0.tmp_0' is a name of Paddle's"), "{out}");
     let saved = s.list("models/rank/dnn/output_model_dnn/0/inference_model");
-    let files =
-        ["SparseFeatFactors.values", "manifest.json", "model.program", "params.safetensors"];
+    let table = ["SparseFeatFactors.values", "SparseFeatFactors.values.sums"];
+    let files = [&table[..], &["manifest.json", "model.program", "params.safetensors"]].concat();
     assert_eq!(saved, files);
     let folder = s.path("models/rank/dnn/output_model_dnn/0/inference_model");
     regatta::prelude::Predictor::load(folder).unwrap();
