@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use regatta_checkpoint::{
-    Check, CheckpointDir, Kind, MANIFEST_FILE, Manifest, PROGRAM_FILE, verify, verify_model,
+    Check, CheckpointDir, Kind, MANIFEST_FILE, Manifest, PROGRAM_FILE, private_temp_dir,
+    publish_dir, verify, verify_model,
 };
 use regatta_data::Stores;
 pub use regatta_data::is_remote;
@@ -32,13 +33,17 @@ fn store(e: impl std::fmt::Display) -> Error {
     Error::Store(e.to_string())
 }
 
-/// Where copies of an address are kept on this machine, unless the user says otherwise.
-pub fn cache_of(address: &str) -> PathBuf {
+/// Where copies of an address are kept on this machine, unless the user says otherwise: in a folder
+/// that belongs to this user alone.
+///
+/// # Errors
+/// If there is no such folder and it cannot be made, or somebody else has prepared one.
+pub fn cache_of(address: &str) -> Result<PathBuf, Error> {
     let name: String = address
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '_' })
         .collect();
-    std::env::temp_dir().join("regatta-cache").join(name)
+    Ok(private_temp_dir("regatta-cache")?.join(name))
 }
 
 /// Something remote with a manifest: a model, a checkpoint, or a folder of checkpoints.
@@ -122,27 +127,19 @@ impl RemoteCopy {
         check(&to, &from)
     }
 
-    /// Fetches a folder to a temporary one, compares it with its checksums and moves it to `to`.
+    /// Fetches a folder, compares it with its checksums and publishes it as `to`.
     fn fetch_folder(&self, from: &str, to: &Path, manifest: &[u8]) -> Result<(), Error> {
-        let parent = to.parent().unwrap_or(Path::new("."));
-        let name = to.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let fail = |source| Error::Write { path: to.to_path_buf(), source };
-        fs::create_dir_all(parent).map_err(fail)?;
-        let fetched = Scratch::new(parent.join(format!(".{name}.fetched-{}", std::process::id())));
-        self.stores.download_folder(from, &fetched.0).map_err(store)?;
-        // Files of an older and of a newer one do not belong together.
-        if fs::read(fetched.0.join(MANIFEST_FILE)).ok().as_deref() != Some(manifest) {
-            return Err(Error::Store(format!("{from} has changed while it was fetched")));
-        }
-        if fetched.0.join(PROGRAM_FILE).exists() {
-            verify_model(&fetched.0)?;
-        }
-        if to.exists() {
-            let old = Scratch::new(parent.join(format!(".{name}.old-{}", std::process::id())));
-            fs::rename(to, &old.0).map_err(fail)?;
-        }
-        fs::rename(&fetched.0, to).map_err(fail)?;
-        Ok(())
+        publish_dir(to, |fetched| {
+            self.stores.download_folder(from, fetched).map_err(store)?;
+            // Files of an older and of a newer one do not belong together.
+            if fs::read(fetched.join(MANIFEST_FILE)).ok().as_deref() != Some(manifest) {
+                return Err(Error::Store(format!("{from} has changed while it was fetched")));
+            }
+            if fetched.join(PROGRAM_FILE).exists() {
+                verify_model(fetched)?;
+            }
+            Ok(())
+        })
     }
 
     fn address_of(&self, serial: u64) -> String {
@@ -174,22 +171,6 @@ fn check(folder: &Path, from: &str) -> Result<(), Error> {
     let _ = fs::remove_dir_all(folder);
     let file = problem.path.strip_prefix(folder).unwrap_or(&problem.path);
     Err(Error::Resume(format!("{from}/{}: {}", file.display(), problem.reason)))
-}
-
-/// A folder that goes away.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(path: PathBuf) -> Scratch {
-        let _ = fs::remove_dir_all(&path);
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// A small file; none if there is none.

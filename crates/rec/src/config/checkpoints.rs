@@ -46,7 +46,14 @@ fn resolve_dir(r: &mut Resolver) -> (Option<PathBuf>, Option<String>) {
         r.unused(&key("local_dir"), "runner.checkpoint.dir is no remote store");
     }
     let dir = match &store {
-        Some(address) => local.or_else(|| Some(regatta_train::remote::cache_of(address))),
+        Some(_) if local.is_some() => local,
+        Some(address) => match regatta_train::remote::cache_of(address) {
+            Ok(folder) => Some(folder),
+            Err(e) => {
+                r.problem(&key("local_dir"), format!("must be set: {e}"));
+                None
+            }
+        },
         None => dir,
     };
     (dir, store)

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use regatta_checkpoint::MANIFEST_FILE;
 use regatta_launch::JobFolder;
 use regatta_train::remote::{RemoteCopy, cache_of, is_remote, upload};
@@ -21,15 +22,21 @@ impl CacheArgs {
 }
 
 /// A remote model or checkpoint with its copies on this machine; none for a local path.
-pub(super) fn cached(path: &Path, cache: Option<&Path>) -> Option<RemoteCopy> {
-    let address = path.to_str().filter(|_| is_remote(path))?;
-    let folder = cache.map_or_else(|| cache_of(address), Path::to_path_buf);
-    Some(RemoteCopy::new(address, folder))
+///
+/// # Errors
+/// If there is no folder for the copies.
+pub(super) fn cached(path: &Path, cache: Option<&Path>) -> anyhow::Result<Option<RemoteCopy>> {
+    let Some(address) = path.to_str().filter(|_| is_remote(path)) else { return Ok(None) };
+    let folder = match cache {
+        Some(folder) => folder.to_path_buf(),
+        None => cache_of(address).context("name a folder for copies with --cache")?,
+    };
+    Ok(Some(RemoteCopy::new(address, folder)))
 }
 
 /// A local path: the same one, or a copy of what is at a remote address.
 pub(super) fn local(path: &Path, cache: Option<&Path>) -> anyhow::Result<PathBuf> {
-    match cached(path, cache) {
+    match cached(path, cache)? {
         None => Ok(path.to_path_buf()),
         Some(cached) => Ok(cached.fetch()?),
     }

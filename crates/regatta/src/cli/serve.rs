@@ -57,7 +57,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let remote = cached(&args.model, args.copies.cache());
+    let remote = cached(&args.model, args.copies.cache())?;
     let source = Arc::new(ExportFolder { path: args.model.clone(), remote });
     let server = Server::start(config(args)?, source)?;
     let about = server.about();
