@@ -16,14 +16,14 @@ use regatta_tensor::{DType, Data, Ragged, Tensor, Value};
 const ROWS: usize = 50;
 
 /// Two inputs of ids, one of any number, and floats; the name of the output.
-fn net() -> (Programs, String) {
+fn net(rows: usize) -> (Programs, String) {
     let mut b = regatta_ops::builder(3);
     let user = b.data("user", DType::U64, &[-1, 1]).unwrap();
     let tags = b.sparse_data("tags").unwrap();
     let dense = b.data("dense", DType::F32, &[-1, 3]).unwrap();
     let table = Embedding {
         table: ParamAttr::with_init(Initializer::Uniform { low: -1.0, high: 1.0 }).named("table"),
-        ..Embedding::new(ROWS as i64, 4)
+        ..Embedding::new(rows as i64, 4)
     };
     let embedded = b.embedding(&[&user, &tags], &table).unwrap();
     let flat = b.reshape(&embedded, &[-1, 8]).unwrap();
@@ -39,7 +39,11 @@ struct Trained {
 }
 
 fn trained() -> Trained {
-    let (programs, output) = net();
+    trained_with(ROWS)
+}
+
+fn trained_with(rows: usize) -> Trained {
+    let (programs, output) = net(rows);
     let mut scope = Scope::new();
     run_startup(&programs.startup, &mut scope).unwrap();
     Trained { programs, output, scope }
@@ -262,6 +266,57 @@ fn models_that_are_not_whole_are_refused_with_what_is_missing() {
     let empty = dir.path().join("empty");
     fs::create_dir(&empty).unwrap();
     assert!(refusal(&empty).starts_with("cannot read"), "{}", refusal(&empty));
+}
+
+/// A damaged block is named when it is first touched; all others answer as before.
+#[test]
+fn a_flipped_bit_in_a_table_is_never_a_wrong_score() {
+    const MANY: usize = 5000;
+    let (_dir, path) = folder();
+    let trained = trained_with(MANY);
+    let all: Vec<u64> = (0..MANY as u64).collect();
+    for ids in [Some(&all[..]), None] {
+        trained.save(&path, ids, Encoding::F32);
+        let scores = |model: &Model, id: u64| {
+            let batch = values(&[id], &[&[]]);
+            let mut session = model.session().unwrap();
+            session.score(&by_ref(&batch)).map(|scores| scores[0].f32()[0].to_bits())
+        };
+        let good = Model::open(&path).unwrap();
+        let expected: Vec<u32> = all.iter().map(|id| scores(&good, *id).unwrap()).collect();
+        for name in ["table.values", "table.keys"].into_iter().take(1 + ids.iter().len()) {
+            let file = path.join(name);
+            let whole = fs::read(&file).unwrap();
+            let mut changed = whole.clone();
+            changed[20_000] ^= 4;
+            fs::write(&file, &changed).unwrap();
+            // No row is read before it is needed, so the model opens.
+            let model = Model::open(&path).unwrap();
+            let mut damaged = 0;
+            for (id, expected) in all.iter().zip(&expected) {
+                match scores(&model, *id) {
+                    Ok(score) => assert_eq!(score, *expected, "{name}, id {id}"),
+                    Err(error) => {
+                        let text = error.to_string();
+                        let named = format!("{}: block 1 (bytes 16384", file.display());
+                        assert!(text.starts_with(&named), "{text}");
+                        assert!(!error.is_input(), "the client has made no mistake");
+                        damaged += 1;
+                    }
+                }
+            }
+            // 1024 rows of 16 bytes or 2048 keys are in a block; searches for others may touch it.
+            let least = if name == "table.values" { 1024 } else { 2048 };
+            assert!(damaged >= least && damaged < MANY, "{name}: {damaged}");
+            fs::write(&file, whole).unwrap();
+        }
+        // The checksums themselves.
+        let sums = path.join("table.values.sums");
+        let mut changed = fs::read(&sums).unwrap();
+        changed[9] ^= 1;
+        fs::write(&sums, changed).unwrap();
+        assert!(refusal(&path).contains("table.values.sums: it is damaged"), "{}", refusal(&path));
+    }
 }
 
 #[test]
