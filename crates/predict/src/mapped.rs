@@ -142,8 +142,8 @@ fn map(path: &Path, rows: u64, row_bytes: usize) -> Result<Mmap, Error> {
 /// Steps of guessing before halving takes over, which files with uneven orders would need.
 const GUESSES: usize = 12;
 
-/// The position of an id among `n` ids in rising order of [`row_order`], which is even: the position
-/// can be guessed from the order numbers at both ends, again and again.
+/// The position of an id among `n` ids in rising order of [`row_order`], which is even: the
+/// position can be guessed from the order numbers at both ends, again and again.
 fn find(
     n: usize,
     id: u64,

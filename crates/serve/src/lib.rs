@@ -9,9 +9,9 @@
 //! cost of walking over the weights is shared, and nobody waits for a batch to fill.
 //!
 //! Reading order: `scorer` (what is served), `server` ([`Server`]: threads, start and stop),
-//! `connection` (sockets, slow clients), `tls` ([`Tls`]: HTTPS), `routes` (paths, tokens, statuses), `request` (JSON to
-//! rows), `rows` (rows to batches), `worker` (the scoring of one thread), `reply` (scores to JSON),
-//! `reload` (a new model), `metrics`.
+//! `connection` (sockets, slow clients), `tls` ([`Tls`]: HTTPS), `routes` (paths, tokens,
+//! statuses), `request` (JSON to rows), `rows` (rows to batches), `worker` (the scoring of one
+//! thread), `reply` (scores to JSON), `reload` (a new model), `metrics`.
 #![warn(missing_docs)]
 #![warn(clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
