@@ -1,5 +1,6 @@
 //! What the caller wants in a batch: a name and a kind for each slot, in order.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::Error;
@@ -69,8 +70,9 @@ impl Schema {
         if slots.is_empty() {
             return Err(Error::config("a schema needs at least one slot"));
         }
-        for (i, slot) in slots.iter().enumerate() {
-            if slots[..i].iter().any(|other| other.name == slot.name) {
+        let mut names = HashSet::new();
+        for slot in &slots {
+            if !names.insert(&slot.name) {
                 return Err(Error::config(format!("two slots have the name '{}'", slot.name)));
             }
             if matches!(slot.kind, SlotKind::Dense { dim: 0 } | SlotKind::FixedIds { count: 0 }) {

@@ -11,6 +11,8 @@ pub struct HyperKey {
     pub name: &'static str,
     /// Value when the file does not say, and the type of any value.
     pub default: HyperDefault,
+    /// The largest integer that it takes; it counts for every integer of a list.
+    pub max: i64,
     /// What it means, in a line.
     pub doc: &'static str,
 }

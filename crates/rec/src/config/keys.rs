@@ -68,6 +68,13 @@ pub const READER_TYPES: &[&str] = &["DataLoader", "QueueDataset", "RecDataset", 
 pub const DATA_FORMATS: &[&str] =
     &["criteo", "multislot", "criteo_raw", "csv", "tsv", "parquet", "word2vec"];
 
+/// Largest values: of what is only counted, of threads, of examples in a batch, of messages that
+/// wait somewhere. Whoever writes more has written something else than was meant.
+pub(super) const MANY: i64 = 1_000_000_000;
+const THREADS: i64 = 1024;
+const BATCH: i64 = 1 << 24;
+const IN_FLIGHT: i64 = 4096;
+
 const CUSTOM_READER: &[(&str, &str)] = &[("CustomizeDataLoader", "it is Python code")];
 const GPU_MODES: &[(&str, &str)] = &[("heter", "it needs GPUs"), ("gpubox", "it needs GPUs")];
 
@@ -90,7 +97,7 @@ pub const KEYS: &[Key] = &[
     unset("runner.data_columns", Kind::Texts, "csv, tsv, parquet: which column feeds which slot, as `column -> slot: kind`"),
     unset("runner.data_header", Kind::Bool, "csv, tsv: whether the first line names the columns; else True for csv, False for tsv"),
     unset("runner.data_delimiter", Kind::Text, "csv, tsv: the one byte between fields"),
-    unset("runner.hash_dim", Kind::Int(1), "criteo_raw: hashes are taken modulo this number; else `sparse_feature_number`"),
+    unset("runner.hash_dim", Kind::Int(1, i64::MAX), "criteo_raw: hashes are taken modulo this number; else `sparse_feature_number`"),
     key("runner.dense_transform", Kind::Choice(&["paddle", "log", "plain"]), "paddle", "criteo_raw: what becomes of the 13 integers"),
     key("runner.tokens", Kind::Choice(&["ids", "words"]), "ids", "word2vec: whether the corpus holds ids or words"),
     unset("runner.word_count_dict_path", Kind::Path, "word2vec: words with their frequencies"),
@@ -99,17 +106,17 @@ pub const KEYS: &[Key] = &[
     refusing(key("runner.infer_reader_type", Kind::Choice(READER_TYPES), "DataLoader", "how test data are read"), CUSTOM_READER),
     unset("runner.pipe_command", Kind::Text, "QueueDataset, InmemoryDataset: shell command that every file goes through"),
     unset("runner.drop_last", Kind::Bool, "leave out an incomplete last batch in training; else True for DataLoader and RecDataset"),
-    key("runner.shuffle_buffer", Kind::Int(0), "0", "DataLoader: records in the shuffle buffer"),
+    key("runner.shuffle_buffer", Kind::Int(0, MANY), "0", "DataLoader: records in the shuffle buffer"),
     key("runner.local_shuffle", Kind::Bool, "False", "InmemoryDataset: a new order in every epoch"),
-    key("runner.max_bad_lines", Kind::Int(0), "0", "malformed lines per epoch that are skipped"),
+    key("runner.max_bad_lines", Kind::Int(0, MANY), "0", "malformed lines per epoch that are skipped"),
     // Training.
-    unset("runner.train_batch_size", Kind::Int(1), "examples per training step"),
-    key("runner.epochs", Kind::Int(1), "1", "data passes over the training data"),
-    key("runner.seed", Kind::Int(0), "12345", "everything random follows from it"),
-    key("runner.thread_num", Kind::Int(1), "1", "threads that share each batch"),
-    unset("runner.reader_threads", Kind::Int(1), "QueueDataset, InmemoryDataset: threads that read files; else `thread_num`"),
+    unset("runner.train_batch_size", Kind::Int(1, BATCH), "examples per training step"),
+    key("runner.epochs", Kind::Int(1, MANY), "1", "data passes over the training data"),
+    key("runner.seed", Kind::Int(0, i64::MAX), "12345", "everything random follows from it"),
+    key("runner.thread_num", Kind::Int(1, THREADS), "1", "threads that share each batch"),
+    unset("runner.reader_threads", Kind::Int(1, THREADS), "QueueDataset, InmemoryDataset: threads that read files; else `thread_num`"),
     key("runner.use_auc", Kind::Bool, "False", "begin every epoch with new AUC counters"),
-    key("runner.print_interval", Kind::Int(1), "10", "batches between two lines of progress"),
+    key("runner.print_interval", Kind::Int(1, MANY), "10", "batches between two lines of progress"),
     key("runner.dataset_debug", Kind::Bool, "False", "print where the time of every epoch went"),
     key("runner.check_nan_inf", Kind::Bool, "False", "stop at the first NaN or infinity"),
     // Precision and memory.
@@ -121,14 +128,14 @@ pub const KEYS: &[Key] = &[
     unset("runner.amp_configs.use_loss_scaling", Kind::Bool, "scale the loss and check gradients; else True for fp16, False for bf16"),
     key("runner.amp_configs.init_loss_scaling", Kind::Float, "32768", "initial factor on the loss"),
     key("runner.amp_configs.use_dynamic_loss_scaling", Kind::Bool, "True", "let the factor follow what gradients do"),
-    key("runner.amp_configs.incr_every_n_steps", Kind::Int(1), "1000", "good steps in a row after which the factor grows"),
-    key("runner.amp_configs.decr_every_n_nan_or_inf", Kind::Int(1), "2", "steps with overflows in a row after which it shrinks"),
+    key("runner.amp_configs.incr_every_n_steps", Kind::Int(1, MANY), "1000", "good steps in a row after which the factor grows"),
+    key("runner.amp_configs.decr_every_n_nan_or_inf", Kind::Int(1, MANY), "2", "steps with overflows in a row after which it shrinks"),
     key("runner.amp_configs.incr_ratio", Kind::Float, "2.0", "it grows by this"),
     key("runner.amp_configs.decr_ratio", Kind::Float, "0.8", "it shrinks by this"),
     key("runner.recompute", Kind::Bool, "False", "keep few activations and compute the others again for the gradients"),
     unset("runner.recompute_configs.checkpoints", Kind::Texts, "variables to keep; else about every sqrt(n)-th of n"),
     key("runner.recompute_configs.enable_offload", Kind::Bool, "False", "write checkpoints to a memory-mapped file in the meantime"),
-    unset("runner.recompute_configs.checkpoint_shape", Kind::Ints, "shape that every named checkpoint must have, batch included"),
+    unset("runner.recompute_configs.checkpoint_shape", Kind::Ints(-1, MANY), "shape that every named checkpoint must have, batch included"),
     unset("runner.recompute_configs.offload_dir", Kind::Path, "folder of that file; else the system's temporary folder"),
     // Saving.
     key("runner.model_save_path", Kind::Path, "model_output", "saved models, one folder per epoch"),
@@ -140,28 +147,28 @@ pub const KEYS: &[Key] = &[
     // Checkpoints. Without `dir` there are none, and the other keys are not in the settings.
     unset("runner.checkpoint.dir", Kind::Folder, "checkpoints to resume from after a crash; none without it"),
     unset("runner.checkpoint.local_dir", Kind::Path, "where checkpoints are written before they go to a remote `dir`; else a temporary folder"),
-    key("runner.checkpoint.keep", Kind::Int(1), "3", "newest checkpoints that are kept"),
-    key("runner.checkpoint.epoch_interval", Kind::Int(1), "1", "epochs that are multiples of it have checkpoints"),
-    key("runner.checkpoint.step_interval", Kind::Int(1), "10", "in such an epoch, after batches that are multiples of it; with `seconds`, only if it is written"),
+    key("runner.checkpoint.keep", Kind::Int(1, MANY), "3", "newest checkpoints that are kept"),
+    key("runner.checkpoint.epoch_interval", Kind::Int(1, MANY), "1", "epochs that are multiples of it have checkpoints"),
+    key("runner.checkpoint.step_interval", Kind::Int(1, MANY), "10", "in such an epoch, after batches that are multiples of it; with `seconds`, only if it is written"),
     unset("runner.checkpoint.seconds", Kind::Float, "also when the last checkpoint is that old"),
-    key("runner.checkpoint.full_every", Kind::Int(1), "1", "with parameter servers, every N-th checkpoint is whole; those between hold changes"),
+    key("runner.checkpoint.full_every", Kind::Int(1, MANY), "1", "with parameter servers, every N-th checkpoint is whole; those between hold changes"),
     key("runner.checkpoint.keep_when_done", Kind::Bool, "True", "leave the checkpoints when the job has reached its end"),
     key("runner.checkpoint.resume", Kind::Text, "auto", "what to resume from: auto, latest, none or a checkpoint"),
     // Evaluation.
-    unset("runner.infer_batch_size", Kind::Int(1), "examples per evaluation step; else `train_batch_size`"),
+    unset("runner.infer_batch_size", Kind::Int(1, BATCH), "examples per evaluation step; else `train_batch_size`"),
     unset("runner.infer_load_path", Kind::Path, "saved models to evaluate; else `model_save_path`"),
-    key("runner.infer_start_epoch", Kind::Int(0), "0", "first epoch to evaluate"),
-    unset("runner.infer_end_epoch", Kind::Int(1), "one after the last epoch to evaluate; else `epochs`"),
+    key("runner.infer_start_epoch", Kind::Int(0, MANY), "0", "first epoch to evaluate"),
+    unset("runner.infer_end_epoch", Kind::Int(1, MANY), "one after the last epoch to evaluate; else `epochs`"),
     // Several processes. Keys of other modes than the chosen one are not in the settings.
     refusing(key("runner.sync_mode", Kind::Choice(Mode::NAMES), "async", "how workers and servers keep in step"), GPU_MODES),
-    unset("runner.staleness", Kind::Int(0), "bounded: steps that a worker may be ahead of the slowest; must be set"),
-    key("runner.max_merge_var_num", Kind::Int(0), "1", "async: batches whose gradients are added up before they are pushed"),
-    key("runner.send_queue_size", Kind::Int(0), "16", "async: pushes that may be in flight; 1 while a worker waits for dense parameters after every push"),
-    key("runner.pull_ahead", Kind::Int(0), "1", "async: batches that are prefetched at most, at the price of older rows"),
+    unset("runner.staleness", Kind::Int(0, MANY), "bounded: steps that a worker may be ahead of the slowest; must be set"),
+    key("runner.max_merge_var_num", Kind::Int(0, IN_FLIGHT), "1", "async: batches whose gradients are added up before they are pushed"),
+    key("runner.send_queue_size", Kind::Int(0, IN_FLIGHT), "16", "async: pushes that may be in flight; 1 while a worker waits for dense parameters after every push"),
+    key("runner.pull_ahead", Kind::Int(0, IN_FLIGHT), "1", "async: batches that are prefetched at most, at the price of older rows"),
     key("runner.dense_ahead", Kind::Bool, "True", "async: weight prediction: dense parameters extrapolated by one update where another push comes first"),
-    key("runner.min_send_grad_num_before_recv", Kind::Int(0), "1", "async: dense parameters are pulled with every Nth push; with 1 a prefetching worker waits for them"),
-    unset("runner.send_wait_times", Kind::Int(0), "async: with max_merge_var_num, push what there is after N x 10 ms; else only when it is complete"),
-    unset("runner.geo_step", Kind::Int(0), "geo: local steps between two exchanges; must be set"),
+    key("runner.min_send_grad_num_before_recv", Kind::Int(0, MANY), "1", "async: dense parameters are pulled with every Nth push; with 1 a prefetching worker waits for them"),
+    unset("runner.send_wait_times", Kind::Int(0, MANY), "async: with max_merge_var_num, push what there is after N x 10 ms; else only when it is complete"),
+    unset("runner.geo_step", Kind::Int(0, MANY), "geo: local steps between two exchanges; must be set"),
     key("runner.wire", Kind::Choice(&["f32", "f16", "bf16"]), "f32", "floats between workers and servers: whole, or rounded to 16 bits to halve the traffic"),
     key("runner.split_file_list", Kind::BoolOrAuto, "auto", "divide the data; auto: ranks divide it, workers of servers each read all files"),
     key("runner.use_fleet", Kind::Bool, "False", "collective training by ranks without servers"),
@@ -170,7 +177,7 @@ pub const KEYS: &[Key] = &[
     key("table_parameters.entry", Kind::Text, "none", "which ids become rows of tables: none, count_filter_entry:N or probability_entry:P"),
     // No meaning here.
     without_effect("runner.independent_recv_thread", Kind::Bool, "every connection has a receiving thread; pull_ahead prefetches"),
-    without_effect("runner.thread_pool_size", Kind::Int(0), "requests to all servers are in flight at the same time"),
+    without_effect("runner.thread_pool_size", Kind::Int(0, THREADS), "requests to all servers are in flight at the same time"),
     off("runner.use_gpu", "training runs on the CPU"),
     off("runner.use_xpu", "training runs on the CPU"),
     off("runner.use_npu", "training runs on the CPU"),

@@ -6,6 +6,7 @@ use regatta_optim::{Rule, Schedule};
 use regatta_passes::{Clip, Optimizer};
 use serde_json::{Map, Value};
 
+use super::keys::MANY;
 use super::resolver::Resolver;
 use super::value::Kind;
 use crate::HyperValue;
@@ -29,7 +30,7 @@ pub const RULES: &[&str] = &[
 type Field = (&'static str, Kind, Option<&'static str>);
 
 const DECAY: &[Field] = &[
-    ("decay_steps", Kind::Int(1), None),
+    ("decay_steps", Kind::Int(1, MANY), None),
     ("decay_rate", Kind::Float, None),
     ("staircase", Kind::Bool, Some("True")),
 ];
@@ -43,19 +44,22 @@ pub const SCHEDULES: &[(&str, &[Field])] = &[
     (
         "polynomial",
         &[
-            ("decay_steps", Kind::Int(1), None),
+            ("decay_steps", Kind::Int(1, MANY), None),
             ("end_lr", Kind::Float, Some("0.0001")),
             ("power", Kind::Float, Some("1.0")),
             ("cycle", Kind::Bool, Some("False")),
         ],
     ),
-    ("piecewise", &[("boundaries", Kind::Ints, None), ("values", Kind::Floats, None)]),
-    ("cosine", &[("step_each_epoch", Kind::Int(1), None), ("epochs", Kind::Int(1), None)]),
-    ("noam", &[("d_model", Kind::Int(1), None), ("warmup_steps", Kind::Int(1), None)]),
+    ("piecewise", &[("boundaries", Kind::Ints(0, MANY), None), ("values", Kind::Floats, None)]),
+    (
+        "cosine",
+        &[("step_each_epoch", Kind::Int(1, MANY), None), ("epochs", Kind::Int(1, MANY), None)],
+    ),
+    ("noam", &[("d_model", Kind::Int(1, MANY), None), ("warmup_steps", Kind::Int(1, MANY), None)]),
     (
         "linear_warmup",
         &[
-            ("warmup_steps", Kind::Int(1), None),
+            ("warmup_steps", Kind::Int(1, MANY), None),
             ("start_lr", Kind::Float, None),
             ("end_lr", Kind::Float, None),
         ],

@@ -60,13 +60,13 @@ fn resolve_model(r: &mut Resolver, dir: &Path) -> Result<&'static Model, Error> 
 
 fn resolve_hyper(r: &mut Resolver, model: &Model) -> Hyper {
     let mut hyper = Hyper::defaults(model.keys);
-    for HyperKey { name, default, .. } in model.keys {
+    for HyperKey { name, default, max, .. } in model.keys {
         let kind = match default {
-            HyperDefault::Int(_) => Kind::Int(i64::MIN),
+            HyperDefault::Int(_) => Kind::Int(0, *max),
             HyperDefault::Float(_) => Kind::Float,
             HyperDefault::Bool(_) => Kind::Bool,
             HyperDefault::Str(_) => Kind::Text,
-            HyperDefault::Ints(_) => Kind::Ints,
+            HyperDefault::Ints(_) => Kind::Ints(0, *max),
         };
         let key = format!("hyper_parameters.{name}");
         if r.has(&key) {

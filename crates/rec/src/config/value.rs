@@ -13,8 +13,8 @@ pub enum Kind {
     Bool,
     /// As `Bool`, or `auto`.
     BoolOrAuto,
-    /// An integer, at least this large.
-    Int(i64),
+    /// An integer between these, both included.
+    Int(i64, i64),
     /// A number.
     Float,
     /// Any text.
@@ -27,8 +27,8 @@ pub enum Kind {
     Folder,
     /// One of these words; case does not matter.
     Choice(&'static [&'static str]),
-    /// A list of integers.
-    Ints,
+    /// A list of such integers.
+    Ints(i64, i64),
     /// A list of numbers.
     Floats,
     /// A list of texts.
@@ -42,8 +42,8 @@ impl fmt::Display for Kind {
         match self {
             Kind::Bool => f.write_str("True or False"),
             Kind::BoolOrAuto => f.write_str("True, False or auto"),
-            Kind::Int(i64::MIN) => f.write_str("an integer"),
-            Kind::Int(min) => write!(f, "an integer of at least {min}"),
+            Kind::Int(min, i64::MAX) => write!(f, "an integer of at least {min}"),
+            Kind::Int(min, max) => write!(f, "an integer from {min} to {max}"),
             Kind::Float => f.write_str("a number"),
             Kind::Text => f.write_str("a text"),
             Kind::Path => f.write_str("a path"),
@@ -52,7 +52,7 @@ impl fmt::Display for Kind {
             }
             Kind::Folder => f.write_str("a directory or the address of a remote store"),
             Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),
-            Kind::Ints => f.write_str("a list of integers"),
+            Kind::Ints(min, max) => write!(f, "a list of integers from {min} to {max}"),
             Kind::Floats => f.write_str("a list of numbers"),
             Kind::Texts => f.write_str("a list of texts"),
             Kind::Any => f.write_str("anything"),
@@ -69,9 +69,9 @@ impl Kind {
         let bad = || format!("should be {self}, but is {}", show(node));
         match (self, &node.kind) {
             (Kind::Any, _) => Ok(HyperValue::Str(show(node))),
-            (Kind::Ints, NodeKind::List(items)) => {
-                let ints: Option<Vec<i64>> =
-                    items.iter().map(|n| n.scalar().and_then(integer)).collect();
+            (Kind::Ints(min, max), NodeKind::List(items)) => {
+                let one = |n: &Node| n.scalar().and_then(|text| integer(text, min, max));
+                let ints: Option<Vec<i64>> = items.iter().map(one).collect();
                 ints.map(HyperValue::Ints).ok_or_else(bad)
             }
             (Kind::Floats, NodeKind::List(items)) => {
@@ -94,7 +94,7 @@ impl Kind {
             Kind::Bool => HyperValue::Bool(truth(text)?),
             Kind::BoolOrAuto if text.eq_ignore_ascii_case("auto") => HyperValue::Str("auto".into()),
             Kind::BoolOrAuto => HyperValue::Bool(truth(text)?),
-            Kind::Int(min) => HyperValue::Int(integer(text).filter(|x| *x >= min)?),
+            Kind::Int(min, max) => HyperValue::Int(integer(text, min, max)?),
             Kind::Float => HyperValue::Float(float(text)?),
             Kind::Text | Kind::Any => HyperValue::Str(text.to_string()),
             Kind::Data if is_address(text) => HyperValue::Str(text.to_string()),
@@ -108,7 +108,7 @@ impl Kind {
                 let word = words.iter().find(|w| w.eq_ignore_ascii_case(text))?;
                 HyperValue::Str(word.to_string())
             }
-            Kind::Ints => HyperValue::Ints(vec![integer(text)?]),
+            Kind::Ints(min, max) => HyperValue::Ints(vec![integer(text, min, max)?]),
             Kind::Floats => HyperValue::Floats(vec![float(text)?]),
             Kind::Texts => HyperValue::Strs(vec![text.to_string()]),
         })
@@ -154,8 +154,8 @@ fn truth(text: &str) -> Option<bool> {
     }
 }
 
-fn integer(text: &str) -> Option<i64> {
-    text.replace('_', "").parse().ok()
+fn integer(text: &str, min: i64, max: i64) -> Option<i64> {
+    text.replace('_', "").parse().ok().filter(|x| (min..=max).contains(x))
 }
 
 fn float(text: &str) -> Option<f64> {
@@ -229,11 +229,11 @@ mod tests {
         assert_eq!(read(Kind::Bool, "yes").unwrap(), "True");
         assert_eq!(read(Kind::BoolOrAuto, "no").unwrap(), "False");
         assert_eq!(read(Kind::BoolOrAuto, "Auto").unwrap(), "\"auto\"");
-        assert_eq!(read(Kind::Int(1), "1_000").unwrap(), "1000");
+        assert_eq!(read(Kind::Int(1, 1000), "1_000").unwrap(), "1000");
         assert_eq!(read(Kind::Float, "1e-3").unwrap(), "0.001");
         assert_eq!(read(Kind::Float, "1").unwrap(), "1.0");
-        assert_eq!(read(Kind::Ints, "[4, 5]").unwrap(), "[4, 5]");
-        assert_eq!(read(Kind::Ints, "4").unwrap(), "[4]");
+        assert_eq!(read(Kind::Ints(0, 9), "[4, 5]").unwrap(), "[4, 5]");
+        assert_eq!(read(Kind::Ints(0, 9), "4").unwrap(), "[4]");
         assert_eq!(read(Kind::Texts, "[a, \"b\"]").unwrap(), r#"["a", "b"]"#);
         assert_eq!(read(Kind::Text, "a: [b").unwrap(), r#""a: [b""#);
         assert_eq!(read(Kind::Path, "../x/./y").unwrap(), r#""/x/y""#);
@@ -243,12 +243,16 @@ mod tests {
 
     #[test]
     fn mistakes_say_what_was_wanted() {
-        let error = read(Kind::Int(1), "0").unwrap_err();
+        let error = read(Kind::Int(1, i64::MAX), "0").unwrap_err();
         assert_eq!(error, "should be an integer of at least 1, but is 0");
+        let error = read(Kind::Int(1, 99), "100").unwrap_err();
+        assert_eq!(error, "should be an integer from 1 to 99, but is 100");
+        let error = read(Kind::Ints(1, 99), "[1, 100]").unwrap_err();
+        assert_eq!(error, "should be a list of integers from 1 to 99, but is [1, 100]");
         let error = read(Kind::Choice(&["a", "b"]), "c").unwrap_err();
         assert_eq!(error, "should be one of a, b, but is c");
         assert!(read(Kind::Float, "nan").is_err());
-        assert!(read(Kind::Ints, "[1, x]").is_err());
+        assert!(read(Kind::Ints(0, 9), "[1, x]").is_err());
         assert!(read(Kind::Bool, "2").is_err());
     }
 }

@@ -3,8 +3,8 @@
 use regatta_ir::{Act, Builder, Fc, Initializer, ParamAttr, Regularizer, Var};
 
 use super::layers::{
-    CLICK_KEYS, click_inputs, click_net, click_schema, click_table, flat_embedding, join, key,
-    normalised_relu_layers, relu_layers, scaled_fc,
+    CLICK_KEYS, click_inputs, click_net, click_schema, click_table, count, flat_embedding, join,
+    key, normalised_relu_layers, relu_layers, scaled_fc,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -14,7 +14,7 @@ const KEYS: [HyperKey; 10] = join(
     CLICK_KEYS,
     [
         key("fc_sizes", HyperDefault::Ints(&[512, 256, 128]), "widths of the deep part"),
-        key("cross_num", HyperDefault::Int(2), "cross layers"),
+        count("cross_num", 2, "cross layers"),
         key(
             "l2_reg_cross",
             HyperDefault::Float(5e-5),

@@ -4,8 +4,8 @@ use regatta_ir::{Act, Builder, Fc, Initializer, ParamAttr, Regularizer, Var};
 
 use super::dcn::{clip_norm, deep_part};
 use super::layers::{
-    click_inputs, click_keys, click_net, click_schema, click_table, flat_embedding, join, key,
-    scaled_fc,
+    click_inputs, click_keys, click_net, click_schema, click_table, count, flat_embedding, join,
+    key, scaled_fc,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -15,11 +15,11 @@ const KEYS: [HyperKey; 14] = join(
     click_keys(1_100_001, 40),
     [
         key("fc_sizes", HyperDefault::Ints(&[768, 768]), "widths of the deep part"),
-        key("cross_num", HyperDefault::Int(2), "cross layers"),
+        count("cross_num", 2, "cross layers"),
         key("is_Stacked", HyperDefault::Bool(true), "the deep part on top, not beside"),
         key("use_low_rank_mixture", HyperDefault::Bool(true), "experts instead of a full matrix"),
         key("low_rank", HyperDefault::Int(256), "rank of an expert"),
-        key("num_experts", HyperDefault::Int(4), "experts of a cross layer"),
+        count("num_experts", 4, "experts of a cross layer"),
         key(
             "l2_reg_cross",
             HyperDefault::Float(3e-5),

@@ -7,7 +7,7 @@ use regatta_data::{Schema, Slot};
 use regatta_ir::{Act, Builder, Embedding, Initializer, Op, ParamAttr, Var};
 use regatta_tensor::DType;
 
-use super::layers::{act, click_net, key};
+use super::layers::{act, click_net, count, key, table_rows};
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
@@ -15,10 +15,10 @@ use crate::{Error, Hyper, HyperKey};
 const KEYS: [HyperKey; 6] = [
     key("item_emb_size", HyperDefault::Int(64), "floats per item"),
     key("cat_emb_size", HyperDefault::Int(64), "floats per category"),
-    key("item_count", HyperDefault::Int(63_001), "rows of the table of items"),
-    key("cat_count", HyperDefault::Int(801), "rows of the table of categories"),
+    table_rows("item_count", 63_001, "rows of the table of items"),
+    table_rows("cat_count", 801, "rows of the table of categories"),
     key("act", HyperDefault::Str("sigmoid"), "activation of the hidden layers"),
-    key("max_len", HyperDefault::Int(100), "items of a history that are kept, the last ones"),
+    count("max_len", 100, "items of a history that are kept, the last ones"),
 ];
 
 /// Hidden layers of the attention and of the prediction, as in the paper.

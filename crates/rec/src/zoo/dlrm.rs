@@ -5,7 +5,7 @@ use regatta_ir::{Act, Builder, Initializer, Op, ParamAttr};
 
 use super::layers::{
     auc_head, check_repeated, class_loss, click_inputs, click_keys, click_schema, click_table,
-    join, key, relu_layers, scaled_fc,
+    count, join, key, relu_layers, scaled_fc,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -24,7 +24,7 @@ const KEYS: [HyperKey; 8] = join(
             HyperDefault::Ints(&[512, 256, 2]),
             "widths of the top network; the last is 2, the classes",
         ),
-        key("num_field", HyperDefault::Int(0), "sparse slots; follows from sparse_inputs_slots"),
+        count("num_field", 0, "sparse slots; follows from sparse_inputs_slots"),
     ],
 );
 

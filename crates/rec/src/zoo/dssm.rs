@@ -8,14 +8,14 @@ use regatta_data::{Schema, Slot};
 use regatta_ir::{Act, Builder, Embedding, ParamAttr, Var};
 use regatta_tensor::DType;
 
-use super::layers::{act, class_loss, key};
+use super::layers::{act, class_loss, count, key, table_rows};
 use super::{Evaluation, Head, Metric, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
 
 const KEYS: [HyperKey; 4] = [
-    key("trigram_d", HyperDefault::Int(2900), "different trigrams or words, and id 0 for none"),
-    key("neg_num", HyperDefault::Int(1), "documents of an example that do not fit"),
+    table_rows("trigram_d", 2900, "different trigrams or words, and id 0 for none"),
+    count("neg_num", 1, "documents of an example that do not fit"),
     key("fc_sizes", HyperDefault::Ints(&[300, 300, 128]), "widths of each tower"),
     key("fc_acts", HyperDefault::Str("relu"), "activation of the layers, or one for each: 'a,b'"),
 ];

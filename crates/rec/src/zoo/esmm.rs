@@ -7,16 +7,17 @@ use regatta_ir::{Act, Builder, Embedding, Initializer, ParamAttr, Var};
 use regatta_tensor::DType;
 
 use super::layers::{
-    auc_head, click_loss, click_table, flat_embedding, key, multi_id_inputs, relu_layers, scaled_fc,
+    auc_head, click_loss, click_table, count, flat_embedding, key, multi_id_inputs, relu_layers,
+    scaled_fc, table_rows,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
 
 const KEYS: [HyperKey; 7] = [
-    key("sparse_feature_number", HyperDefault::Int(737_946), "rows of the embedding table"),
+    table_rows("sparse_feature_number", 737_946, "rows of the embedding table"),
     key("sparse_feature_dim", HyperDefault::Int(12), "floats per embedding"),
-    key("num_field", HyperDefault::Int(23), "slots, of any number of ids"),
+    count("num_field", 23, "slots, of any number of ids"),
     key("dense_input_dim", HyperDefault::Int(0), "dense features; 0 for none"),
     key("hash_ids", HyperDefault::Bool(false), "take ids modulo the number of rows"),
     key("ctr_fc_sizes", HyperDefault::Ints(&[256, 64]), "widths of the click network"),

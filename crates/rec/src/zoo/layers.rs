@@ -14,17 +14,27 @@ pub const CLICK_KEYS: [HyperKey; 5] = click_keys(1_000_001, 9);
 /// [`CLICK_KEYS`] with another size of the table.
 pub const fn click_keys(rows: i64, dim: i64) -> [HyperKey; 5] {
     [
-        key("sparse_inputs_slots", HyperDefault::Int(27), "sparse slots plus one for the label"),
-        key("sparse_feature_number", HyperDefault::Int(rows), "rows of the embedding table"),
+        count("sparse_inputs_slots", 27, "sparse slots plus one for the label"),
+        table_rows("sparse_feature_number", rows, "rows of the embedding table"),
         key("sparse_feature_dim", HyperDefault::Int(dim), "floats per embedding"),
         key("dense_input_dim", HyperDefault::Int(13), "dense features"),
         key("hash_ids", HyperDefault::Bool(false), "take ids modulo the number of rows"),
     ]
 }
 
-/// A hyper-parameter.
+/// A hyper-parameter; integers are widths.
 pub const fn key(name: &'static str, default: HyperDefault, doc: &'static str) -> HyperKey {
-    HyperKey { name, default, doc }
+    HyperKey { name, default, max: 1 << 20, doc }
+}
+
+/// How often something is in the network: each slot, layer or expert is an op of its own.
+pub const fn count(name: &'static str, default: i64, doc: &'static str) -> HyperKey {
+    HyperKey { max: 10_000, ..key(name, HyperDefault::Int(default), doc) }
+}
+
+/// The height of a table. What is too large for the machine is noticed before it is made.
+pub const fn table_rows(name: &'static str, default: i64, doc: &'static str) -> HyperKey {
+    HyperKey { max: 1 << 40, ..key(name, HyperDefault::Int(default), doc) }
 }
 
 /// Both lists of keys, `N` in all.

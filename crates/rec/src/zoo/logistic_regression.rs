@@ -3,10 +3,9 @@
 use regatta_ir::{Builder, Embedding, Fc, Initializer, ParamAttr};
 
 use super::layers::{
-    check_repeated, click_inputs, click_keys, click_net, click_schema, click_table, join, key,
+    check_repeated, click_inputs, click_keys, click_net, click_schema, click_table, count, join,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
-use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
 
 const CLICK: [HyperKey; 5] = click_keys(1_086_460, 1);
@@ -14,7 +13,7 @@ const CLICK: [HyperKey; 5] = click_keys(1_086_460, 1);
 const KEYS: [HyperKey; 5] = join(
     // Without `sparse_feature_dim`: it is 1.
     [CLICK[0], CLICK[1], CLICK[3], CLICK[4]],
-    [key("num_field", HyperDefault::Int(0), "features in all; follows from the other keys")],
+    [count("num_field", 0, "features in all; follows from the other keys")],
 );
 
 pub(super) static MODEL: Model = Model {

@@ -7,7 +7,7 @@ use regatta_ir::{Act, Builder, Initializer, ParamAttr, Var};
 use regatta_tensor::DType;
 
 use super::layers::{
-    CLICK_KEYS, auc_head, class_loss, click_table, flat_embedding, id_inputs, key, scaled_fc,
+    CLICK_KEYS, auc_head, class_loss, click_table, count, flat_embedding, id_inputs, key, scaled_fc,
 };
 use super::{Evaluation, Head, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -18,12 +18,12 @@ const TASKS: [(&str, &str); 2] = [("click", "auc_click"), ("conversion", "auc_co
 
 const KEYS: [HyperKey; 9] = [
     key("feature_size", HyperDefault::Int(499), "dense features"),
-    key("sparse_inputs_slots", HyperDefault::Int(1), "sparse slots plus one for the label"),
+    count("sparse_inputs_slots", 1, "sparse slots plus one for the label"),
     CLICK_KEYS[1],
     CLICK_KEYS[2],
     CLICK_KEYS[4],
-    key("expert_num", HyperDefault::Int(8), "experts"),
-    key("gate_num", HyperDefault::Int(2), "tasks; there are two labels"),
+    count("expert_num", 8, "experts"),
+    count("gate_num", 2, "tasks; there are two labels"),
     key("expert_size", HyperDefault::Int(16), "width of an expert"),
     key("tower_size", HyperDefault::Int(8), "width of the hidden layer of a task"),
 ];

@@ -5,14 +5,14 @@ use regatta_data::{Schema, Slot};
 use regatta_ir::{Act, Builder, Embedding, Initializer, ParamAttr, Var};
 use regatta_tensor::DType;
 
-use super::layers::{click_net, key, relu_layers, scaled_fc};
+use super::layers::{click_net, key, relu_layers, scaled_fc, table_rows};
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
 
 const KEYS: [HyperKey; 4] = [
-    key("num_users", HyperDefault::Int(6040), "users, numbered from 0"),
-    key("num_items", HyperDefault::Int(3706), "items, numbered from 0"),
+    table_rows("num_users", 6040, "users, numbered from 0"),
+    table_rows("num_items", 3706, "items, numbered from 0"),
     key("latent_dim", HyperDefault::Int(8), "floats per user and item in the product"),
     key(
         "fc_layers",

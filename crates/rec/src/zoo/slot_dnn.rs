@@ -6,16 +6,17 @@ use regatta_ir::{Act, Builder, Embedding, Initializer, ParamAttr};
 use regatta_tensor::DType;
 
 use super::layers::{
-    check_repeated, click_net, flat_embedding, key, multi_id_inputs, relu_layers, scaled_fc,
+    check_repeated, click_net, count, flat_embedding, key, multi_id_inputs, relu_layers, scaled_fc,
+    table_rows,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
 
 const KEYS: [HyperKey; 6] = [
-    key("dict_dim", HyperDefault::Int(1_000_000), "rows of the embedding table"),
+    table_rows("dict_dim", 1_000_000, "rows of the embedding table"),
     key("emb_dim", HyperDefault::Int(9), "floats per embedding"),
-    key("slot_num", HyperDefault::Int(300), "slots, of any number of ids"),
+    count("slot_num", 300, "slots, of any number of ids"),
     key("layer_sizes", HyperDefault::Ints(&[512, 256, 128, 128, 128]), "widths of the layers"),
     key("sparse_feature_dim", HyperDefault::Int(0), "the same as emb_dim"),
     key("hash_ids", HyperDefault::Bool(false), "take ids modulo the number of rows"),

@@ -5,16 +5,16 @@ use regatta_data::{Schema, Slot};
 use regatta_ir::{Builder, Embedding, Initializer, ParamAttr, Var};
 use regatta_tensor::DType;
 
-use super::layers::key;
+use super::layers::{count, key, table_rows};
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
 
 const KEYS: [HyperKey; 5] = [
-    key("sparse_feature_number", HyperDefault::Int(1000), "words"),
+    table_rows("sparse_feature_number", 1000, "words"),
     key("sparse_feature_dim", HyperDefault::Int(300), "floats per word"),
-    key("neg_num", HyperDefault::Int(5), "random words of a sample"),
-    key("window_size", HyperDefault::Int(5), "largest distance of a neighbour; for the reader"),
+    count("neg_num", 5, "random words of a sample"),
+    count("window_size", 5, "largest distance of a neighbour; for the reader"),
     key("with_shuffle_batch", HyperDefault::Bool(false), "must be false"),
 ];
 
