@@ -1,7 +1,7 @@
 //! What can go wrong between a file and a batch, with the file and the line in every message.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Why data could not be read.
@@ -91,6 +91,11 @@ pub struct LineError {
     /// Position of the offending text in the line, from 1, in bytes.
     pub column: usize,
     /// What should have been there.
+
+    /// As [`Error::io`], but an error of this crate that came through a reader is taken out again.
+    pub(crate) fn reading(path: &Path, source: std::io::Error) -> Error {
+        source.downcast::<Error>().unwrap_or_else(|source| Error::io(path, source))
+    }
     pub expected: String,
     /// What was there instead, shortened.
     pub found: String,

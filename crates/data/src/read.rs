@@ -12,7 +12,7 @@ use crate::format::LineParser;
 use crate::lines::{Line, Lines};
 use crate::number::is_blank;
 use crate::open;
-use crate::pipe::{Children, Pipe};
+use crate::pipe::{Children, Patience, Pipe};
 use crate::stages::{Stage, Timers};
 use crate::{BadLines, Error, LineError, Malformed, Records, Schema, Source};
 
@@ -25,6 +25,7 @@ pub(crate) struct ReadContext {
     pub(crate) timers: Timers,
     pub(crate) children: Arc<Children>,
     pub(crate) stores: Stores,
+    patience: Patience,
     max_bad_lines: u64,
     bad_count: AtomicU64,
     bad_first: Mutex<Vec<Malformed>>,
@@ -36,6 +37,7 @@ impl ReadContext {
             timers: Timers::default(),
             children: Arc::default(),
             stores: source.stores().clone(),
+            patience: source.patience().clone(),
             max_bad_lines: source.max_bad_lines(),
             bad_count: AtomicU64::new(0),
             bad_first: Mutex::default(),
@@ -121,7 +123,8 @@ impl LineReader {
         let input = match command {
             None => Input::File(open::open(file, &context.stores)?),
             Some(command) => {
-                let pipe = Pipe::spawn(command, file, &context.children, &context.stores)?;
+                let ReadContext { children, patience, stores, .. } = &**context;
+                let pipe = Pipe::spawn(command, file, children, patience, stores)?;
                 Input::Pipe(Box::new(pipe))
             }
         };
@@ -139,7 +142,7 @@ impl LineReader {
         while out.len() < target {
             let Some(lines) = &mut self.lines else { return Ok(false) };
             let (line, number) =
-                match lines.next_numbered().map_err(|e| Error::io(&self.file, e))? {
+                match lines.next_numbered().map_err(|e| Error::reading(&self.file, e))? {
                     (Line::End, _) => return self.end(),
                     other => other,
                 };

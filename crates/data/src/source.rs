@@ -3,11 +3,13 @@
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use regatta_store::Stores;
 
 use crate::files::{list_files, split_range};
 use crate::format::{Format, PartKey};
+use crate::pipe::Patience;
 use crate::read::{EveryNth, LineReader, PartReader, ReadContext};
 use crate::synthetic::{Synthetic, SyntheticReader};
 use crate::{Error, Schema};
@@ -28,6 +30,7 @@ pub struct Source {
     max_line_bytes: usize,
     stores: Stores,
 }
+    patience: Patience,
 
 #[derive(Debug, Clone)]
 enum Kind {
@@ -48,8 +51,8 @@ impl Source {
         let parts = 0..files.len();
         let kind = Kind::Files { files: files.into(), format, pipe_command: None };
         let (every, max_bad_lines, max_line_bytes) = (None, 0, 64 << 20);
-        let stores = Stores::new();
-        Ok(Source { schema, kind, parts, every, max_bad_lines, max_line_bytes, stores })
+        let (stores, patience) = (Stores::new(), Patience::default());
+        Ok(Source { schema, kind, parts, every, max_bad_lines, max_line_bytes, stores, patience })
     }
 
     /// All files of a directory; see [`list_files`].
@@ -99,6 +102,28 @@ impl Source {
     }
 
     /// Lets up to `n` malformed lines per data pass be skipped and counted. Without this, the first
+    /// Ends the data pass with an error when a pipe command has written nothing for this time.
+    /// Without this, readers wait for ever.
+    pub fn with_pipe_timeout(mut self, timeout: Duration) -> Source {
+        self.patience.limit = Some(timeout);
+        self
+    }
+
+    /// Calls `notice` with a line for the user whenever a pipe command has been waited for that
+    /// long again. Without this, such lines go to standard error every 5 s.
+    pub fn with_notices(
+        mut self,
+        every: Duration,
+        notice: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Source {
+        (self.patience.every, self.patience.notice) = (every, Arc::new(notice));
+        self
+    }
+
+    pub(crate) fn patience(&self) -> &Patience {
+        &self.patience
+    }
+
     /// one ends the data pass with an error.
     pub fn with_max_bad_lines(mut self, n: u64) -> Source {
         self.max_bad_lines = n;
@@ -268,5 +293,6 @@ impl From<Synthetic> for Source {
             max_line_bytes: 0,
             stores: Stores::new(),
         }
+            patience: Patience::default(),
     }
 }

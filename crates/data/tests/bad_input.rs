@@ -3,7 +3,7 @@
 mod support;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use regatta_data::*;
@@ -231,6 +231,49 @@ fn a_panic_in_a_reader_is_an_error() {
             out.end_record()
         }
     }
+#[test]
+fn a_silent_pipe_command_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let go = dir.path().join("go");
+    // It begins to write when the notice has come, whenever that is.
+    let command = format!("until [ -e {} ]; do sleep 0.01; done; cat", go.display());
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hear = heard.clone();
+    let notice = move |line: &str| {
+        hear.lock().unwrap().push(line.to_string());
+        std::fs::write(&go, "").unwrap();
+    };
+    let source = source(dir.path(), &lines(0..4)).with_pipe_command(&command).unwrap();
+    let source = source.with_notices(Duration::from_millis(1), notice);
+    assert_eq!(read(&queue(source, 1)).unwrap(), [vec![0, 1, 2, 3]]);
+    let line = heard.lock().unwrap()[0].replace(&*dir.path().to_string_lossy(), "D");
+    let start =
+        "waiting for pipe command `until [ -e D/go ]; do sleep 0.01; done; cat` on D/part-0";
+    assert_eq!(line, format!("{start} to write something (0 s)"));
+}
+
+#[test]
+fn a_silent_pipe_command_has_a_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let seconds = format!("602.{}", std::process::id());
+    for command in [
+        format!("sleep {seconds} | cat"),
+        format!("head -1; sleep {seconds}"),
+        format!("cat; exec >/dev/null; sleep {seconds}"),
+    ] {
+        let source = source(dir.path(), &lines(0..100)).with_pipe_command(&command).unwrap();
+        let source = source.with_pipe_timeout(Duration::from_millis(300));
+        let error = message(dir.path(), read(&queue(source, 1)).unwrap_err());
+        // On a busy machine it may not even have written what it would.
+        let start = format!("part-0: pipe command `{command}` ");
+        assert!(error.starts_with(&start), "{error}");
+        let problem = &error[start.len()..];
+        assert!(["wrote nothing", "did not end"].iter().any(|p| problem.starts_with(p)), "{error}");
+        assert!(problem.ends_with(" for 0.3 s, the limit (pipe_timeout)"), "{error}");
+        assert!(!running(&format!("sleep\0{seconds}")), "`{command}` left a process behind");
+    }
+}
+
     let dir = tempfile::tempdir().unwrap();
     let all = files(dir.path(), &[20, 20]);
     let format = Format::Custom(Arc::new(|_, _| Box::new(Panics)));

@@ -294,7 +294,10 @@ fn source(
     let format = format(spec, schema, reading.seed)?;
     let mut source = Source::files(schema.clone(), format, files)?.with_stores(&stores);
     if let Some(command) = &reading.pipe_command {
-        source = source.with_pipe_command(&in_folder(config, command))?;
+        source = source.with_pipe_command(&in_folder(config, &command.text))?;
+        if let Some(timeout) = command.timeout {
+            source = source.with_pipe_timeout(timeout);
+        }
     }
     Ok((source.with_max_bad_lines(reading.max_bad_lines), examples))
 }

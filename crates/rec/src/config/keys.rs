@@ -105,6 +105,7 @@ pub const KEYS: &[Key] = &[
     refusing(key("runner.reader_type", Kind::Choice(READER_TYPES), "DataLoader", "how training data are read"), CUSTOM_READER),
     refusing(key("runner.infer_reader_type", Kind::Choice(READER_TYPES), "DataLoader", "how test data are read"), CUSTOM_READER),
     unset("runner.pipe_command", Kind::Text, "QueueDataset, InmemoryDataset: shell command that every file goes through"),
+    key("runner.pipe_timeout", Kind::Int(0, MANY), "600", "seconds without output after which pipe_command is an error; 0 waits for ever"),
     unset("runner.drop_last", Kind::Bool, "leave out an incomplete last batch in training; else True for DataLoader and RecDataset"),
     key("runner.shuffle_buffer", Kind::Int(0, MANY), "0", "DataLoader: records in the shuffle buffer"),
     key("runner.local_shuffle", Kind::Bool, "False", "InmemoryDataset: a new order in every epoch"),

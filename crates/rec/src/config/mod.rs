@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 pub use formats::FormatSpec;
 pub use optimizer::{RULES, SCHEDULES, optimizer_keys};
-pub use reading::{Reader, Reading};
+pub use reading::{PipeCommand, Reader, Reading};
 pub use value::Kind;
 pub use written::Source;
 

@@ -1,5 +1,7 @@
 //! How data are read: which files, which format, which kind of dataset.
 
+use std::time::Duration;
+
 use regatta_data::Synthetic;
 
 use super::formats::{FormatSpec, Formats};
@@ -19,7 +21,7 @@ pub struct Reading {
     /// The kind of dataset.
     pub reader: Reader,
     /// Shell command that files go through.
-    pub pipe_command: Option<String>,
+    pub pipe_command: Option<PipeCommand>,
     /// The key of the batch size, for messages.
     pub batch_key: &'static str,
     /// Examples per batch.
@@ -37,6 +39,15 @@ impl Reading {
     pub fn in_order(&self) -> Reading {
         Reading { reader: Reader::Loader { shuffle_buffer: 0 }, drop_last: false, ..self.clone() }
     }
+}
+
+/// A shell command that files go through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PipeCommand {
+    /// As written.
+    pub text: String,
+    /// How long it may write nothing; `None` waits for ever.
+    pub timeout: Option<Duration>,
 }
 
 /// Kinds of datasets.
@@ -80,8 +91,19 @@ pub(super) fn train_reading(
     if local_shuffle && !matches!(reader, Reader::Memory { .. }) {
         r.problem("runner.local_shuffle", format!("{kind} does not hold the data in memory"));
     }
-    let (format, pipe_command) =
-        format_and_pipe(r, formats, "runner.train_reader_path", data.as_deref(), reader, false);
+    let command = resolve_pipe(r);
+    let used = command.is_some() && has_pipe(reader, data.as_deref());
+    if !used {
+        let reason = match &command {
+            Some(_) if data.as_deref().is_some_and(Synthetic::is_url) => "the data are synthetic",
+            Some(_) => "only QueueDataset and InmemoryDataset read through a command",
+            None => "runner.pipe_command is not set",
+        };
+        r.unused(PIPE, reason);
+        r.unused(PIPE_TIMEOUT, reason);
+    }
+    let pipe_command = command.filter(|_| used);
+    let format = format_of(r, formats, "runner.train_reader_path", (&data, &pipe_command), false);
     let loader = matches!(reader, Reader::Loader { .. });
     let drop_last = r.bool("runner.drop_last").unwrap_or_else(|| {
         r.derive_value("runner.drop_last", HyperValue::Bool(loader));
@@ -116,8 +138,8 @@ pub(super) fn test_reading(
     };
     let reader = reader(&kind, threads, 0, false);
     let analogy = model.evaluation == Evaluation::Analogy;
-    let (format, pipe_command) =
-        format_and_pipe(r, formats, "runner.infer_reader_path", data.as_deref(), reader, analogy);
+    let pipe_command = train.pipe_command.clone().filter(|_| has_pipe(reader, data.as_deref()));
+    let format = format_of(r, formats, "runner.infer_reader_path", (&data, &pipe_command), analogy);
     let batch_size = r.int("runner.infer_batch_size").map(|n| n as usize);
     Reading {
         data_key: "runner.test_data_dir",
@@ -141,49 +163,37 @@ fn reader(kind: &str, threads: usize, shuffle_buffer: usize, shuffle: bool) -> R
     }
 }
 
-/// The format of the files and the command that they go through. Commands belong to the queue and
-/// in-memory readers, and print MultiSlot text unless `data_format` says otherwise.
-fn format_and_pipe(
+/// The format of the files. A command prints MultiSlot text unless `data_format` says otherwise.
+fn format_of(
     r: &mut Resolver,
     formats: &Formats,
     reader_key: &str,
-    data: Option<&str>,
-    reader: Reader,
+    (data, command): (&Option<String>, &Option<PipeCommand>),
     analogy: bool,
-) -> (Option<FormatSpec>, Option<String>) {
-    const PIPE: &str = "runner.pipe_command";
-    let training = reader_key == "runner.train_reader_path";
-    // The key may have been taken for the training data already.
-    let taken = r.settings.iter().find(|s| s.key == PIPE).map(|s| s.value.clone());
-    let command = match taken {
-        Some(HyperValue::Str(command)) => Some(command),
-        _ => r.text(PIPE),
+) -> Option<FormatSpec> {
+    // Synthetic examples are records already.
+    let reason = match command {
+        _ if data.as_deref().is_some_and(Synthetic::is_url) => "the data are synthetic",
+        Some(_) => "runner.pipe_command reads the files",
+        None => return formats.of(r, reader_key, analogy),
     };
-    let piped = !matches!(reader, Reader::Loader { .. });
-    if data.is_some_and(Synthetic::is_url) {
-        // Synthetic examples are records already.
-        if r.text(reader_key).is_some() {
-            r.unused(reader_key, "the data are synthetic");
-        }
-        if training {
-            r.unused(PIPE, "the data are synthetic");
-        }
-        return (None, None);
+    if r.text(reader_key).is_some() {
+        r.unused(reader_key, reason);
     }
-    match command {
-        Some(command) if piped => {
-            if r.text(reader_key).is_some() {
-                r.unused(reader_key, "runner.pipe_command reads the files");
-            }
-            let name = formats.chosen.clone().unwrap_or_else(|| "multislot".into());
-            (formats.spec(r, &name, analogy), Some(command))
-        }
-        command => {
-            if command.is_some() && training {
-                let reason = "only QueueDataset and InmemoryDataset read through a command";
-                r.unused(PIPE, reason);
-            }
-            (formats.of(r, reader_key, analogy), None)
-        }
-    }
+    let name = formats.chosen.clone().unwrap_or_else(|| "multislot".into());
+    command.as_ref().and_then(|_| formats.spec(r, &name, analogy))
+}
+
+/// Whether files go through a command: only those of the queue and in-memory readers do.
+fn has_pipe(reader: Reader, data: Option<&str>) -> bool {
+    !matches!(reader, Reader::Loader { .. }) && !data.is_some_and(Synthetic::is_url)
+}
+
+const PIPE: &str = "runner.pipe_command";
+const PIPE_TIMEOUT: &str = "runner.pipe_timeout";
+
+fn resolve_pipe(r: &mut Resolver) -> Option<PipeCommand> {
+    let (text, seconds) = (r.text(PIPE), r.int(PIPE_TIMEOUT).unwrap_or_default());
+    let timeout = (seconds > 0).then(|| Duration::from_secs(seconds));
+    text.map(|text| PipeCommand { text, timeout })
 }

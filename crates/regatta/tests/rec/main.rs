@@ -4,5 +4,6 @@
 mod bad_input;
 mod configs;
 mod files;
+mod pipes;
 mod report;
 mod support;
