@@ -17,6 +17,14 @@ pub enum Error {
     /// A directory or a list holds no data files.
     #[error("{0}: no data files")]
     NoFiles(String),
+    /// Something among the data that cannot be read as a file.
+    #[error("{} is {what}, not a file that can be read; remove it or replace it", path.display())]
+    NotAFile {
+        /// Where it is.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
     /// The files are there, but a whole data pass gave no batch.
     #[error("{files}: {why}")]
     NoExamples {

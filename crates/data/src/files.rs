@@ -1,5 +1,7 @@
 //! Which files there are, and which of them a worker reads.
 
+use std::fs::Metadata;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use regatta_store::{Stores, is_remote};
@@ -10,7 +12,8 @@ use crate::Error;
 /// sub-directories are left out. The directory may be one of a remote store.
 ///
 /// # Errors
-/// If the directory does not exist, cannot be read or holds no such file; each names the path.
+/// If the directory does not exist, cannot be read or holds no such file, or if it holds something
+/// else, such as a link to nothing or a FIFO; each names the path.
 pub fn list_files(dir: impl AsRef<Path>, stores: &Stores) -> Result<Vec<PathBuf>, Error> {
     let dir = dir.as_ref();
     if is_remote(dir) {
@@ -24,8 +27,7 @@ pub fn list_files(dir: impl AsRef<Path>, stores: &Stores) -> Result<Vec<PathBuf>
     for entry in std::fs::read_dir(dir).map_err(fail)? {
         let entry = entry.map_err(fail)?;
         let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        // `is_file` follows links, as a data directory is often made of them.
-        if !hidden && entry.path().is_file() {
+        if !hidden && is_data_file(&entry.path())? {
             files.push(entry.path());
         }
     }
@@ -34,6 +36,36 @@ pub fn list_files(dir: impl AsRef<Path>, stores: &Stores) -> Result<Vec<PathBuf>
     }
     files.sort();
     Ok(files)
+}
+
+/// Whether this is a file to read rather than a directory. Links are followed, as a data directory
+/// is often made of them.
+///
+/// # Errors
+/// If it is neither: what looks like data must not be left out in silence.
+fn is_data_file(path: &Path) -> Result<bool, Error> {
+    let not_a_file = |what: String| Error::NotAFile { path: path.to_path_buf(), what };
+    match path.metadata() {
+        Ok(meta) if meta.is_dir() => Ok(false),
+        Ok(meta) => check_regular(path, &meta).map(|()| true),
+        Err(e) => match path.read_link() {
+            Ok(to) => Err(not_a_file(format!("a link to {}: {e}", to.display()))),
+            Err(_) => Err(Error::io(path, e)),
+        },
+    }
+}
+
+/// Refuses what cannot be read from its beginning to its end any number of times.
+pub(crate) fn check_regular(path: &Path, meta: &Metadata) -> Result<(), Error> {
+    let kind = meta.file_type();
+    let what = match kind {
+        _ if kind.is_file() => return Ok(()),
+        _ if kind.is_dir() => "a directory",
+        _ if kind.is_fifo() => "a FIFO",
+        _ if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    Err(Error::NotAFile { path: path.to_path_buf(), what: what.to_string() })
 }
 
 fn list_remote(dir: &str, stores: &Stores) -> Result<Vec<PathBuf>, Error> {
@@ -105,5 +137,43 @@ mod tests {
         assert_eq!(empty, format!("{}: no data files", sub.display()));
         let missing = list_files(sub.join("no"), &Stores::new()).unwrap_err().to_string();
         assert_eq!(missing, format!("{}: no such data directory", sub.join("no").display()));
+    }
+
+    #[test]
+    fn what_is_neither_file_nor_directory_is_named() {
+        use std::os::unix::net::UnixListener;
+        let refused = |make: &dyn Fn(&Path), what: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join("a.txt"), "x").unwrap();
+            let odd = dir.path().join("odd");
+            make(&odd);
+            let error = list_files(dir.path(), &Stores::new()).unwrap_err().to_string();
+            let expected = format!("{} is {what}", odd.display());
+            assert!(error.starts_with(&expected), "{error}");
+            let error = crate::open::open(&odd, &Stores::new()).err().map(|e| e.to_string());
+            assert!(error.is_some_and(|e| e.contains("odd")));
+        };
+        let link =
+            |to: &'static str| move |path: &Path| std::os::unix::fs::symlink(to, path).unwrap();
+        refused(&link("gone.txt"), "a link to gone.txt: No such file");
+        refused(&link("odd"), "a link to odd: Too many");
+        refused(&link("/dev/null"), "a device");
+        refused(&|path| drop(UnixListener::bind(path).unwrap()), "a socket");
+        let fifo = |path: &Path| {
+            let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+            assert!(made.success());
+        };
+        refused(&fifo, "a FIFO");
+    }
+
+    #[test]
+    fn links_to_files_are_data_and_links_to_directories_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::fs::write(elsewhere.path().join("x"), "x").unwrap();
+        std::os::unix::fs::symlink(elsewhere.path().join("x"), dir.path().join("file")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), dir.path().join("folder")).unwrap();
+        let names = list_files(dir.path(), &Stores::new()).unwrap();
+        assert_eq!(names, [dir.path().join("file")]);
     }
 }

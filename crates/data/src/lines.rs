@@ -8,7 +8,8 @@ use memchr::memchr;
 /// Bytes asked from the system at a time: large for the disk, small enough for the cache.
 const BLOCK_BYTES: usize = 256 * 1024;
 
-/// Lines of `input`, without their ends (`\n` or `\r\n`). The last line need not have one.
+/// Lines of `input`, without their ends (`\n` or `\r\n`). The last line need not have one. A
+/// byte-order mark before the first line, as editors of Windows write it, is left out.
 pub(crate) struct Lines<R> {
     input: R,
     buffer: Vec<u8>,
@@ -77,7 +78,7 @@ impl<R: Read> Lines<R> {
                 let from = self.start;
                 self.start += n + 1;
                 self.number += 1;
-                return Ok(Line::Text(without_cr(&self.buffer[from..from + n])));
+                return Ok(Line::Text(trimmed(&self.buffer[from..from + n], self.number)));
             }
             scanned = text.len();
             if self.eof {
@@ -87,7 +88,7 @@ impl<R: Read> Lines<R> {
                 let from = self.start;
                 self.start = self.end;
                 self.number += 1;
-                return Ok(Line::Text(without_cr(&self.buffer[from..self.end])));
+                return Ok(Line::Text(trimmed(&self.buffer[from..self.end], self.number)));
             }
             if scanned > self.max_line_bytes {
                 self.number += 1;
@@ -135,8 +136,11 @@ impl<R: Read> Lines<R> {
     }
 }
 
-fn without_cr(line: &[u8]) -> &[u8] {
-    line.strip_suffix(b"\r").unwrap_or(line)
+/// A line without the `\r` of its end, and the first one without a byte-order mark.
+fn trimmed(line: &[u8], number: u64) -> &[u8] {
+    const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if number == 1 { line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line) } else { line }
 }
 
 #[cfg(test)]
@@ -176,6 +180,9 @@ mod tests {
             assert_eq!(lines(b"", step, 10), some(&[]));
             assert_eq!(lines(b"a\r\nbc\n\nd", step, 10), some(&["a", "bc", "", "d"]));
             assert_eq!(lines(b"a\n", step, 10), some(&["a"]));
+            let marked = "\u{feff}a\r\n\u{feff}b".as_bytes();
+            assert_eq!(lines(marked, step, 10), some(&["a", "\u{feff}b"]));
+            assert_eq!(lines("\u{feff}".as_bytes(), step, 10), some(&[""]));
         }
     }
 

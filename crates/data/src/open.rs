@@ -7,6 +7,7 @@ use std::path::Path;
 use regatta_store::{Stores, is_remote};
 
 use crate::Error;
+use crate::files::check_regular;
 
 /// How a file is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,9 @@ impl Packing {
 
 /// Opens a local file that must not be unpacked.
 pub(crate) fn open_local(path: &Path) -> Result<File, Error> {
+    // Before it is opened: opening a FIFO waits for somebody to write into it.
+    let meta = path.metadata().map_err(|e| Error::io(path, e))?;
+    check_regular(path, &meta)?;
     File::open(path).map_err(|e| Error::io(path, e))
 }
 
