@@ -47,6 +47,13 @@ fn report_datasets(case: &Case, megabytes: u64) {
         let (time, examples) = best(|| drain(dataset));
         println!("{name:<44} {:>12.0}", examples as f64 / time.as_secs_f64());
     };
+    let limited = case.schema.slots().iter().map(|slot| slot.clone().below(1 << 40)).collect();
+    let limited = Schema::new(limited).expect("the same slots");
+    let limited = Source::files(limited, case.format.clone(), vec![case.file.clone()]);
+    let plain = LoaderOptions::new(512);
+    print("in file order", &DataLoader::new(source.clone(), plain.clone()).expect("a loader"));
+    let limited = DataLoader::new(limited.expect("a source"), plain).expect("a loader");
+    print("in file order, ids and labels checked", &limited);
     let shuffled = LoaderOptions { shuffle_buffer: 10_000, ..LoaderOptions::new(512) };
     print("shuffle buffer of 10000", &DataLoader::new(source.clone(), shuffled).expect("a loader"));
     let mut memory = InMemoryDataset::new(source, MemoryOptions::new(512)).expect("a dataset");

@@ -91,19 +91,19 @@ impl Error {
     pub(crate) fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Error {
         Error::Io { path: path.into(), source }
     }
-}
-
-/// What a parser says about one line. The reader adds the file and the line number.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LineError {
-    /// Position of the offending text in the line, from 1, in bytes.
-    pub column: usize,
-    /// What should have been there.
 
     /// As [`Error::io`], but an error of this crate that came through a reader is taken out again.
     pub(crate) fn reading(path: &Path, source: std::io::Error) -> Error {
         source.downcast::<Error>().unwrap_or_else(|source| Error::io(path, source))
     }
+}
+
+/// What a parser says about one line. The reader adds the file and the line number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineError {
+    /// Position of the offending text in the line, from 1, in bytes; 0 if it is not known.
+    pub column: usize,
+    /// What should have been there.
     pub expected: String,
     /// What was there instead, shortened.
     pub found: String,
@@ -145,7 +145,11 @@ impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LineError { column, expected, found } = &self.error;
         let (file, line) = (self.file.display(), self.line);
-        write!(f, "{file}:{line}: column {column}: expected {expected}, found {found}")?;
+        write!(f, "{file}:{line}: ")?;
+        if *column > 0 {
+            write!(f, "column {column}: ")?;
+        }
+        write!(f, "expected {expected}, found {found}")?;
         if let Some((command, stderr)) = &self.command {
             write!(f, " (in the output of pipe command `{command}`{})", quoted_stderr(stderr))?;
         }

@@ -13,6 +13,7 @@ use crate::lines::{Line, Lines};
 use crate::number::is_blank;
 use crate::open;
 use crate::pipe::{Children, Patience, Pipe};
+use crate::records::Limits;
 use crate::stages::{Stage, Timers};
 use crate::{BadLines, Error, LineError, Malformed, Records, Schema, Source};
 
@@ -109,6 +110,7 @@ pub(crate) struct LineReader {
     /// The number of the last line, kept after the end.
     last_line: u64,
     parser: Box<dyn LineParser>,
+    limits: Limits,
     context: Arc<ReadContext>,
 }
 
@@ -117,6 +119,7 @@ impl LineReader {
         file: &Path,
         command: Option<&str>,
         parser: Box<dyn LineParser>,
+        limits: Limits,
         max_line_bytes: usize,
         context: &Arc<ReadContext>,
     ) -> Result<LineReader, Error> {
@@ -134,6 +137,7 @@ impl LineReader {
             lines: Some(Lines::new(input, max_line_bytes)),
             last_line: 0,
             parser,
+            limits,
             context: context.clone(),
         })
     }
@@ -150,7 +154,10 @@ impl LineReader {
             let complete = out.len();
             let parsed = match line {
                 Line::Text(text) if text.iter().all(|&b| is_blank(b)) => Ok(()),
-                Line::Text(text) => self.parser.parse_line(number, text, out),
+                Line::Text(text) => self
+                    .parser
+                    .parse_line(number, text, out)
+                    .and_then(|()| self.limits.check(out, complete)),
                 _ => Err(LineError::whole("a shorter line", "one beyond max_line_bytes")),
             };
             if let Err(error) = parsed {

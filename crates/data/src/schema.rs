@@ -12,6 +12,9 @@ pub struct Slot {
     pub name: String,
     /// What it holds.
     pub kind: SlotKind,
+    /// Ids and labels of files are from 0 to below this number; a line with another one is
+    /// malformed.
+    pub limit: Option<u64>,
 }
 
 /// What a slot holds for each example, and what a batch of `B` examples makes of it.
@@ -36,22 +39,27 @@ pub enum SlotKind {
 impl Slot {
     /// A slot of one signed integer.
     pub fn label(name: impl Into<String>) -> Slot {
-        Slot { name: name.into(), kind: SlotKind::Label }
+        Slot { name: name.into(), kind: SlotKind::Label, limit: None }
     }
 
     /// A slot of `dim` floats.
     pub fn dense(name: impl Into<String>, dim: usize) -> Slot {
-        Slot { name: name.into(), kind: SlotKind::Dense { dim } }
+        Slot { name: name.into(), kind: SlotKind::Dense { dim }, limit: None }
     }
 
     /// A slot of any number of ids.
     pub fn ids(name: impl Into<String>) -> Slot {
-        Slot { name: name.into(), kind: SlotKind::Ids }
+        Slot { name: name.into(), kind: SlotKind::Ids, limit: None }
     }
 
     /// A slot of exactly `count` ids.
     pub fn fixed_ids(name: impl Into<String>, count: usize) -> Slot {
-        Slot { name: name.into(), kind: SlotKind::FixedIds { count } }
+        Slot { name: name.into(), kind: SlotKind::FixedIds { count }, limit: None }
+    }
+
+    /// The same with ids or labels that must be below `limit`.
+    pub fn below(self, limit: u64) -> Slot {
+        Slot { limit: Some(limit), ..self }
     }
 }
 

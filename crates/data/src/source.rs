@@ -11,6 +11,7 @@ use crate::files::{list_files, split_range};
 use crate::format::{Format, PartKey};
 use crate::pipe::Patience;
 use crate::read::{EveryNth, LineReader, PartReader, ReadContext};
+use crate::records::Limits;
 use crate::synthetic::{Synthetic, SyntheticReader};
 use crate::{Error, Schema};
 
@@ -29,8 +30,8 @@ pub struct Source {
     max_bad_lines: u64,
     max_line_bytes: usize,
     stores: Stores,
-}
     patience: Patience,
+}
 
 #[derive(Debug, Clone)]
 enum Kind {
@@ -101,7 +102,6 @@ impl Source {
         }
     }
 
-    /// Lets up to `n` malformed lines per data pass be skipped and counted. Without this, the first
     /// Ends the data pass with an error when a pipe command has written nothing for this time.
     /// Without this, readers wait for ever.
     pub fn with_pipe_timeout(mut self, timeout: Duration) -> Source {
@@ -124,6 +124,7 @@ impl Source {
         &self.patience
     }
 
+    /// Lets up to `n` malformed lines per data pass be skipped and counted. Without this, the first
     /// one ends the data pass with an error.
     pub fn with_max_bad_lines(mut self, n: u64) -> Source {
         self.max_bad_lines = n;
@@ -249,9 +250,9 @@ impl Source {
                 let Some(parser) = format.parser(&self.schema, key) else {
                     return self.open_other(format, file, context);
                 };
-                let command = pipe_command.as_deref();
-                let reader = LineReader::open(file, command, parser, self.max_line_bytes, context)?;
-                Ok(Box::new(reader))
+                let (command, limits) = (pipe_command.as_deref(), Limits::of(&self.schema));
+                let max = self.max_line_bytes;
+                Ok(Box::new(LineReader::open(file, command, parser, limits, max, context)?))
             }
         }
     }
@@ -292,7 +293,7 @@ impl From<Synthetic> for Source {
             max_bad_lines: 0,
             max_line_bytes: 0,
             stores: Stores::new(),
-        }
             patience: Patience::default(),
+        }
     }
 }

@@ -113,6 +113,37 @@ fn the_budget_counts_reports_and_ends() {
 }
 
 #[test]
+fn ids_and_labels_out_of_range_are_bad_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let slots = vec![Slot::label("y").below(2), Slot::ids("a").below(100), Slot::ids("any")];
+    let slots = [slots, vec![Slot::fixed_ids("b", 2).below(10)]].concat();
+    let schema = Schema::new(slots).unwrap();
+    let good = "1 1 2 0 99 1 18446744073709551615 2 0 9\n";
+    let run = |bad: &str, budget: u64| {
+        let file = write(dir.path(), "part-0", format!("{good}{good}{bad}\n{good}"));
+        let source = Source::files(schema.clone(), Format::MultiSlot, vec![file]).unwrap();
+        let mut batches = queue(source.with_max_bad_lines(budget), 1).pass(0).unwrap();
+        let batch = batches.next().map_err(|e| message(dir.path(), e))?.unwrap();
+        Ok::<_, String>((batch.examples(), batches.bad_lines()))
+    };
+    for (bad, error) in [
+        ("1 1 2 0 100 1 5 2 0 9", "part-0:3: expected an id from 0 to 99 in slot 'a', found 100"),
+        (
+            "1 1 1 0 1 5 2 10 18446744073709551615",
+            "part-0:3: expected an id from 0 to 9 in slot 'b', found 10",
+        ),
+        ("1 2 1 0 1 5 2 0 9", "part-0:3: expected a label from 0 to 1 in slot 'y', found 2"),
+        ("1 -1 1 0 1 5 2 0 9", "part-0:3: expected a label from 0 to 1 in slot 'y', found -1"),
+    ] {
+        assert_eq!(run(bad, 0).unwrap_err(), error);
+        let (examples, skipped) = run(bad, 1).unwrap();
+        assert_eq!((examples, skipped.count), (3, 1));
+        assert!(skipped.first[0].to_string().ends_with(error), "{}", skipped.first[0]);
+    }
+    assert_eq!(run(good.trim_end(), 0).unwrap().0, 4);
+}
+
+#[test]
 fn an_error_ends_the_pass_once() {
     let dir = tempfile::tempdir().unwrap();
     let source = source(dir.path(), &format!("{}x\n", lines(0..6)));
@@ -201,37 +232,6 @@ fn waiting_can_be_limited() {
 }
 
 #[test]
-fn dropping_a_pass_in_the_middle_does_not_hang() {
-    let dir = tempfile::tempdir().unwrap();
-    let all = files(dir.path(), &[1000; 4]);
-    let source = Source::files(schema(), Format::MultiSlot, all).unwrap();
-    for threads in [1, 4] {
-        let options =
-            QueueOptions { thread_num: threads, queue_batches: 1, ..QueueOptions::new(2) };
-        let mut batches = QueueDataset::new(source.clone(), options).unwrap().pass(0).unwrap();
-        batches.next().unwrap().unwrap();
-    }
-    let options = LoaderOptions { shuffle_buffer: 100, queue_batches: 1, ..LoaderOptions::new(2) };
-    DataLoader::new(source, options).unwrap().pass(0).unwrap();
-}
-
-#[test]
-fn a_panic_in_a_reader_is_an_error() {
-    struct Panics;
-    impl LineParser for Panics {
-        fn parse_line(
-            &mut self,
-            n: u64,
-            _: &[u8],
-            out: &mut Records,
-        ) -> Result<(), Box<LineError>> {
-            assert!(n < 10, "line {n} is too much");
-            out.push_label(0, n as i64);
-            (0..1 + n % 3).for_each(|_| out.push_id(1, n));
-            out.end_record()
-        }
-    }
-#[test]
 fn a_silent_pipe_command_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let go = dir.path().join("go");
@@ -274,6 +274,37 @@ fn a_silent_pipe_command_has_a_limit() {
     }
 }
 
+#[test]
+fn dropping_a_pass_in_the_middle_does_not_hang() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = files(dir.path(), &[1000; 4]);
+    let source = Source::files(schema(), Format::MultiSlot, all).unwrap();
+    for threads in [1, 4] {
+        let options =
+            QueueOptions { thread_num: threads, queue_batches: 1, ..QueueOptions::new(2) };
+        let mut batches = QueueDataset::new(source.clone(), options).unwrap().pass(0).unwrap();
+        batches.next().unwrap().unwrap();
+    }
+    let options = LoaderOptions { shuffle_buffer: 100, queue_batches: 1, ..LoaderOptions::new(2) };
+    DataLoader::new(source, options).unwrap().pass(0).unwrap();
+}
+
+#[test]
+fn a_panic_in_a_reader_is_an_error() {
+    struct Panics;
+    impl LineParser for Panics {
+        fn parse_line(
+            &mut self,
+            n: u64,
+            _: &[u8],
+            out: &mut Records,
+        ) -> Result<(), Box<LineError>> {
+            assert!(n < 10, "line {n} is too much");
+            out.push_label(0, n as i64);
+            (0..1 + n % 3).for_each(|_| out.push_id(1, n));
+            out.end_record()
+        }
+    }
     let dir = tempfile::tempdir().unwrap();
     let all = files(dir.path(), &[20, 20]);
     let format = Format::Custom(Arc::new(|_, _| Box::new(Panics)));

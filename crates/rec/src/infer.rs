@@ -75,7 +75,8 @@ pub fn infer_worker(
     let network = Network::build(config)?;
     let split = split_trainer(&network.train)?;
     let reading = &config.runner.test;
-    let mut data = Data::open_divided(config, reading, &network.schema, worker, job.workers)?;
+    let schema = network.checked_schema(false)?;
+    let mut data = Data::open_divided(config, reading, &schema, worker, job.workers)?;
     let client = Client::connect(client_config(&split, job, worker))?;
     let tables: Vec<String> = split.tables.iter().map(|t| t.name.clone()).collect();
     let rows = Rows::Servers(Box::new(client));
@@ -213,7 +214,8 @@ impl Judge {
         match config.model.evaluation {
             Evaluation::Analogy => questions = analogies(config)?,
             Evaluation::Heads | Evaluation::Ranking { .. } => {
-                data = Some(Data::open(config, &config.runner.test, &network.schema)?);
+                let schema = network.checked_schema(false)?;
+                data = Some(Data::open(config, &config.runner.test, &schema)?);
             }
         }
         Ok(Judge { data, questions })

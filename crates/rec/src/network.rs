@@ -1,8 +1,8 @@
 //! A configuration becomes programs: forward, backward and updates, with the names of what is
 //! fetched.
 
-use regatta_data::Schema;
-use regatta_ir::{Origin, Program, Programs};
+use regatta_data::{Schema, Slot, SlotKind};
+use regatta_ir::{Op, Origin, Program, Programs};
 use regatta_passes::pipeline::Watch;
 use regatta_passes::{Backward, Clip, Optimizer, minimize_watched};
 
@@ -94,6 +94,23 @@ impl Network {
         Ok(Network { forward, train, loss, heads, outputs, schema })
     }
 
+    /// The schema with what the network can compute on, so that readers name the line of a value
+    /// that is out of range: labels of classes, and ids of tables that this process has as a whole.
+    ///
+    /// # Errors
+    /// If the program does not declare what its ops read, which the verifier would have found.
+    pub fn checked_schema(&self, whole_tables: bool) -> Result<Schema, Error> {
+        let slots = self.schema.slots().iter().map(|slot| {
+            let heads = self.heads.iter().filter(|h| h.kind == Metric::Auc && h.label == slot.name);
+            let ops = self.forward.main.block().ops.iter();
+            let of_ops = ops.filter_map(|op| limit_of(&self.forward.main, op, &slot.name));
+            let of_ops = of_ops.filter(|_| whole_tables || slot.kind == SlotKind::Label);
+            let limit = heads.map(|_| 2).chain(of_ops).min();
+            Slot { limit, ..slot.clone() }
+        });
+        Ok(Schema::new(slots.collect())?)
+    }
+
     /// Numbers that are learned.
     pub fn parameters(&self) -> u64 {
         let params = self.forward.main.block().params();
@@ -116,4 +133,26 @@ impl Network {
 pub(crate) fn inputs(program: &Program) -> Vec<String> {
     let vars = program.block().vars.values();
     vars.filter(|v| v.origin == Origin::Data).map(|v| v.name.clone()).collect()
+}
+
+/// The number that the values of an input must be below for an op, if it has such a number.
+fn limit_of(program: &Program, op: &Op, input: &str) -> Option<u64> {
+    let reads = |slot: &str| op.ins(slot).iter().any(|name| name == input);
+    let size = |slot: &str, dim: fn(&[i64]) -> Option<&i64>| {
+        let var = program.block().vars.get(op.ins(slot).first()?)?;
+        u64::try_from(*dim(&var.ty.shape)?).ok()
+    };
+    match op.kind.as_str() {
+        "embedding" if reads("Ids") && !op.bool("hash").ok()? => {
+            let rows = size("W", <[i64]>::first)?;
+            // An id for nothing need not have a row.
+            let padding = u64::try_from(op.int("padding_idx").ok()?).ok();
+            padding.is_none_or(|id| id < rows).then_some(rows)
+        }
+        "softmax_with_cross_entropy" if reads("Label") => size("Logits", <[i64]>::last),
+        "cross_entropy" if reads("Label") && !op.bool("soft_label").ok()? => {
+            size("X", <[i64]>::last)
+        }
+        _ => None,
+    }
 }

@@ -82,7 +82,12 @@ pub fn train_as(
         }
         None => Network::build(config)?,
     };
-    let mut data = Data::open_for(config, &config.runner.train, &network.schema, &place)?;
+    let whole_tables = match &place {
+        Place::Worker(job, _) => matches!(job.mode, Mode::Geo { .. }),
+        Place::Alone | Place::Rank(_) => true,
+    };
+    let schema = network.checked_schema(whole_tables)?;
+    let mut data = Data::open_for(config, &config.runner.train, &schema, &place)?;
     let is_first = place.index().0 == 0;
     let mut note = |text: &str| observer.event(&Event::Note(text));
     let export = config.runner.inference.as_ref().filter(|_| is_first);

@@ -20,7 +20,7 @@ use regatta_store::{Stores, is_remote};
 
 use super::columns::{self, Column, ColumnFrom, ColumnRead, Feed};
 use crate::read::{PartReader, ReadContext};
-use crate::records::Column as Values;
+use crate::records::{Column as Values, Limits};
 use crate::stages::Stage;
 use crate::{Error, LineError, Malformed, Records, Schema, open};
 
@@ -48,6 +48,7 @@ pub(crate) struct ParquetReader {
     rows: usize,
     /// Rows read of the whole file.
     total: u64,
+    limits: Limits,
     context: Arc<ReadContext>,
 }
 
@@ -95,6 +96,7 @@ impl ParquetReader {
             row: 0,
             rows: 0,
             total: 0,
+            limits: Limits::of(schema),
             context: context.clone(),
         })
     }
@@ -148,7 +150,8 @@ impl ParquetReader {
                 let one = decoder.push_row(feed, out);
                 pushed = pushed.and(one);
             }
-            if let Err(error) = pushed.and_then(|()| columns::end_padded(out)) {
+            let ended = pushed.and_then(|()| columns::end_padded(out));
+            if let Err(error) = ended.and_then(|()| self.limits.check(out, complete)) {
                 out.truncate(complete);
                 let (file, line) = (self.file.clone(), self.total);
                 let bad = Malformed { file, line, error: *error, command: None };
