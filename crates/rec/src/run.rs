@@ -147,6 +147,7 @@ fn spec(config: &Config, network: &Network) -> RunSpec {
         meters: network.meters(Meter::new),
         reset_meters: config.runner.use_auc,
         print_interval: config.runner.print_interval,
+        allow_non_finite_loss: config.runner.allow_non_finite_loss,
         seed: config.runner.seed,
         settings: config.to_json(),
         checkpoint: config.runner.checkpoint.clone(),

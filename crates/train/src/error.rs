@@ -19,6 +19,20 @@ pub enum Error {
     /// You or them: the data could not be read.
     #[error(transparent)]
     Data(Box<regatta_data::Error>),
+    /// You or them: the loss is no number any more, and neither are the parameters.
+    #[error(
+        "epoch {epoch}, batch {batch}: the loss is {loss}; check_nan_inf=True names the op that \
+         writes the first such value (a lower learning rate or clipping often helps), \
+         allow_non_finite_loss=True continues all the same"
+    )]
+    NonFiniteLoss {
+        /// The data pass.
+        epoch: u64,
+        /// The batch in it, from 0.
+        batch: u64,
+        /// NaN or an infinity.
+        loss: f32,
+    },
     /// You or them: a step failed.
     #[error(transparent)]
     Exec(Box<regatta_exec::Error>),

@@ -31,6 +31,8 @@ pub struct RunSpec {
     pub meters: Vec<Meter>,
     /// Begin every pass with new meters.
     pub reset_meters: bool,
+    /// Continue when the loss is NaN or infinite, which is an error otherwise.
+    pub allow_non_finite_loss: bool,
     /// Steps between two reports.
     pub print_interval: u64,
     /// Everything random follows from it.

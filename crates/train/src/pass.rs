@@ -104,6 +104,8 @@ pub struct Pass<'a> {
     pub meters: &'a mut [Meter],
     /// What is fetched: the loss, then predictions and labels of each head; or anything.
     pub fetch: Fetch<'a>,
+    /// How many losses in a row may be NaN or infinite; none for any number of them.
+    pub(crate) non_finite: Option<u32>,
     /// Steps between two reports.
     pub print_interval: u64,
     /// When checkpoints are due; all workers know.
@@ -138,6 +140,7 @@ impl Pass<'_> {
         let fetched = backend.fetched();
         let n = input.examples() as u64;
         let loss = self.fetch.heads.then(|| fetched[0].f32()[0]);
+        self.check_loss(loss)?;
         self.measure(fetched, n as usize);
         let (epoch, batch_id) = (self.state.epoch, self.state.batches);
         self.state.count(n, loss);
@@ -160,6 +163,20 @@ impl Pass<'_> {
             self.observer.event(&Event::Interval(&interval));
         }
         self.after_turn(backend)
+    }
+
+    /// Ends the training when the loss is no number any more: nothing comes of it but such values.
+    fn check_loss(&mut self, loss: Option<f32>) -> Result<(), Error> {
+        let Some(loss) = loss.filter(|loss| !loss.is_finite()) else {
+            self.clock.non_finite = 0;
+            return Ok(());
+        };
+        self.clock.non_finite += 1;
+        if self.non_finite.is_none_or(|most| self.clock.non_finite <= most) {
+            return Ok(());
+        }
+        let (epoch, batch) = (self.state.epoch, self.state.batches);
+        Err(Error::NonFiniteLoss { epoch, batch, loss })
     }
 
     fn measure(&mut self, fetched: &[Tensor], examples: usize) {
@@ -316,6 +333,8 @@ pub(crate) struct IntervalClock {
     waited: Duration,
     batches: u64,
     examples: u64,
+    /// Losses in a row that were NaN or infinite.
+    non_finite: u32,
 }
 
 impl IntervalClock {
@@ -323,7 +342,8 @@ impl IntervalClock {
     pub(crate) fn new(before: f64) -> IntervalClock {
         let now = Instant::now();
         let (waited, batches, examples) = (Duration::ZERO, 0, 0);
-        IntervalClock { begin: now, before, start: now, waited, batches, examples }
+        let non_finite = 0;
+        IntervalClock { begin: now, before, start: now, waited, batches, examples, non_finite }
     }
 
     /// Seconds of the data pass.

@@ -407,12 +407,14 @@ impl Session {
 
     fn pass<'a>(&'a mut self, observer: &'a mut dyn Observer) -> Pass<'a> {
         let clock = IntervalClock::new(self.state.seconds);
+        let non_finite = non_finite_losses(&self.spec);
         let fetch = Fetch { names: &self.spec.fetch, heads: self.spec.heads, scores: false };
         Pass {
             state: &mut self.state,
             held: &mut self.held,
             meters: &mut self.spec.meters,
             fetch,
+            non_finite,
             print_interval: self.spec.print_interval,
             due: &mut self.due,
             checkpoints: &mut self.log,
@@ -506,6 +508,18 @@ pub(crate) fn tell_end(
     let bad = feed.bad_lines();
     if bad.count > 0 {
         observer.event(&Event::BadLines(&bad));
+    }
+}
+
+/// How many losses in a row may be NaN or infinite; none for any number of them.
+fn non_finite_losses(spec: &RunSpec) -> Option<u32> {
+    // Steps that overflow are left out until the factor on the loss is small enough. With Paddle's
+    // defaults it takes 94 of them from the first factor down to 1.
+    const WITH_LOSS_SCALING: u32 = 1000;
+    let scales = spec.program.block().ops.iter().any(|op| op.kind == "check_finite");
+    match spec.allow_non_finite_loss {
+        true => None,
+        false => Some(if scales { WITH_LOSS_SCALING } else { 0 }),
     }
 }
 

@@ -154,6 +154,7 @@ fn spec(model: &Model, dir: &Path) -> RunSpec {
         heads: true,
         meters: vec![],
         reset_meters: false,
+        allow_non_finite_loss: false,
         print_interval: 1,
         seed: 1,
         settings: serde_json::json!({}),

@@ -29,6 +29,8 @@ pub struct TrainConfig {
     pub loss: String,
     /// Predictions that are measured: name of the measure, prediction, label.
     pub heads: Vec<(&'static str, regatta_train::metrics::Metric, String, String)>,
+    /// Continue when the loss is NaN or infinite, which is an error otherwise.
+    pub allow_non_finite_loss: bool,
     /// Steps between two reports.
     pub print_interval: u64,
     /// Checkpoints; a program that is started again resumes from the newest one.
@@ -39,7 +41,14 @@ impl TrainConfig {
     /// One data pass that reports a loss, without checkpoints.
     pub fn new(loss: impl Into<String>) -> TrainConfig {
         let (loss, heads) = (loss.into(), Vec::new());
-        TrainConfig { epochs: 1, loss, heads, print_interval: 10, checkpoint: None }
+        TrainConfig {
+            epochs: 1,
+            loss,
+            heads,
+            allow_non_finite_loss: false,
+            print_interval: 10,
+            checkpoint: None,
+        }
     }
 }
 
@@ -127,6 +136,7 @@ impl FleetExecutor {
             heads: true,
             meters: heads.map(|(name, kind, _, _)| Meter::new(name, *kind)).collect(),
             reset_meters: true,
+            allow_non_finite_loss: config.allow_non_finite_loss,
             print_interval: config.print_interval.max(1),
             seed: 0,
             settings: serde_json::json!({ "strategy": plan.strategy.to_yaml() }),

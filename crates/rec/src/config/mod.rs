@@ -99,6 +99,8 @@ pub struct Runner {
     pub dataset_debug: bool,
     /// Stop at the first NaN or infinity.
     pub check_nan_inf: bool,
+    /// Continue when the loss is NaN or infinite.
+    pub allow_non_finite_loss: bool,
     /// Where offloaded activations wait; else in the system's temporary folder.
     pub offload_dir: Option<PathBuf>,
     /// Where epochs are saved.

@@ -69,12 +69,70 @@ fn a_budget_of_malformed_lines() {
 }
 
 #[test]
-fn ids_beyond_the_table() {
+fn ids_and_labels_out_of_range() {
     let s = Scratch::new();
-    s.write("data/a.txt", &LINE.replace(" 10 ", " 999999 ").repeat(4));
+    let bad = [LINE.replace(" 10 ", " 999999 "), LINE.replacen("1 1 ", "1 2 ", 1)];
+    s.write("data/a.txt", &format!("{LINE}{}{LINE}{}{LINE}", bad[0], bad[1]));
     on_files(&s, "");
-    train(&s).fails(1, &["999999", "201"]);
+    let id = "a.txt:2: expected an id from 0 to 200 in slot '4', found 999999";
+    let label = "a.txt:4: expected a label from 0 to 1 in slot 'label', found 2";
+    train(&s).fails(1, &[id]);
+    on_files(&s, "  max_bad_lines: 1");
+    train(&s).fails(1, &["more than 1 malformed lines", label]);
     nothing_written(&s);
+    s.run(&["train", "-m", "c.yaml", "--ranks", "1"]).fails(1, &[label]);
+    on_files(&s, "  max_bad_lines: 2");
+    let out = train(&s).ok();
+    assert!(out.contains("skipped 2 malformed lines"), "{out}");
+    assert!(out.contains(id) && out.contains(label) && out.contains("examples: 3,"), "{out}");
+    // Tables of servers have a row for any id, and hashed ids are all in range.
+    on_files(&s, "  max_bad_lines: 1");
+    let out = s.run(&["train", "-m", "c.yaml", "--servers", "1", "--workers", "1"]).ok();
+    assert!(out.contains("examples: 4,"), "{out}");
+    let hashed = ["train", "-m", "c.yaml", "-o", "hyper_parameters.hash_ids=True"];
+    assert!(s.run(&hashed).ok().contains("examples: 4,"));
+}
+
+#[test]
+fn a_byte_order_mark_is_skipped() {
+    let s = Scratch::new();
+    s.write("data/a.txt", &format!("\u{feff}{}", LINE.repeat(4)));
+    on_files(&s, "");
+    assert!(train(&s).ok().contains("examples: 4,"));
+}
+
+#[test]
+fn what_is_no_file_is_named() {
+    let s = Scratch::new();
+    s.write("data/a.txt", &LINE.repeat(4));
+    on_files(&s, "");
+    let odd = s.path("data/odd");
+    std::os::unix::fs::symlink("/nowhere/at/all", &odd).unwrap();
+    train(&s).fails(1, &["data/odd is a link to /nowhere/at/all: No such file"]);
+    std::fs::remove_file(&odd).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&odd).status().unwrap().success());
+    train(&s).fails(1, &["data/odd is a FIFO"]);
+    nothing_written(&s);
+}
+
+#[test]
+fn a_loss_that_is_no_number_ends_the_training() {
+    let s = Scratch::new();
+    s.write("data/a.txt", &LINE.repeat(16));
+    on_files(&s, "");
+    let train = |more: &[&str]| {
+        let rate = "hyper_parameters.optimizer.learning_rate=1e30";
+        s.run(&[&["train", "-m", "c.yaml", "-o", rate], more].concat())
+    };
+    train(&[]).fails(1, &["epoch 0, batch 1: the loss is ", "check_nan_inf=True names the op"]);
+    let words = ["epoch 0, batch ", ": the loss is ", "allow_non_finite_loss=True continues"];
+    train(&["--ranks", "1"]).fails(1, &words);
+    train(&["--servers", "1", "--workers", "1"]).fails(1, &words);
+    nothing_written(&s);
+    train(&["runner.check_nan_inf=True"]).fails(1, &["step 1: op ", " wrote "]);
+    assert!(train(&["runner.allow_non_finite_loss=True"]).ok().contains("epoch: 0 done"));
+    // Steps that overflow are left out until the scale of the loss fits.
+    assert!(train(&["runner.amp=fp16"]).ok().contains("epoch: 0 done"));
 }
 
 #[test]
