@@ -1,5 +1,7 @@
 //! What can go wrong when a program is run.
 
+use crate::memory::gigabytes;
+
 /// A program that cannot be run on what it was given.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -98,6 +100,19 @@ pub enum Error {
         at: usize,
         /// NaN or an infinity.
         value: f32,
+    },
+    /// The values of a program need more memory than there is.
+    #[error("{0}")]
+    Memory(Box<crate::MemoryShortage>),
+    /// The system refused memory for a parameter or state.
+    #[error("the system refuses {} of memory for '{name}' {shape:?}", gigabytes(*.bytes))]
+    Refused {
+        /// Its name.
+        name: String,
+        /// Its shape.
+        shape: Vec<i64>,
+        /// Its size.
+        bytes: u64,
     },
     /// An option that makes no sense.
     #[error("{0}")]

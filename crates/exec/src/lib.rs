@@ -21,15 +21,16 @@
 //!
 //! It does not know whether other processes exist.
 //!
-//! Reading order: [`Scope`], `startup` (initial values), [`Executor`], `plan` (shapes and memory),
-//! `segment` (the running loop), [`Lookup`] (the ids of a batch become keys and a small local
-//! table).
+//! Reading order: [`Scope`], `memory` (whether the values fit), `startup` (initial values),
+//! [`Executor`], `plan` (shapes and memory), `segment` (the running loop), [`Lookup`] (the ids of a
+//! batch become keys and a small local table).
 
 mod arena;
 mod error;
 mod executor;
 mod lookup;
 mod mapped;
+mod memory;
 mod plan;
 mod scope;
 mod segment;
@@ -38,6 +39,7 @@ mod startup;
 pub use error::Error;
 pub use executor::{Executor, MemoryUse, Options};
 pub use lookup::Lookup;
+pub use memory::{AvailableMemory, MemoryShortage, available_memory, check_memory};
 pub use scope::Scope;
 pub use segment::RoleTimes;
 pub use startup::run_startup;

@@ -10,26 +10,46 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::thread;
 
-use regatta_ir::{Op, Program, verify};
+use regatta_ir::{Op, Program, VarDef, verify};
 use regatta_ops::{Draw, OPS};
 use regatta_tensor::Tensor;
 
+use crate::memory::bytes_of;
 use crate::{Error, Executor, Options, Scope};
 
 /// Runs a startup program: afterwards the scope holds the initial value of every persistable.
 ///
 /// # Errors
-/// If the program is wrong.
+/// If the program is wrong, or the system refuses the memory.
 pub fn run_startup(startup: &Program, scope: &mut Scope) -> Result<(), Error> {
     verify(startup, &OPS)?;
     for var in startup.persistables() {
-        let shape: Vec<usize> = var.ty.shape.iter().map(|&d| d.max(0) as usize).collect();
-        scope.set(&var.name, Tensor::zeros(var.ty.dtype, &shape));
+        let zeros = zeros(var)?;
+        scope.set(&var.name, zeros);
     }
     let mut startup = without_zeros(startup);
     draw(&take_draws(&mut startup), scope)?;
     Executor::new(startup, Options::default())?.run(scope, &[], &[])?;
     Ok(())
+}
+
+/// Bytes of a value that the system may refuse while there is memory for the rest of a program.
+const LARGE: u64 = 64 << 20;
+
+/// Memory for a parameter or state, which would end the process if it were refused later.
+fn zeros(var: &VarDef) -> Result<Tensor, Error> {
+    let bytes = bytes_of(var);
+    let refused = || Error::Refused { name: var.name.clone(), shape: var.ty.shape.clone(), bytes };
+    // Asks for as much and gives it back: unlike `try_reserve` of the tensor itself, zeros of the
+    // system cost nothing until they are written.
+    if bytes >= LARGE {
+        let mut trial: Vec<u8> = Vec::new();
+        let bytes = usize::try_from(bytes).map_err(|_| refused())?;
+        trial.try_reserve_exact(bytes).map_err(|_| refused())?;
+        drop(std::hint::black_box(trial));
+    }
+    let shape: Vec<usize> = var.ty.shape.iter().map(|&d| d.max(0) as usize).collect();
+    Ok(Tensor::zeros(var.ty.dtype, &shape))
 }
 
 /// A startup program without the ops that would write zeros over fresh zeros: memory that nobody

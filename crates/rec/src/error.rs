@@ -17,6 +17,9 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// You or them: the model does not fit into the memory of this machine.
+    #[error("{0}")]
+    Memory(String),
     /// You: a strategy that cannot be honoured; or them: ranks that do not come.
     #[error(transparent)]
     Fleet(Box<regatta_fleet::Error>),
@@ -52,7 +55,7 @@ impl Error {
         match self {
             Error::Config(_) | Error::Key { .. } => true,
             Error::Train(e) => e.is_usage(),
-            Error::Fleet(_) | Error::Evaluation(_) => false,
+            Error::Memory(_) | Error::Fleet(_) | Error::Evaluation(_) => false,
         }
     }
 }

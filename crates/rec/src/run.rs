@@ -1,9 +1,10 @@
 //! A configuration becomes a run: alone, as a worker of parameter servers, or as a rank.
 
 use regatta_collective::Group;
-use regatta_exec::{Options, Scope, run_startup};
+use regatta_exec::{MemoryShortage, Options, Scope, check_memory, run_startup};
 use regatta_fleet::DistributedStrategy;
 use regatta_fleet::collective::{optimizer_for, plan_ranks};
+use regatta_ir::Program;
 use regatta_passes::split_trainer;
 use regatta_ps::message::ServerStats;
 use regatta_ps::{Client, Mode, Server};
@@ -18,7 +19,7 @@ use regatta_train::{
 use crate::data::Data;
 use crate::network::Network;
 use crate::save::{Export, Files};
-use crate::{Config, Error};
+use crate::{Config, Error, HyperValue};
 
 /// Who trains: this process in its job.
 pub enum Place<'a> {
@@ -146,8 +147,8 @@ fn spec(config: &Config, network: &Network) -> RunSpec {
         heads: true,
         meters: network.meters(Meter::new),
         reset_meters: config.runner.use_auc,
-        print_interval: config.runner.print_interval,
         allow_non_finite_loss: config.runner.allow_non_finite_loss,
+        print_interval: config.runner.print_interval,
         seed: config.runner.seed,
         settings: config.to_json(),
         checkpoint: config.runner.checkpoint.clone(),
@@ -175,25 +176,54 @@ fn backend(
     let (programs, options) = (&network.train, options(config));
     match place {
         Place::Alone => {
-            run_startup(&programs.startup, scope)?;
+            initial_values(config, &programs.startup, scope)?;
             Ok(Box::new(Local::new(programs.main.clone(), options)?))
         }
         Place::Worker(job, worker) => {
             let split = split_trainer(programs)?;
             let client = Client::connect(client_config(&split, job, worker))?;
             if let Mode::Geo { every } = job.mode {
-                run_startup(&programs.startup, scope)?;
+                initial_values(config, &programs.startup, scope)?;
                 return Ok(Box::new(Geo::new(programs, &split, every, client, options)?));
             }
-            run_startup(&worker_startup(&programs.startup, &split), scope)?;
+            initial_values(config, &worker_startup(&programs.startup, &split), scope)?;
             Ok(Box::new(Servers::new(&split, job.mode, client, options)?))
         }
         Place::Rank(group) => {
             let strategy = strategy.cloned().unwrap_or_default();
             let plan = plan_ranks(programs, &strategy, group.rank(), group.size())?;
-            run_startup(&plan.each.startup, scope)?;
+            initial_values(config, &plan.each.startup, scope)?;
             let (loss, settings) = (&network.loss, strategy.to_yaml());
             Ok(Box::new(Ranks::new(programs, plan, group, options, loss, &settings)?))
         }
     }
+}
+
+/// Makes the initial values of a process, if there is memory for them.
+fn initial_values(config: &Config, startup: &Program, scope: &mut Scope) -> Result<(), Error> {
+    if config.runner.check_memory {
+        check_memory(startup).map_err(|e| match e {
+            regatta_exec::Error::Memory(shortage) => too_large(config, &shortage),
+            other => other.into(),
+        })?;
+    }
+    Ok(run_startup(startup, scope)?)
+}
+
+/// Says which hyper-parameter makes the largest variable as large as it is.
+fn too_large(config: &Config, shortage: &MemoryShortage) -> Error {
+    let is_dim = |value: &HyperValue, dim: i64| match value {
+        HyperValue::Int(n) => *n == dim,
+        HyperValue::Ints(list) => list.contains(&dim),
+        _ => false,
+    };
+    let mut dims = shortage.shape.clone();
+    dims.sort_by_key(|dim| std::cmp::Reverse(*dim));
+    let key = dims.iter().find_map(|dim| config.hyper.iter().find(|(_, v)| is_dim(v, *dim)));
+    let key = key.map(|(name, value)| format!("hyper_parameters.{name}={value}: "));
+    Error::Memory(format!(
+        "{}{shortage}; make it smaller, divide the tables between servers (`regatta plan` says how \
+         many), or try all the same with -o runner.check_memory=False",
+        key.unwrap_or_default()
+    ))
 }

@@ -121,6 +121,7 @@ pub const KEYS: &[Key] = &[
     key("runner.dataset_debug", Kind::Bool, "False", "print where the time of every epoch went"),
     key("runner.check_nan_inf", Kind::Bool, "False", "stop at the first NaN or infinity, and name the op that wrote it"),
     key("runner.allow_non_finite_loss", Kind::Bool, "False", "continue when the loss is NaN or infinite, which is an error otherwise"),
+    key("runner.check_memory", Kind::Bool, "True", "refuse a model that needs more memory than is available"),
     // Precision and memory.
     key("runner.amp", Kind::Choice(PRECISIONS), "off", "mixed precision: which 16-bit floats chosen ops compute on"),
     key("runner.amp_configs.use_pure", Kind::Bool, "False", "compute all in 16 bits that is not on the black list"),

@@ -101,6 +101,8 @@ pub struct Runner {
     pub check_nan_inf: bool,
     /// Continue when the loss is NaN or infinite.
     pub allow_non_finite_loss: bool,
+    /// Refuse a model that needs more memory than is available.
+    pub check_memory: bool,
     /// Where offloaded activations wait; else in the system's temporary folder.
     pub offload_dir: Option<PathBuf>,
     /// Where epochs are saved.

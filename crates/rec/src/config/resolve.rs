@@ -111,6 +111,7 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
         dataset_debug: r.bool("runner.dataset_debug").unwrap_or_default(),
         check_nan_inf: r.bool("runner.check_nan_inf").unwrap_or_default(),
         allow_non_finite_loss: r.bool("runner.allow_non_finite_loss").unwrap_or_default(),
+        check_memory: r.bool("runner.check_memory").unwrap_or_default(),
         offload_dir: None,
         infer_load_path: load.unwrap_or_else(|| model_save_path.clone()),
         model_save_path,
