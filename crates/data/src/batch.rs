@@ -1,5 +1,8 @@
 //! A batch: what a reader hands to training, and the buffers it takes back.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use regatta_tensor::{Data, Ragged, Tensor, Value};
 
 use crate::records::Column;
@@ -25,6 +28,8 @@ pub struct Batch {
     values: Vec<Value>,
     examples: usize,
     reads: Vec<FileRead>,
+    /// The files of its source, for messages; none if it was not read from files.
+    files: Option<Arc<[PathBuf]>>,
 }
 
 impl Batch {
@@ -32,7 +37,12 @@ impl Batch {
     pub fn assemble(records: Records, reads: Vec<FileRead>) -> Batch {
         let (schema, examples) = (records.schema().clone(), records.len());
         let values = records.into_columns().into_iter().map(|c| value(c, examples)).collect();
-        Batch { schema, values, examples, reads }
+        Batch { schema, values, examples, reads, files: None }
+    }
+
+    /// The same, read from these files.
+    pub(crate) fn of_files(self, files: Option<Arc<[PathBuf]>>) -> Batch {
+        Batch { files, ..self }
     }
 
     /// Number of examples.
@@ -63,6 +73,13 @@ impl Batch {
     /// The files that the reader had touched since the previous batch, and how far.
     pub fn reads(&self) -> &[FileRead] {
         &self.reads
+    }
+
+    /// The file and the line up to which its examples had been read; none if they do not come
+    /// straight from files.
+    pub fn read_up_to(&self) -> Option<String> {
+        let FileRead { file, line, .. } = self.reads.last()?;
+        Some(format!("{}:{line}", self.files.as_ref()?.get(*file)?.display()))
     }
 
     /// Takes the batch apart into empty records that keep its memory.

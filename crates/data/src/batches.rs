@@ -1,6 +1,7 @@
 //! The end of the queue that training holds: one data pass, batch by batch.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -49,6 +50,7 @@ impl Position {
 pub(crate) struct Shared {
     pub(crate) context: Arc<ReadContext>,
     pub(crate) schema: Schema,
+    files: Option<Arc<[PathBuf]>>,
     /// Buffers of batches that training has given back.
     pool: Mutex<Vec<Records>>,
     pool_capacity: usize,
@@ -82,6 +84,7 @@ impl Output {
     pub(crate) fn send(&self, records: Records, reads: Vec<FileRead>) -> bool {
         let timers = &self.shared.context.timers;
         let batch = timers.time(Stage::Batch, || Batch::assemble(records, reads));
+        let batch = batch.of_files(self.shared.files.clone());
         timers.time(Stage::Blocked, || self.queue.send(Ok(batch))).is_ok() && !self.stopped()
     }
 
@@ -132,6 +135,7 @@ impl Batches {
         let shared = Arc::new(Shared {
             context: ReadContext::new(source),
             schema: source.schema().clone(),
+            files: source.all_files(),
             pool: Mutex::default(),
             pool_capacity: capacity + 2 * threads.len() + 2,
         });
@@ -163,8 +167,8 @@ impl Batches {
         }
     }
 
-    /// The next batch; waits for it if need be, for ever if a pipe command hangs. `None` at the end
-    /// of the pass.
+    /// The next batch; waits for it if need be, for ever if a pipe command hangs that has no limit
+    /// ([`Source::with_pipe_timeout`]). `None` at the end of the pass.
     ///
     /// # Errors
     /// Whatever a reader met; all of them stop then. A pass over data without any example, or with

@@ -198,6 +198,14 @@ impl Source {
         }
     }
 
+    /// The whole list of files; `None` for a synthetic source.
+    pub(crate) fn all_files(&self) -> Option<Arc<[PathBuf]>> {
+        match &self.kind {
+            Kind::Files { files, .. } => Some(files.clone()),
+            Kind::Synthetic(_) => None,
+        }
+    }
+
     pub(crate) fn max_bad_lines(&self) -> u64 {
         self.max_bad_lines
     }

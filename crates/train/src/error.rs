@@ -2,6 +2,10 @@
 
 use std::path::PathBuf;
 
+use regatta_exec::Error as ExecError;
+
+use crate::input::Input;
+
 /// A failed run. Three families: *you* (a setting or program that cannot be used), *them* (a peer,
 /// a disk, data), *us* (a mistake in this code).
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +36,16 @@ pub enum Error {
         batch: u64,
         /// NaN or an infinity.
         loss: f32,
+    },
+    /// A step failed on values of a file.
+    #[error("{error}; in a batch of {examples} examples, read up to {place}")]
+    InBatch {
+        /// What happened.
+        error: Box<Error>,
+        /// Examples of the batch.
+        examples: usize,
+        /// The file and the line of its last example.
+        place: String,
     },
     /// You or them: a step failed.
     #[error(transparent)]
@@ -82,6 +96,21 @@ impl Error {
     /// Whether servers have lost this worker and continue without it.
     pub(crate) fn is_dropped(&self) -> bool {
         matches!(self, Error::Ps(e) if matches!(**e, regatta_ps::Error::Dropped { .. }))
+    }
+
+    /// Says where the values came from that a step failed on.
+    pub(crate) fn in_batch(self, input: &Input) -> Error {
+        let values = match &self {
+            Error::Exec(e) => matches!(**e, ExecError::Kernel { .. } | ExecError::NotFinite { .. }),
+            Error::NonFiniteLoss { .. } => true,
+            _ => false,
+        };
+        match input.read_up_to() {
+            Some(place) if values => {
+                Error::InBatch { error: Box::new(self), examples: input.examples(), place }
+            }
+            _ => self,
+        }
     }
 
     /// Whether the user must change what was written, rather than the data or the machine.

@@ -41,6 +41,14 @@ impl Input {
         }
     }
 
+    /// The file and the line up to which it was read, if it comes from files.
+    pub fn read_up_to(&self) -> Option<String> {
+        match self {
+            Input::Batch(batch) => batch.read_up_to(),
+            Input::Feeds(_) => None,
+        }
+    }
+
     /// Names and values.
     pub fn iter(&self) -> Box<dyn Iterator<Item = (&str, &Value)> + '_> {
         match self {

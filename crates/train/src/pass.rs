@@ -140,7 +140,7 @@ impl Pass<'_> {
         let fetched = backend.fetched();
         let n = input.examples() as u64;
         let loss = self.fetch.heads.then(|| fetched[0].f32()[0]);
-        self.check_loss(loss)?;
+        self.check_loss(loss).map_err(|e| e.in_batch(&input))?;
         self.measure(fetched, n as usize);
         let (epoch, batch_id) = (self.state.epoch, self.state.batches);
         self.state.count(n, loss);

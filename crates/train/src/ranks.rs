@@ -232,7 +232,8 @@ impl Ranks {
         fetch.extend(self.adaptive.as_ref().map(|_| self.loss.as_str()));
         self.each.set_share(if self.plan.when.is_local() { 1.0 } else { weight as f32 });
         self.each.set_step(self.step);
-        self.each.run(scope, &feeds, &fetch)?;
+        let run = self.each.run(scope, &feeds, &fetch);
+        run.map_err(|e| Error::from(e).in_batch(input))?;
         if let (Some(adaptive), Some(loss)) = (&mut self.adaptive, self.each.fetched().last()) {
             adaptive.loss = f64::from(loss.f32()[0]);
         }

@@ -123,7 +123,7 @@ impl Inbox {
         Ok(match self.0.take() {
             None => Turn::Read,
             Some(Next::Input(input)) => {
-                run(&input)?;
+                run(&input).map_err(|e| e.in_batch(&input))?;
                 Turn::Step(input)
             }
             Some(Next::Later) => Turn::Wait,

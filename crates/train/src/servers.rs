@@ -276,7 +276,8 @@ impl Servers {
         let fetch: Vec<&str> = self.fetch.iter().map(String::as_str).collect();
         self.runner.executor.set_step(step);
         // Gradients are sent from where they are computed.
-        self.runner.executor.run_copying(scope, &feeds, &fetch, self.n_user_fetches)?;
+        let run = self.runner.executor.run_copying(scope, &feeds, &fetch, self.n_user_fetches);
+        run.map_err(|e| Error::from(e).in_batch(&work.input))?;
         self.gradients.set_first_slot(self.n_user_fetches);
         self.gradients.add(step, &self.runner.executor, work.input.examples(), &work.lookups);
         Ok(())

@@ -124,12 +124,16 @@ fn a_loss_that_is_no_number_ends_the_training() {
         let rate = "hyper_parameters.optimizer.learning_rate=1e30";
         s.run(&[&["train", "-m", "c.yaml", "-o", rate], more].concat())
     };
+    let place = "in a batch of 2 examples, read up to ";
     train(&[]).fails(1, &["epoch 0, batch 1: the loss is ", "check_nan_inf=True names the op"]);
+    train(&[]).fails(1, &[place, "data/a.txt:4\n"]);
     let words = ["epoch 0, batch ", ": the loss is ", "allow_non_finite_loss=True continues"];
     train(&["--ranks", "1"]).fails(1, &words);
     train(&["--servers", "1", "--workers", "1"]).fails(1, &words);
     nothing_written(&s);
-    train(&["runner.check_nan_inf=True"]).fails(1, &["step 1: op ", " wrote "]);
+    let named = ["step 1: op ", " wrote ", place, "data/a.txt:4\n"];
+    train(&["runner.check_nan_inf=True"]).fails(1, &named);
+    train(&["runner.check_nan_inf=True", "--ranks", "1"]).fails(1, &named[1..]);
     assert!(train(&["runner.allow_non_finite_loss=True"]).ok().contains("epoch: 0 done"));
     // Steps that overflow are left out until the scale of the loss fits.
     assert!(train(&["runner.amp=fp16"]).ok().contains("epoch: 0 done"));
