@@ -10,6 +10,7 @@ use regatta_data::{
     Stores, Synthetic, list_files,
 };
 
+use regatta_checkpoint::Checksum;
 use regatta_train::{Feed, Sharing};
 
 use crate::config::{FormatSpec, Reader, Reading};
@@ -22,6 +23,8 @@ pub struct Data {
     /// Examples of a data pass, as far as that can be known.
     pub examples: Option<u64>,
     sharing: Sharing,
+    /// Names and sizes of all files, in short.
+    identity: Option<String>,
     /// For a worker of servers: opens the data of any other.
     shards: Option<ShardFn>,
 }
@@ -114,7 +117,7 @@ impl Data {
         if let Some(url) = reading.data.as_deref().filter(|d| divided && Synthetic::is_url(d)) {
             own.data = Some(part_of_url(url, worker as u64, workers as u64)?);
         }
-        let (mut source, mut examples) = source(config, &own, schema)?;
+        let (mut source, mut examples, identity) = source(config, &own, schema)?;
         if divided && reading.data == own.data {
             source = divide(source, worker, workers)?;
             examples = examples.map(|n| n / workers as u64);
@@ -139,7 +142,7 @@ impl Data {
                 Kind::Memory { dataset, shuffle, seed }
             }
         };
-        Ok(Data { kind, examples, sharing: sharing(config, reading), shards: None })
+        Ok(Data { kind, examples, sharing: sharing(config, reading), identity, shards: None })
     }
 
     /// Starts a data pass. The first one of data that are held in memory loads them, and the stages
@@ -197,6 +200,10 @@ impl regatta_train::Data for Data {
             regatta_train::Error::Internal("only workers of servers take data over".into())
         })?;
         Ok(Box::new(open(worker).map_err(Error::in_loop)?))
+    }
+
+    fn identity(&self) -> Option<String> {
+        self.identity.clone()
     }
 
     fn examples(&self) -> Option<u64> {
@@ -278,13 +285,15 @@ fn source(
     config: &Config,
     reading: &Reading,
     schema: &Schema,
-) -> Result<(Source, Option<u64>), Error> {
+) -> Result<(Source, Option<u64>, Option<String>), Error> {
     let data = required(reading.data.as_deref(), reading.data_key)?;
     if Synthetic::is_url(data) {
-        return synthetic(config, reading, data, schema);
+        let (source, examples) = synthetic(config, reading, data, schema)?;
+        return Ok((source, examples, None));
     }
     let stores = Stores::new();
     let files = list_files(data, &stores)?;
+    let identity = Some(identity(&files));
     let spec = reading.format.as_ref().expect("files have a format");
     let examples = match spec {
         // One line gives many samples.
@@ -299,7 +308,7 @@ fn source(
             source = source.with_pipe_timeout(timeout);
         }
     }
-    Ok((source.with_max_bad_lines(reading.max_bad_lines), examples))
+    Ok((source.with_max_bad_lines(reading.max_bad_lines), examples, identity))
 }
 
 fn synthetic(
@@ -373,6 +382,21 @@ fn in_folder(config: &Config, command: &str) -> String {
     let file = config.dir.join(config.path.file_name().unwrap_or_default());
     let command = command.replace("{config}", &quoted(&file));
     format!("cd {} && {command}", quoted(&config.dir))
+}
+
+/// What a list of files is, so that another one is noticed: their number, their bytes, and a
+/// checksum of their names and sizes.
+fn identity(files: &[std::path::PathBuf]) -> String {
+    let (mut names, mut bytes) = (String::new(), 0);
+    for file in files {
+        let size = file.metadata().map_or(0, |found| found.len());
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        names.push_str(&format!("{name}\n{size}\n"));
+        bytes += size;
+    }
+    let plural = if files.len() == 1 { "" } else { "s" };
+    let Checksum(checksum) = Checksum::of(names.as_bytes());
+    format!("{} file{plural} of {bytes} bytes (checksum {checksum:016x})", files.len())
 }
 
 /// About how many lines there are, by the length of the first ones.

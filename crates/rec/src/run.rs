@@ -138,6 +138,15 @@ pub fn strategy(config: &Config) -> Result<DistributedStrategy, Error> {
     Ok(strategy)
 }
 
+/// Settings without which a run that resumes would be another one.
+const FIXED: &[&str] = &[
+    "runner.seed",
+    "runner.train_data_dir",
+    "runner.train_batch_size",
+    "hyper_parameters.optimizer.class",
+    "hyper_parameters.optimizer.learning_rate",
+];
+
 fn spec(config: &Config, network: &Network) -> RunSpec {
     RunSpec {
         model: config.model.name.to_string(),
@@ -151,6 +160,8 @@ fn spec(config: &Config, network: &Network) -> RunSpec {
         print_interval: config.runner.print_interval,
         seed: config.runner.seed,
         settings: config.to_json(),
+        fixed: FIXED.to_vec(),
+        folders: vec![config.runner.model_save_path.clone()],
         checkpoint: config.runner.checkpoint.clone(),
     }
 }

@@ -65,6 +65,10 @@ impl ModelFiles for Files<'_> {
         Ok(())
     }
 
+    fn is_saved(&self, epoch: u64) -> bool {
+        epoch_folder(&self.config.runner.model_save_path, epoch).is_dir()
+    }
+
     fn save(
         &mut self,
         model: &TrainedModel<'_>,

@@ -541,3 +541,70 @@ fn kills_change_no_bit_of_ranks_that_come_together_now_and_then() {
         .end(&mut Costs::default());
     assert!(!ok && errors.contains("momentum"), "{errors}");
 }
+
+/// How a command ends: its exit code, and what it has printed.
+fn run(dir: &Path, overrides: &[&str], flags: &[&str]) -> (Option<i32>, String) {
+    let output = command(dir, overrides, flags).output().unwrap();
+    let texts = [output.stdout, output.stderr].map(|t| String::from_utf8_lossy(&t).into_owned());
+    (output.status.code(), texts.concat())
+}
+
+/// Two jobs in one folder would remove each other's checkpoints.
+#[test]
+fn a_folder_belongs_to_one_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = Job::start(command(dir.path(), &["runner.epochs=1000"], &[]));
+    assert!(first.checkpoint(&mut Costs::default()));
+    let (code, text) = run(dir.path(), &[], &[]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("another job works in this folder"), "{text}");
+    assert!(text.contains(&format!("process {}", first.child.id())), "{text}");
+    // The kernel lets go of the folder when the job is killed.
+    first.child.kill().unwrap();
+    first.end(&mut Costs::default());
+    let (code, text) = run(dir.path(), &[], &[]);
+    assert_eq!(code, Some(0), "{text}");
+}
+
+/// A run with other settings or data is not the one of the checkpoint, and says so instead of doing
+/// nothing.
+#[test]
+fn another_run_does_not_resume() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let synthetic = "synthetic://ctr?slots=26&vocab=100&dense=13&seed=1&examples=400";
+    let written = Command::new(env!("CARGO_BIN_EXE_regatta"))
+        .args(["data", "synth", synthetic, "--out"])
+        .arg(&data)
+        .output()
+        .unwrap();
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+    let data_dir = format!("runner.train_data_dir={}", data.display());
+    let (code, text) = run(dir.path(), &[&data_dir], &[]);
+    assert_eq!(code, Some(0), "{text}");
+    let refused = |overrides: &[&str], change: &str| {
+        let overrides: Vec<&str> = [data_dir.as_str()].iter().chain(overrides).copied().collect();
+        let (code, text) = run(dir.path(), &overrides, &[]);
+        assert_eq!(code, Some(1), "{change}: {text}");
+        assert!(text.contains("is of another run") && text.contains(change), "{text}");
+        assert!(text.contains("--resume none"), "{text}");
+    };
+    refused(&["runner.seed=5"], "runner.seed was 12345 and is 5");
+    refused(&["runner.train_batch_size=20"], "runner.train_batch_size was 40 and is 20");
+    let rate = "hyper_parameters.optimizer.learning_rate";
+    refused(&[&format!("{rate}=0.5")], &format!("{rate} was 0.01 and is 0.5"));
+    // The same run has nothing to do but to save a model that is missing.
+    std::fs::remove_dir_all(dir.path().join("model")).unwrap();
+    let (code, text) = run(dir.path(), &[&data_dir], &[]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("nothing more to train"), "{text}");
+    assert!(dir.path().join("model/1").is_dir(), "{text}");
+    let file = std::fs::read_dir(&data).unwrap().next().unwrap().unwrap().path();
+    std::fs::copy(&file, data.join("one_more.txt")).unwrap();
+    refused(&[], "the data were 1 file of");
+    for flags in [&["--resume", "latest"], &["--resume", "none"]] {
+        let (code, text) = run(dir.path(), &[&data_dir, "runner.seed=5"], flags);
+        assert_eq!(code, Some(0), "{text}");
+        assert_eq!(text.contains("is of another run"), flags[1] == "latest", "{text}");
+    }
+}

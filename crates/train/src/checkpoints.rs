@@ -24,6 +24,8 @@ use crate::state::{WorkerState, by_shard};
 pub(crate) const MODEL_PART: &str = "model.safetensors";
 /// Where a manifest keeps what a worker wrote down.
 pub(crate) const STATE: &str = "state";
+/// The entry of a worker's position that says what the data are.
+pub(crate) const DATA: &str = "data";
 
 /// The checkpoints of a run, and what it resumes from.
 #[derive(Debug, Clone, PartialEq)]
@@ -160,6 +162,8 @@ pub(crate) struct Checkpoints {
     dir: CheckpointDir,
     program_hash: String,
     job: serde_json::Value,
+    /// What the data are.
+    data: Option<String>,
     topology: Topology,
     seed: u64,
     last: Instant,
@@ -198,7 +202,8 @@ pub(crate) enum Outcome {
 }
 
 impl Checkpoints {
-    /// With what manifests keep: the program's hash, the seed, and all settings of the job.
+    /// With what manifests keep: the program's hash, the seed, all settings of the job, and what its
+    /// data are.
     ///
     /// # Errors
     /// If the directory cannot be made.
@@ -206,7 +211,7 @@ impl Checkpoints {
         wanted: &Checkpointing,
         program: &Program,
         topology: Topology,
-        (seed, job): (u64, serde_json::Value),
+        (seed, job, data): (u64, serde_json::Value, Option<String>),
     ) -> Result<Checkpoints, Error> {
         if wanted.config.full_every > 1 && topology.servers == 0 {
             return Err(Error::Resume(format!(
@@ -222,6 +227,7 @@ impl Checkpoints {
             config: wanted.config.clone(),
             program_hash: program_hash(program),
             job,
+            data,
             topology,
             seed,
             last: Instant::now(),
@@ -272,12 +278,16 @@ impl Checkpoints {
     }
 
     fn manifest(&self, states: &[(usize, WorkerState)]) -> Manifest {
+        let reader = |state: &WorkerState| {
+            let data = self.data.as_ref().map(|data| (DATA.to_string(), data.clone().into()));
+            [(STATE.to_string(), state.encode().into())].into_iter().chain(data).collect()
+        };
         let worker = |(worker, state): &(usize, WorkerState)| WorkerPosition {
             worker: *worker,
             epoch: state.epoch,
             batches: state.batches,
             examples: state.examples,
-            reader: BTreeMap::from([(STATE.to_string(), state.encode().into())]),
+            reader: reader(state),
         };
         let first = states.first().map(|(_, state)| state.clone()).unwrap_or_default();
         let progress = Progress {

@@ -39,6 +39,11 @@ pub struct RunSpec {
     pub seed: u64,
     /// All settings, for the report and the manifests.
     pub settings: serde_json::Value,
+    /// Those of the settings, by their names with dots between the parts, without which a run that
+    /// resumes would be another one.
+    pub fixed: Vec<&'static str>,
+    /// Folders that this run alone writes to, beside that of its checkpoints.
+    pub folders: Vec<PathBuf>,
     /// Checkpoints, if there are to be any.
     pub checkpoint: Option<Checkpointing>,
 }
@@ -97,6 +102,11 @@ pub trait Data {
         Err(Error::Lost(format!("the data of worker {worker} cannot be taken over: {why}")))
     }
 
+    /// What the data are, for a run that resumes: positions in other data mean nothing.
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
     /// Examples of a pass, as far as that can be known beforehand.
     fn examples(&self) -> Option<u64> {
         None
@@ -142,6 +152,12 @@ pub trait ModelFiles {
     fn try_targets(&mut self, backend: &dyn Backend) -> Result<(), Error> {
         let _ = backend;
         Ok(())
+    }
+
+    /// Whether the model of a data pass is there already.
+    fn is_saved(&self, epoch: u64) -> bool {
+        let _ = epoch;
+        true
     }
 
     /// Saves the model after a data pass; says where. Only the first worker calls it, while the

@@ -7,7 +7,8 @@ use regatta_ir::Program;
 use regatta_tensor::Tensor;
 
 use crate::Error;
-use crate::checkpoints::{Checkpointing, MODEL_PART, STATE};
+use crate::checkpoints::{Checkpointing, DATA, MODEL_PART, STATE};
+use crate::front::RunSpec;
 use crate::remote::Mirror;
 use crate::state::WorkerState;
 
@@ -95,6 +96,56 @@ impl ResumePoint {
             ))
         })?;
         Ok(ResumePoint { checkpoint, states })
+    }
+
+    /// What is different in the run that resumes, in words: settings that make it another run, and
+    /// its data.
+    pub(crate) fn changes(&self, spec: &RunSpec, data: Option<&str>) -> Vec<String> {
+        let manifest = self.checkpoint.manifest();
+        let value = |settings: &serde_json::Value, name: &str| {
+            let path = format!("/{}", name.replace('.', "/"));
+            settings.pointer(&path).map(serde_json::Value::to_string)
+        };
+        let changed = |name: &&str| {
+            let (old, new) = (value(&manifest.config, name)?, value(&spec.settings, name)?);
+            (old != new).then(|| format!("{name} was {old} and is {new}"))
+        };
+        let mut changes: Vec<String> = spec.fixed.iter().filter_map(changed).collect();
+        let first = manifest.progress.workers.first();
+        let old = first.and_then(|worker| worker.reader.get(DATA)).and_then(|v| v.as_str());
+        if let (Some(old), Some(new)) = (old, data)
+            && old != new
+        {
+            changes.push(format!("the data were {old} and are {new}"));
+        }
+        changes
+    }
+
+    /// An error for a run that is another than the one of the checkpoint, unless this checkpoint was
+    /// asked for; then a note.
+    ///
+    /// # Errors
+    /// Names what has changed.
+    pub(crate) fn check_same(
+        &self,
+        spec: &RunSpec,
+        data: Option<&str>,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<(), Error> {
+        let changes = self.changes(spec, data);
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let (path, changes) = (self.checkpoint.path().display(), changes.join("; "));
+        let found = format!("{path} is of another run: {changes}");
+        if spec.checkpoint.as_ref().is_some_and(|wanted| wanted.resume != Resume::Auto) {
+            note(&found);
+            return Ok(());
+        }
+        Err(Error::Resume(format!(
+            "{found}; begin anew with --resume none or in another --checkpoint-dir, or continue that \
+             run with these settings by --resume latest"
+        )))
     }
 
     /// Whether the job has reached its end, which is N data passes.

@@ -1,12 +1,13 @@
 //! A whole run: begin or resume, one data pass after the other, end. The same for every backend.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use regatta_checkpoint::FolderLock;
 use regatta_data::Stages;
 use regatta_exec::Scope;
 use regatta_ir::Program;
-use regatta_ps::message::ServerStats;
+use regatta_ps::message::{ReduceOp, ServerStats};
 use regatta_ps::{DataStart, Idle, Progress};
 
 use crate::Error;
@@ -89,6 +90,8 @@ pub struct Session {
     was_finished: bool,
     /// Workers have their values already.
     is_started: bool,
+    /// No other job writes to the folders of this one.
+    _locks: Vec<FolderLock>,
 }
 
 impl Session {
@@ -104,6 +107,7 @@ impl Session {
     ) -> Result<Session, Error> {
         let mut note = |text: &str| observer.event(&Event::Note(text));
         let wanted = spec.checkpoint.as_ref().filter(|_| is_first);
+        let locks = if is_first { lock_folders(&spec, &mut note)? } else { vec![] };
         let chosen = ResumePoint::choose(wanted, &spec.program, family, &mut note)?;
         Ok(Session {
             due: Due::new(spec.checkpoint.as_ref()),
@@ -119,6 +123,7 @@ impl Session {
             resumed_from: None,
             was_finished: false,
             is_started: false,
+            _locks: locks,
         })
     }
 
@@ -141,8 +146,7 @@ impl Session {
         files: &mut dyn ModelFiles,
         observer: &mut dyn Observer,
     ) -> Result<RunReports, Error> {
-        let sharing = data.sharing();
-        if let Err(e) = self.begin(backend, scope, files, sharing, observer) {
+        if let Err(e) = self.begin(backend, scope, files, data, observer) {
             // While the connections are there: when they are closed, servers end too, and the
             // process that ends first is believed to be the cause.
             if backend.client().is_some() {
@@ -157,6 +161,7 @@ impl Session {
             examples: data.examples(),
         });
         let mut own = Vec::new();
+        self.save_again(backend, scope, files, observer)?;
         while self.state.epoch < self.spec.epochs {
             match self.epoch(backend, scope, data, files, observer) {
                 Ok(mine) => own.push(mine),
@@ -181,7 +186,7 @@ impl Session {
         backend: &mut dyn Backend,
         scope: &mut Scope,
         files: &mut dyn ModelFiles,
-        sharing: Sharing,
+        data: &dyn Data,
         observer: &mut dyn Observer,
     ) -> Result<(), Error> {
         let mut note = |text: &str| observer.event(&Event::Note(text));
@@ -196,13 +201,17 @@ impl Session {
             }
             if backend.worker() == 0 {
                 try_target(backend, &wanted.config.dir)?;
-                let keep = (self.spec.seed, self.spec.settings.clone());
+                let identity = data.identity();
+                if let Some(resumed) = &self.chosen {
+                    resumed.check_same(&self.spec, identity.as_deref(), &mut note)?;
+                }
+                let keep = (self.spec.seed, self.spec.settings.clone(), identity);
                 let made = Checkpoints::new(wanted, &self.spec.program, backend.topology(), keep)?;
                 self.log.checkpoints = Some(made);
             }
         }
         match self.find_checkpoint(backend)? {
-            Some(resumed) => self.restore(backend, scope, resumed, sharing, &mut note),
+            Some(resumed) => self.restore(backend, scope, resumed, data.sharing(), &mut note),
             None if self.is_started => Ok(()),
             None => {
                 let loaded = files.load_initial(backend, scope, &mut note)?;
@@ -314,7 +323,7 @@ impl Session {
         let counted = sum_over_workers(backend, &mut meters, &self.state, &mine)?;
         let mut all = epoch_report(counted, mine.stages, &meters, measures(&meters));
         let start = Instant::now();
-        let saved = self.save(backend, scope, files, observer)?;
+        let saved = self.save(epoch, backend, scope, files, observer)?;
         all.stages.save = start.elapsed().as_secs_f64();
         observer.event(&Event::Epoch(&all));
         if let Some(folder) = saved {
@@ -424,9 +433,32 @@ impl Session {
         }
     }
 
+    /// The model of a job that is done may be missing: saved elsewhere, or removed.
+    fn save_again(
+        &self,
+        backend: &mut dyn Backend,
+        scope: &Scope,
+        files: &mut dyn ModelFiles,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Error> {
+        let Some(epoch) = self.state.epoch.checked_sub(1).filter(|_| self.was_finished) else {
+            return Ok(());
+        };
+        let is_missing = backend.worker() == 0 && !files.is_saved(epoch);
+        let missing = backend.reduce("model", ReduceOp::Max, &[f64::from(is_missing)])?;
+        if missing.first().is_none_or(|missing| *missing == 0.0) {
+            return Ok(());
+        }
+        if let Some(folder) = self.save(epoch, backend, scope, files, observer)? {
+            observer.event(&Event::Saved(&folder));
+        }
+        Ok(())
+    }
+
     /// The first worker saves; nobody continues before.
     fn save(
         &self,
+        epoch: u64,
         backend: &mut dyn Backend,
         scope: &Scope,
         files: &mut dyn ModelFiles,
@@ -437,7 +469,7 @@ impl Session {
         let states = backend.collect_states(scope)?;
         let mut saved = None;
         if backend.worker() == 0 {
-            let (epoch, step) = (self.state.epoch, self.state.steps);
+            let step = self.state.steps;
             let model = TrainedModel { epoch, step, scope, states, backend };
             saved = files.save(&model, &mut |text| observer.event(&Event::Note(text)))?;
         }
@@ -469,6 +501,31 @@ impl Session {
         }
         self.log.checkpoints.as_mut().map_or(Ok(()), Checkpoints::done)
     }
+}
+
+/// How long a run waits for the processes of one that was killed to let go of their folders.
+const LOCK_LIMIT: Duration = Duration::from_secs(5);
+
+/// Takes the folders of a run for itself.
+fn lock_folders(spec: &RunSpec, note: &mut dyn FnMut(&str)) -> Result<Vec<FolderLock>, Error> {
+    let checkpoints = spec.checkpoint.iter().map(|wanted| &wanted.config.dir);
+    let mut folders: Vec<&PathBuf> = spec.folders.iter().chain(checkpoints).collect();
+    folders.dedup();
+    let mut locks = Vec::new();
+    let until = Instant::now() + LOCK_LIMIT;
+    for folder in folders {
+        let lock = loop {
+            match FolderLock::take(folder, &spec.model) {
+                Err(regatta_checkpoint::Error::Refused { .. }) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                taken => break taken?,
+            }
+        };
+        lock.warning().into_iter().for_each(&mut *note);
+        locks.push(lock);
+    }
+    Ok(locks)
 }
 
 /// This worker's own shard where its state says it is.

@@ -158,6 +158,8 @@ fn spec(model: &Model, dir: &Path) -> RunSpec {
         print_interval: 1,
         seed: 1,
         settings: serde_json::json!({}),
+        fixed: vec![],
+        folders: vec![],
         checkpoint: Some(checkpoint.into()),
     }
 }

@@ -140,6 +140,8 @@ impl FleetExecutor {
             print_interval: config.print_interval.max(1),
             seed: 0,
             settings: serde_json::json!({ "strategy": plan.strategy.to_yaml() }),
+            fixed: vec![],
+            folders: vec![],
             checkpoint: config.checkpoint.clone().map(Into::into),
         })
     }
