@@ -202,8 +202,8 @@ pub(crate) enum Outcome {
 }
 
 impl Checkpoints {
-    /// With what manifests keep: the program's hash, the seed, all settings of the job, and what its
-    /// data are.
+    /// With what manifests keep: the program's hash, the seed, all settings of the job, and what
+    /// its data are.
     ///
     /// # Errors
     /// If the directory cannot be made.

@@ -121,8 +121,8 @@ impl ResumePoint {
         changes
     }
 
-    /// An error for a run that is another than the one of the checkpoint, unless this checkpoint was
-    /// asked for; then a note.
+    /// An error for a run that is another than the one of the checkpoint, unless this checkpoint
+    /// was asked for; then a note.
     ///
     /// # Errors
     /// Names what has changed.

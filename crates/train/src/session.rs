@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use regatta_checkpoint::FolderLock;
+use regatta_checkpoint::{FolderLock, try_dir};
 use regatta_data::Stages;
 use regatta_exec::Scope;
 use regatta_ir::Program;
@@ -514,6 +514,7 @@ fn lock_folders(spec: &RunSpec, note: &mut dyn FnMut(&str)) -> Result<Vec<Folder
     let mut locks = Vec::new();
     let until = Instant::now() + LOCK_LIMIT;
     for folder in folders {
+        try_dir(folder)?;
         let lock = loop {
             match FolderLock::take(folder, &spec.model) {
                 Err(regatta_checkpoint::Error::Refused { .. }) if Instant::now() < until => {

@@ -24,7 +24,8 @@ impl GeoTicket {
 }
 
 impl Client {
-    /// Sends differences, with how far the data are trained (see [`Gradients::mark`]); [`Client::try_geo`] and [`Client::finish_geo`] take the answer.
+    /// Sends differences, with how far the data are trained (see [`Gradients::mark`]);
+    /// [`Client::try_geo`] and [`Client::finish_geo`] take the answer.
     ///
     /// # Errors
     /// If a server is gone.

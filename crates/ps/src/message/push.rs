@@ -3,7 +3,8 @@
 //! Request: sequence, step, examples, dense floats, number of tables, words of the mark; per table
 //! its number, keys and floats; the mark; then dense gradients, and keys and gradients of each
 //! table. The mark: whether the server has applied this push already, shard, batches, examples,
-//! examples counted, sum of their losses; per file its number, records, line, and whether it is done.
+//! examples counted, sum of their losses; per file its number, records, line, and whether it is
+//! done.
 
 use regatta_net::Buf;
 
