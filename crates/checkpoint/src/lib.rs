@@ -31,6 +31,7 @@
 //!    prepare
 //! 5. `format`: version and program hash, which all of them carry
 //! 6. [`server_parts`]: what parameter servers save
+//! 7. `file_sums`: checksums beside files of other formats
 //!
 //! and for checkpoints of jobs:
 //!
@@ -56,6 +57,7 @@ mod diff;
 mod dir;
 mod epoch;
 mod error;
+mod file_sums;
 mod format;
 mod history;
 mod lock;
@@ -86,6 +88,7 @@ pub use epoch::{
     publish_epoch, save_about, save_statistics, try_epoch,
 };
 pub use error::{Difference, Error};
+pub use file_sums::{SUMS_FILE, check_file_sums, write_file_sums};
 pub use format::{FORMAT_VERSION, program_hash};
 pub use history::{Event, Moment, history};
 pub use lock::{FolderLock, LOCK_FILE};

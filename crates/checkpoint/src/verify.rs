@@ -10,6 +10,7 @@ use crate::checkpoint::Checkpoint;
 use crate::checksum::Checksum;
 use crate::dir::{CheckpointDir, Entry, State, is_hidden, size_problem};
 use crate::epoch::{ABOUT_FILE, epoch_files, is_epoch, load_about};
+use crate::file_sums::{SUMS_FILE, wrong_files};
 use crate::manifest::{Content, MANIFEST_FILE, Manifest, Part};
 use crate::model::{ModelFile, ModelManifest, check_listed, is_model, open_model};
 use crate::parts::damage;
@@ -46,6 +47,7 @@ impl Problem {
             Error::Corrupt { path, reason } | Error::Refused { path, reason } => {
                 Problem { path, offset: None, reason }
             }
+            Error::Io { ref path, .. } => Problem::new(&path.clone(), without_path(error)),
             other => Problem::new(path, without_path(other)),
         }
     }
@@ -54,7 +56,7 @@ impl Problem {
 /// What was found at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verification {
-    /// `checkpoint`, `saved epoch` or `model`.
+    /// `checkpoint`, `saved epoch`, `model` or `export`.
     pub what: &'static str,
     /// How many of them were read.
     pub n: usize,
@@ -63,7 +65,7 @@ pub struct Verification {
 }
 
 /// Reads every byte of what is at `path`, whatever that is: a checkpoint, a directory of them, a
-/// saved epoch, a directory of them, or a model.
+/// saved epoch, a directory of them, a model, or an export in another format.
 ///
 /// # Errors
 /// If it is none of these, or a directory cannot be read.
@@ -80,6 +82,10 @@ pub fn verify_path(path: &Path) -> Result<Verification, Error> {
     // Before epochs, whose files may have the same names.
     if path.join(MANIFEST_FILE).exists() || is_named {
         return one("checkpoint", verify(path, Check::Checksums));
+    }
+    if path.join(SUMS_FILE).exists() {
+        let wrong = wrong_files(path).unwrap_or_else(|error| vec![error]);
+        return one("export", wrong.into_iter().map(|e| Problem::of(path, e)).collect());
     }
     if is_epoch(path) {
         return one("saved epoch", verify_epoch(path));

@@ -17,8 +17,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use regatta_checkpoint::{
-    Metadata, ModelManifest, ModelTable, OpenModel, check_file, open_model, publish_dir,
-    save_tensors,
+    Metadata, ModelManifest, ModelTable, OpenModel, check_file, check_file_sums, open_model,
+    publish_dir, save_tensors, write_file_sums,
 };
 use regatta_tensor::{Data, Tensor};
 
@@ -83,8 +83,9 @@ pub struct Weights {
 /// 0, after the id.
 ///
 /// # Errors
-/// If it is no such directory, a parameter is missing (all of them are named), or a line holds
-/// something else than it should (named with file and line).
+/// If it is no such directory, a file does not fit the checksum that `convert` wrote down, a
+/// parameter is missing (all of them are named), or a line holds something else than it should
+/// (named with file and line).
 pub fn read_weights(
     dir: &Path,
     wanted: &[ParameterSpec],
@@ -94,6 +95,8 @@ pub fn read_weights(
         let reason = "this layout says itself which numbers are weights: name no columns";
         return Err(Error::Input(format!("{}: {reason}", dir.display())));
     }
+    // What `convert` wrote; files of Paddle have no checksums.
+    check_file_sums(dir)?;
     let mut weights = Weights::default();
     let mut missing = Vec::new();
     let source: Box<dyn Source> = match block::is_here(dir) {
@@ -149,7 +152,7 @@ pub fn convert(model: &Path, to: &Path, format: Format) -> Result<Vec<(String, S
                 onnx::write(model, &opened, table_limit, &to.join(onnx::ONNX_FILE))?
             }
         };
-        Ok(())
+        Ok(write_file_sums(to)?)
     })?;
     Ok(written)
 }
