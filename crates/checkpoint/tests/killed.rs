@@ -14,7 +14,7 @@ use regatta_checkpoint::{
 use regatta_ir::{Program, text};
 use regatta_tensor::Tensor;
 
-const ROUNDS: u64 = 100;
+const ROUNDS: u64 = 60;
 
 fn program() -> Program {
     text::parse("program train\nblock 0\n  param w: f32[40000]\n").unwrap()
