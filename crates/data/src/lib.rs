@@ -32,7 +32,8 @@
 //! 4. `open`, `pipe`: a file, unpacked, or through a pipe command, as a stream of bytes
 //! 5. `lines`: bytes to lines
 //! 6. `format`: lines to [`Records`], one file per format; `number` reads the numbers in them
-//! 7. `read`: puts 4 to 6 together for one file and counts malformed lines
+//! 7. `read`: puts 4 to 6 together for one file and counts malformed lines; `limits` finds ids and
+//!    labels that are out of range
 //! 8. `records`, `batch`: records by column, and how they become a [`Batch`]
 //! 9. `dataset`: [`DataLoader`], [`QueueDataset`], [`InMemoryDataset`]: which thread reads what,
 //!    and in which order
@@ -48,6 +49,7 @@ mod dataset;
 mod error;
 mod files;
 mod format;
+mod limits;
 mod lines;
 mod math;
 mod number;

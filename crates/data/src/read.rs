@@ -9,11 +9,11 @@ use std::time::Instant;
 use regatta_store::Stores;
 
 use crate::format::LineParser;
+use crate::limits::Limits;
 use crate::lines::{Line, Lines};
 use crate::number::is_blank;
 use crate::open;
 use crate::pipe::{Children, Patience, Pipe};
-use crate::records::Limits;
 use crate::stages::{Stage, Timers};
 use crate::{BadLines, Error, LineError, Malformed, Records, Schema, Source};
 
@@ -142,6 +142,16 @@ impl LineReader {
         })
     }
 
+    /// Reads lines, and takes out those with values that are out of range.
+    fn read_checked(&mut self, target: usize, out: &mut Records) -> Result<bool, Error> {
+        self.limits.begin(out);
+        let more = self.read_lines(target, out)?;
+        for (line, error) in self.limits.take_bad(out) {
+            self.bad_line(line, error)?;
+        }
+        Ok(more)
+    }
+
     fn read_lines(&mut self, target: usize, out: &mut Records) -> Result<bool, Error> {
         while out.len() < target {
             let Some(lines) = &mut self.lines else { return Ok(false) };
@@ -154,21 +164,21 @@ impl LineReader {
             let complete = out.len();
             let parsed = match line {
                 Line::Text(text) if text.iter().all(|&b| is_blank(b)) => Ok(()),
-                Line::Text(text) => self
-                    .parser
-                    .parse_line(number, text, out)
-                    .and_then(|()| self.limits.check(out, complete)),
+                Line::Text(text) => self.parser.parse_line(number, text, out),
                 _ => Err(LineError::whole("a shorter line", "one beyond max_line_bytes")),
             };
-            if let Err(error) = parsed {
-                out.truncate(complete);
-                self.bad_line(*error)?;
+            match parsed {
+                Ok(()) => self.limits.note(out, number),
+                Err(error) => {
+                    out.truncate(complete);
+                    self.bad_line(number, *error)?;
+                }
             }
         }
         Ok(true)
     }
 
-    fn bad_line(&self, error: LineError) -> Result<(), Error> {
+    fn bad_line(&self, line: u64, error: LineError) -> Result<(), Error> {
         let stderr = || match &self.lines {
             Some(lines) => match lines.input() {
                 Input::Pipe(pipe) => pipe.stderr(),
@@ -177,7 +187,7 @@ impl LineReader {
             None => String::new(),
         };
         let command = self.command.clone().map(|c| (c, stderr()));
-        let (file, line) = (self.file.clone(), self.last_line);
+        let file = self.file.clone();
         self.context.bad_line(Malformed { file, line, error, command })
     }
 
@@ -192,7 +202,7 @@ impl LineReader {
 impl PartReader for LineReader {
     fn read(&mut self, target: usize, out: &mut Records) -> Result<bool, Error> {
         let begin = Instant::now();
-        let result = self.read_lines(target, out);
+        let result = self.read_checked(target, out);
         let all = begin.elapsed();
         let read = self.lines.as_mut().map(Lines::take_read_time).unwrap_or_default();
         self.context.timers.add(Stage::Read, read);

@@ -98,61 +98,6 @@ impl Column {
     }
 }
 
-/// Which values the ids and labels of some slots may have.
-#[derive(Debug)]
-pub(crate) struct Limits {
-    schema: Schema,
-    /// Slots with a limit.
-    slots: Vec<(usize, u64)>,
-}
-
-impl Limits {
-    pub(crate) fn of(schema: &Schema) -> Limits {
-        let slots = schema.slots().iter().enumerate();
-        let slots = slots.filter_map(|(i, slot)| Some((i, slot.limit?))).collect();
-        Limits { schema: schema.clone(), slots }
-    }
-
-    /// Checks the records from row `from` on.
-    ///
-    /// # Errors
-    /// If a value is out of range; it names the slot.
-    #[inline]
-    pub(crate) fn check(&self, records: &Records, from: usize) -> Result<(), Box<LineError>> {
-        for &(slot, limit) in &self.slots {
-            let beyond = match &records.columns[slot] {
-                Column::Ids { values, offsets } => {
-                    values[offsets[from] as usize..].iter().find(|id| **id >= limit).copied()
-                }
-                Column::FixedIds { count, values } => {
-                    values[from * count..].iter().find(|id| **id >= limit).copied()
-                }
-                // A negative label is a large number here.
-                Column::Labels(v) => {
-                    v[from..].iter().map(|l| *l as u64).find(|label| *label >= limit)
-                }
-                Column::Floats { .. } => None,
-            };
-            if let Some(value) = beyond {
-                return Err(self.out_of_range(slot, limit, value));
-            }
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn out_of_range(&self, slot: usize, limit: u64, value: u64) -> Box<LineError> {
-        let slot = &self.schema.slots()[slot];
-        let (what, found) = match slot.kind {
-            SlotKind::Label => ("a label", (value as i64).to_string()),
-            _ => ("an id", value.to_string()),
-        };
-        let expected =
-            format!("{what} from 0 to {} in slot '{}'", limit.saturating_sub(1), slot.name);
-        Box::new(LineError { column: 0, expected, found })
-    }
-}
-
 /// The offset after `len` ids.
 ///
 /// # Panics
@@ -313,6 +258,14 @@ impl Records {
             out.gather((from..other.len).map(|r| (&other.columns[slot], r)));
         }
         self.len += other.len.saturating_sub(from);
+    }
+
+    /// Of the records from row `from` on, keeps only the given `(0, row)`, in that order.
+    pub(crate) fn keep_from(&mut self, from: usize, rows: Vec<(u32, u32)>) {
+        let mut kept = Records::new(&self.schema);
+        kept.gather(std::slice::from_ref(self), &rows);
+        self.truncate(from);
+        self.append_from(&kept, 0);
     }
 
     /// Moves the records from row `at` on into the empty `rest`.

@@ -9,9 +9,9 @@ use regatta_store::Stores;
 
 use crate::files::{list_files, split_range};
 use crate::format::{Format, PartKey};
+use crate::limits::Limits;
 use crate::pipe::Patience;
 use crate::read::{EveryNth, LineReader, PartReader, ReadContext};
-use crate::records::Limits;
 use crate::synthetic::{Synthetic, SyntheticReader};
 use crate::{Error, Schema};
 

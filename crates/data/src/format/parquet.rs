@@ -19,8 +19,9 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use regatta_store::{Stores, is_remote};
 
 use super::columns::{self, Column, ColumnFrom, ColumnRead, Feed};
+use crate::limits::Limits;
 use crate::read::{PartReader, ReadContext};
-use crate::records::{Column as Values, Limits};
+use crate::records::Column as Values;
 use crate::stages::Stage;
 use crate::{Error, LineError, Malformed, Records, Schema, open};
 
@@ -150,22 +151,37 @@ impl ParquetReader {
                 let one = decoder.push_row(feed, out);
                 pushed = pushed.and(one);
             }
-            let ended = pushed.and_then(|()| columns::end_padded(out));
-            if let Err(error) = ended.and_then(|()| self.limits.check(out, complete)) {
-                out.truncate(complete);
-                let (file, line) = (self.file.clone(), self.total);
-                let bad = Malformed { file, line, error: *error, command: None };
-                self.context.bad_line(bad)?;
+            match pushed.and_then(|()| columns::end_padded(out)) {
+                Ok(()) => self.limits.note(out, self.total),
+                Err(error) => {
+                    out.truncate(complete);
+                    self.bad_row(self.total, *error)?;
+                }
             }
         }
         Ok(true)
+    }
+
+    fn bad_row(&self, line: u64, error: LineError) -> Result<(), Error> {
+        let file = self.file.clone();
+        self.context.bad_line(Malformed { file, line, error, command: None })
+    }
+
+    /// Reads rows, and takes out those with values that are out of range.
+    fn read_checked(&mut self, target: usize, out: &mut Records) -> Result<bool, Error> {
+        self.limits.begin(out);
+        let more = self.read_rows(target, out)?;
+        for (line, error) in self.limits.take_bad(out) {
+            self.bad_row(line, error)?;
+        }
+        Ok(more)
     }
 }
 
 impl PartReader for ParquetReader {
     fn read(&mut self, target: usize, out: &mut Records) -> Result<bool, Error> {
         let begin = Instant::now();
-        let result = self.read_rows(target, out);
+        let result = self.read_checked(target, out);
         self.context.timers.add(Stage::Parse, begin.elapsed());
         result
     }
