@@ -39,7 +39,7 @@ mod startup;
 pub use error::Error;
 pub use executor::{Executor, MemoryUse, Options};
 pub use lookup::Lookup;
-pub use memory::{AvailableMemory, MemoryShortage, available_memory, check_memory};
+pub use memory::{AvailableMemory, MemoryShortage, available_memory, check_memory, gigabytes};
 pub use scope::Scope;
 pub use segment::RoleTimes;
 pub use startup::run_startup;

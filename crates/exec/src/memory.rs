@@ -32,6 +32,12 @@ pub struct AvailableMemory {
     pub of: String,
 }
 
+impl std::fmt::Display for AvailableMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} has {} available", self.of, gigabytes(self.bytes))
+    }
+}
+
 /// The memory that this process can take now; nothing if the system does not say.
 pub fn available_memory() -> Option<AvailableMemory> {
     available_below(Path::new("/"))
@@ -66,22 +72,18 @@ pub struct MemoryShortage {
 
 impl std::fmt::Display for MemoryShortage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let AvailableMemory { bytes, of } = &self.available;
+        let MemoryShortage { needed, available, name, shape, bytes } = self;
+        let (needed, bytes) = (gigabytes(*needed), gigabytes(*bytes));
         write!(
             f,
-            "parameters and optimizer states need {}, of which '{}' {:?} takes {}, but {of} has {} \
-             available",
-            gigabytes(self.needed),
-            self.name,
-            self.shape,
-            gigabytes(self.bytes),
-            gigabytes(*bytes)
+            "parameters and optimizer states need {needed}, of which '{name}' {shape:?} takes \
+             {bytes}, but {available}"
         )
     }
 }
 
 /// Bytes for people.
-pub(crate) fn gigabytes(bytes: u64) -> String {
+pub fn gigabytes(bytes: u64) -> String {
     match bytes as f64 {
         small if small < 1e8 => format!("{:.1} MB", small / 1e6),
         large => format!("{:.1} GB", large / 1e9),

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use regatta_data::{
     Batches, Criteo, DataLoader, Dataset, Dictionary, Format, InMemoryDataset, LoaderOptions,
-    MemoryOptions, Position, QueueDataset, QueueOptions, Schema, SkipGram, Slot, Source, Stages,
-    Stores, Synthetic, list_files,
+    MemoryOptions, Position, QueueDataset, QueueOptions, Schema, SkipGram, Slot, SlotKind, Source,
+    Stages, Stores, Synthetic, list_files,
 };
+use regatta_exec::{available_memory, gigabytes};
 
 use regatta_checkpoint::Checksum;
 use regatta_train::{Feed, Sharing};
@@ -122,6 +123,9 @@ impl Data {
             source = divide(source, worker, workers)?;
             examples = examples.map(|n| n / workers as u64);
         }
+        if config.runner.check_memory && matches!(reading.reader, Reader::Memory { .. }) {
+            check_fits(reading, schema, examples)?;
+        }
         let batch_size = required(reading.batch_size, reading.batch_key)?;
         let (drop_last, seed) = (reading.drop_last, reading.seed);
         let kind = match reading.reader {
@@ -213,6 +217,34 @@ impl regatta_train::Data for Data {
     fn sharing(&self) -> Sharing {
         self.sharing
     }
+}
+
+/// Checks that data that are held in memory fit, as far as their size is known: a record has at
+/// least the bytes of its values and of its place in the order.
+fn check_fits(reading: &Reading, schema: &Schema, examples: Option<u64>) -> Result<(), Error> {
+    // What a command makes of a line is not known, nor are the rows of a file that is not text.
+    let known =
+        reading.pipe_command.is_none() && !matches!(reading.format, Some(FormatSpec::Parquet(_)));
+    let (Some(examples), Some(available)) = (examples.filter(|_| known), available_memory()) else {
+        return Ok(());
+    };
+    let bytes = |slot: &Slot| match slot.kind {
+        SlotKind::Label | SlotKind::Ids => 8,
+        SlotKind::Dense { dim } => 4 * dim as u64,
+        SlotKind::FixedIds { count } => 8 * count as u64,
+    };
+    let record = 8 + schema.slots().iter().map(bytes).sum::<u64>();
+    let needed = examples.saturating_mul(record);
+    if needed <= available.bytes {
+        return Ok(());
+    }
+    let needed = gigabytes(needed);
+    Err(Error::Memory(format!(
+        "{}: InmemoryDataset holds about {examples} examples of {record} bytes or more, {needed}, \
+         but {available}; read them with QueueDataset, or try all the same with \
+         -o runner.check_memory=False",
+        reading.data_key
+    )))
 }
 
 /// How workers divide these data.

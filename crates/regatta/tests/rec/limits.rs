@@ -50,6 +50,26 @@ fn a_model_that_does_not_fit_names_its_key() {
     assert!(!s.path("model_output").exists());
 }
 
+#[test]
+fn data_that_do_not_fit_into_memory() {
+    let s = Scratch::new();
+    s.write("c.yaml", &small("  reader_type: InmemoryDataset"));
+    let synthetic = "synthetic://ctr?slots=4&vocab=50&dense=3&examples=1000000000000";
+    let synthetic = format!("runner.train_data_dir={synthetic}");
+    let words = ["InmemoryDataset holds about 1000000000000 examples of 60 bytes", "QueueDataset"];
+    s.run(&over(&synthetic, &[])).fails(1, &words);
+    // A file of a terabyte that takes no room on the disk.
+    let line = "1 1 1 7 1 8 1 9 1 10 3 0.5 0.25 0.75\n";
+    let file = s.write("data/a.txt", &line.repeat(10_000));
+    let file = std::fs::OpenOptions::new().write(true).open(file).unwrap();
+    if file.set_len(1 << 40).is_err() {
+        eprintln!("left out: no large files here");
+        return;
+    }
+    let words = ["runner.train_data_dir: InmemoryDataset holds about 29", "examples of 60 bytes"];
+    s.run(&over("runner.train_data_dir=data", &["runner.data_format=multislot"])).fails(1, &words);
+}
+
 /// What the check lets through and the system refuses is an error as well, not an abort.
 #[test]
 fn memory_that_the_system_refuses() {
