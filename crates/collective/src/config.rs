@@ -75,7 +75,7 @@ impl fmt::Debug for GroupConfig {
 #[repr(u8)]
 pub enum Transport {
     /// Shared memory when all ranks of the group are on one machine. Otherwise Unix sockets between
-    /// ranks on one machine, TCP between machines.
+    /// ranks on one machine, TCP between machines, and between containers on one machine.
     #[default]
     Auto = 0,
     /// Shared memory; an error when a rank is on another machine.
@@ -141,6 +141,20 @@ pub enum Event {
         /// Why.
         problem: String,
     },
+    /// A rank on this machine does not answer on its Unix socket: TCP carries its data.
+    OverTcp {
+        /// This rank.
+        rank: usize,
+        /// The other one.
+        peer: usize,
+        /// What the socket said.
+        problem: String,
+    },
+    /// More connections were turned away than were reported one by one.
+    TurnedAwayMore {
+        /// How many more.
+        count: u64,
+    },
     /// Somebody who does not belong here connected.
     TurnedAway {
         /// From where.
@@ -170,6 +184,14 @@ impl fmt::Display for Event {
             ),
             Event::NoSharedMemory { rank, problem } => {
                 write!(f, "rank {rank} uses sockets instead of shared memory: {problem}")
+            }
+            Event::OverTcp { rank, peer, problem } => write!(
+                f,
+                "rank {rank} reaches rank {peer} over TCP: it is on this machine, but its Unix \
+                 socket does not answer, as in another container ({problem})"
+            ),
+            Event::TurnedAwayMore { count } => {
+                write!(f, "turned away {count} more connections within a minute")
             }
             Event::TurnedAway { address, problem } => {
                 write!(f, "turned away a connection from {address}: {problem}")

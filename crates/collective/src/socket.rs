@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use regatta_net::tls::Session;
 use regatta_net::{Stream, over_tcp, over_unix};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -19,13 +20,15 @@ use rustix::net::{
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(TcpStream),
+    /// Between machines.
+    Tls(TcpStream, Arc<Session>),
     Unix(UnixStream),
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Tcp(stream) | Socket::Tls(stream, _) => stream.as_fd(),
             Socket::Unix(stream) => stream.as_fd(),
         }
     }
@@ -51,9 +54,18 @@ impl Socket {
         Ok(Socket::Tcp(stream))
     }
 
+    /// The same connection after its handshake, which may have agreed on encryption.
+    pub(crate) fn encrypted(self, session: Option<Arc<Session>>) -> Socket {
+        match (self, session) {
+            (Socket::Tcp(stream), Some(session)) => Socket::Tls(stream, session),
+            (socket, _) => socket,
+        }
+    }
+
     pub(crate) fn transport(&self) -> &'static str {
         match self {
             Socket::Tcp(_) => "TCP",
+            Socket::Tls(..) => "TLS",
             Socket::Unix(_) => "Unix sockets",
         }
     }
@@ -61,7 +73,7 @@ impl Socket {
     /// What the far end is called in messages.
     pub(crate) fn address(&self) -> String {
         match self {
-            Socket::Tcp(stream) => stream
+            Socket::Tcp(stream) | Socket::Tls(stream, _) => stream
                 .peer_addr()
                 .map_or_else(|_| "a closed connection".to_owned(), |a| a.to_string()),
             Socket::Unix(_) => "this machine".to_owned(),
@@ -70,21 +82,59 @@ impl Socket {
 
     /// Reads what is there, into one buffer after the other. They have room for a byte at least.
     pub(crate) fn try_read(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<ReadOutcome> {
-        loop {
-            let mut control = RecvAncillaryBuffer::default();
-            let read = recvmsg(self, bufs, &mut control, RecvFlags::DONTWAIT);
-            return match read.map(|message| message.bytes) {
-                Ok(0) => Ok(ReadOutcome::End),
-                Ok(n) => Ok(ReadOutcome::Bytes(n)),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Ok(ReadOutcome::Nothing),
-                Err(e) => Err(e.into()),
-            };
+        let read = match self {
+            Socket::Tls(_, session) => self.read_decrypted(session, bufs),
+            _ => self.read_raw(bufs),
+        };
+        match read {
+            Ok(0) => Ok(ReadOutcome::End),
+            Ok(n) => Ok(ReadOutcome::Bytes(n)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(ReadOutcome::Nothing),
+            Err(e) => Err(e),
         }
     }
 
-    /// Writes what fits; 0 when nothing does.
+    fn read_raw(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        loop {
+            let mut control = RecvAncillaryBuffer::default();
+            match recvmsg(self, bufs, &mut control, RecvFlags::DONTWAIT) {
+                Ok(message) => return Ok(message.bytes),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn read_decrypted(&self, session: &Session, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut done = 0;
+        for buf in bufs.iter_mut().filter(|buf| !buf.is_empty()) {
+            if done > 0 && !session.has_more() {
+                break;
+            }
+            match session.read(buf, |raw| self.read_raw(&mut [IoSliceMut::new(raw)])) {
+                Ok(n) if n == buf.len() => done += n,
+                Ok(n) => return Ok(done + n),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && done > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Whether something may be read although nothing comes over the network.
+    pub(crate) fn has_more(&self) -> bool {
+        matches!(self, Socket::Tls(_, session) if session.has_more())
+    }
+
+    /// Writes what fits; 0 when nothing does. Then the same bytes must come again.
     pub(crate) fn try_write(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Tls(_, session) => session.write(bufs, |records| self.write_raw(records)),
+            _ => self.write_raw(bufs),
+        }
+    }
+
+    fn write_raw(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         loop {
             return match sendmsg(self, bufs, &mut SendAncillaryBuffer::default(), flags) {
@@ -127,10 +177,10 @@ impl Socket {
         poll_for(&mut [PollFd::new(self, what)], left).map(|_| ())
     }
 
-    /// The same connection, for its handshake.
+    /// The same connection, for its handshake: before that it is not encrypted.
     pub(crate) fn stream(&self) -> io::Result<Arc<dyn Stream>> {
         match self {
-            Socket::Tcp(stream) => over_tcp(stream.try_clone()?),
+            Socket::Tcp(stream) | Socket::Tls(stream, _) => over_tcp(stream.try_clone()?),
             Socket::Unix(stream) => Ok(over_unix(stream.try_clone()?)),
         }
     }
@@ -138,7 +188,7 @@ impl Socket {
     pub(crate) fn shutdown(&self) {
         // Fails only when the connection is gone already.
         let _ = match self {
-            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Socket::Tcp(stream) | Socket::Tls(stream, _) => stream.shutdown(Shutdown::Both),
             Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
     }

@@ -8,7 +8,7 @@ use std::thread;
 
 use proptest::prelude::*;
 use regatta_collective::{Group, GroupConfig, ReduceOp, Transport, Wire};
-use regatta_net::JobToken;
+use regatta_net::{Encryption, JobToken};
 
 /// Runs every check on every rank; a panic on one rank fails the test.
 fn run(groups: Vec<Group>) {
@@ -28,7 +28,7 @@ fn run(groups: Vec<Group>) {
     }
 }
 
-fn over_tcp(size: usize) -> Vec<Group> {
+fn over_tcp(size: usize, encryption: Encryption) -> Vec<Group> {
     let listeners: Vec<_> =
         (0..size).map(|_| Arc::new(TcpListener::bind("127.0.0.1:0").unwrap())).collect();
     let endpoints: Vec<String> =
@@ -39,7 +39,8 @@ fn over_tcp(size: usize) -> Vec<Group> {
         .map(|(rank, listener)| {
             let endpoints = endpoints.clone();
             thread::spawn(move || {
-                let config = GroupConfig::new(rank, endpoints, JobToken::new("conformance"));
+                let token = JobToken::new("conformance").encrypted(encryption);
+                let config = GroupConfig::new(rank, endpoints, token);
                 let listener = Some(listener);
                 Group::connect(GroupConfig { listener, transport: Transport::Tcp, ..config })
             })
@@ -51,7 +52,17 @@ fn over_tcp(size: usize) -> Vec<Group> {
 #[test]
 fn tcp() {
     for size in [1, 2, 3, 4] {
-        run(over_tcp(size));
+        run(over_tcp(size, Encryption::BetweenMachines));
+    }
+}
+
+/// As between machines.
+#[test]
+fn tls() {
+    for size in [2, 3, 4] {
+        let groups = over_tcp(size, Encryption::Always);
+        assert_eq!(groups[0].transport(), "TLS");
+        run(groups);
     }
 }
 

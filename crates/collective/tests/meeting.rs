@@ -108,7 +108,7 @@ fn who_does_not_fit_is_turned_away_and_the_others_go_on() {
     assert!(other_size.ends_with("rank 0 was told of 3 ranks, rank 2 of 4"), "{other_size}");
     let beyond = refusal(master.rank(master.config(3, 60), 4).join().unwrap());
     assert!(beyond.ends_with("there is no rank 3 among 3 ranks"), "{beyond}");
-    let stranger = GroupConfig { token: JobToken::new("another"), ..master.config(2, 60) };
+    let stranger = GroupConfig { token: JobToken::new("another"), ..master.config(2, 1) };
     let stranger = refusal(master.rank(stranger, 3).join().unwrap());
     assert!(stranger.contains("the job token is another one"), "{stranger}");
     let third = master.rank(master.config(2, 60), 3);

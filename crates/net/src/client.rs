@@ -113,7 +113,7 @@ pub struct ClientStats {
     pub in_flight: usize,
     /// How the last connection broke.
     pub last_problem: Option<String>,
-    /// `"tcp"`, `"unix"` or `"memory"`.
+    /// `"tcp"`, `"tls"`, `"unix"` or `"memory"`.
     pub transport: &'static str,
 }
 
@@ -182,9 +182,11 @@ impl Client {
     /// Connects, waiting for the server to come up.
     ///
     /// # Errors
-    /// At once when somebody else answers ([`Error::WrongServer`], [`Error::WrongToken`],
-    /// [`Error::WrongVersion`], [`Error::NotOurProtocol`]); [`Error::Unreachable`] after
-    /// `connect_timeout`.
+    /// At once when another process of the job answers ([`Error::WrongServer`]) or the server does
+    /// not admit this one ([`Error::Refused`]). After `connect_timeout` [`Error::Unreachable`], or
+    /// what somebody said there who has not proved to belong to the job ([`Error::WrongToken`],
+    /// [`Error::WrongVersion`], [`Error::NotOurProtocol`], [`Error::Intercepted`],
+    /// [`Error::Encryption`]).
     pub fn connect(endpoint: impl Into<Endpoint>, options: ClientOptions) -> Result<Client> {
         if options.max_in_flight == 0 {
             return Err(Error::Config("max_in_flight must be at least 1".to_owned()));

@@ -90,6 +90,28 @@ pub enum Error {
         problem: String,
     },
 
+    /// Both ends know the job token, but have not the same encrypted channel.
+    #[error(
+        "{server} at {endpoint}: somebody between the two ends reads along, who ends TLS and begins \
+         it again; the connection is not used"
+    )]
+    Intercepted {
+        /// Who should have been there.
+        server: Identity,
+        /// Where.
+        endpoint: String,
+    },
+    /// The two ends do not agree on encryption.
+    #[error("{server} at {endpoint}: {problem}")]
+    Encryption {
+        /// Who should have been there.
+        server: Identity,
+        /// Where.
+        endpoint: String,
+        /// How they differ, or what is wrong with a certificate.
+        problem: String,
+    },
+
     /// The process there is of this job, but does not admit this one.
     #[error("{server} at {endpoint} refused this process: {problem}")]
     Refused {
@@ -192,6 +214,8 @@ impl Error {
             | Error::WrongVersion { .. }
             | Error::WrongServer { .. }
             | Error::NotOurProtocol { .. }
+            | Error::Intercepted { .. }
+            | Error::Encryption { .. }
             | Error::Refused { .. } => Family::You,
             Error::Unreachable { .. }
             | Error::PeerLost { .. }

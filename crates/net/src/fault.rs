@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::stream::{Stream, Wait};
+use crate::tls::Session;
 
 /// Changes a new connection before it is used.
 pub type Wrap = Arc<dyn Fn(Box<dyn Stream>) -> Box<dyn Stream> + Send + Sync>;
@@ -124,5 +125,13 @@ impl Stream for Faulty {
 
     fn transport(&self) -> &'static str {
         self.stream.transport()
+    }
+
+    fn is_local(&self) -> bool {
+        self.stream.is_local()
+    }
+
+    fn session(&self) -> Option<Arc<Session>> {
+        self.stream.session()
     }
 }

@@ -23,6 +23,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::arena::PeerArena;
@@ -32,13 +33,13 @@ use crate::stream::{Stream, is_timeout};
 /// Bytes in a header.
 pub const HEADER_LEN: usize = 64;
 /// Version of the protocol that this build speaks.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Kinds from here on are not available to the layer above.
 pub const FIRST_RESERVED_KIND: u16 = 0xff00;
 /// Status codes from here on are not available to the layer above.
 pub const FIRST_RESERVED_STATUS: u32 = 0xffff_0000;
 
-const MAGIC: [u8; 4] = *b"RGTA";
+pub(crate) const MAGIC: [u8; 4] = *b"RGTA";
 
 /// Kinds of this crate's own frames.
 pub(crate) mod kind {
@@ -242,6 +243,8 @@ pub(crate) struct FrameReader {
     end: usize,
     /// Where payloads are that do not follow their headers.
     arena: Option<Arc<PeerArena>>,
+    /// Reads that brought something.
+    heard: Arc<AtomicU64>,
 }
 
 impl FrameReader {
@@ -255,7 +258,22 @@ impl FrameReader {
     }
 
     fn staging(len: usize) -> FrameReader {
-        FrameReader { staging: vec![0; len].into_boxed_slice(), start: 0, end: 0, arena: None }
+        let (staging, heard) = (vec![0; len].into_boxed_slice(), Arc::default());
+        FrameReader { staging, start: 0, end: 0, arena: None, heard }
+    }
+
+    /// A number that changes whenever something comes.
+    pub(crate) fn heard(&self) -> Arc<AtomicU64> {
+        self.heard.clone()
+    }
+
+    /// Bytes that somebody else has read from the stream are the first ones of the next frame.
+    pub(crate) fn give_back(&mut self, bytes: &[u8]) {
+        if bytes.len() > self.staging.len() {
+            self.staging = vec![0; bytes.len()].into_boxed_slice();
+        }
+        self.staging[..bytes.len()].copy_from_slice(bytes);
+        (self.start, self.end) = (0, bytes.len());
     }
 
     /// The next header, or `None` when the stream ended between two frames.
@@ -276,6 +294,7 @@ impl FrameReader {
                 return if self.end == 0 { Ok(None) } else { Err(ReadError::Truncated) };
             }
             self.end += n;
+            self.heard.fetch_add(1, Ordering::Relaxed);
             // Garbage shorter than a header is refused without waiting for the rest of it.
             let seen = self.end.min(MAGIC.len());
             if self.staging[..seen] != MAGIC[..seen] {
@@ -339,6 +358,7 @@ impl FrameReader {
                 0 => return Err(ReadError::Truncated),
                 n => done += n,
             }
+            self.heard.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }

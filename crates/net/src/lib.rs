@@ -42,15 +42,15 @@
 //! 1. `client`: [`Client::send`] takes a slot of the window and writes; [`Pending`] waits;
 //!    `client::keeper` connects, reconnects and sends again
 //! 2. `endpoint`, `stream`: where the server is, and the bytes to it: TCP, Unix sockets
-//!    ([`memory`] and [`fault`] for tests)
+//!    ([`memory`] and [`fault`] for tests); [`tls`] encrypts those that leave the machine
 //! 3. [`handshake`]: the first four frames, for every connection of a job; `token`: [`JobToken`];
 //!    `terms`: what client and server state there
 //! 4. [`frame`]: the 64-byte header and how frames are read
 //! 5. `server`: [`Server`] accepts; `server::connection` reads requests and calls the [`Handler`]
 //! 6. `server::outbox`: how [`Responder::reply`] writes without waiting for slow clients
 //! 7. `pool`: the buffers of all of them; `arena`: those that both ends of a Unix socket see, so
-//!    that large payloads are not copied by the kernel; `identity`, `observe`, `error`: what they
-//!    report
+//!    that large payloads are not copied by the kernel; `identity`, `observe`, `refusals`, `error`:
+//!    what they report
 //!
 //! [`rendezvous`] is on top of these: where launchers and ranks find each other.
 //!
@@ -72,11 +72,13 @@ mod identity;
 pub mod memory;
 mod observe;
 mod pool;
+mod refusals;
 pub mod rendezvous;
 mod server;
 mod stream;
 mod sync;
 mod terms;
+pub mod tls;
 mod token;
 
 pub use client::{Client, ClientOptions, ClientStats, Pending, Reply};
@@ -85,8 +87,10 @@ pub use error::{Error, Family, Result, counted};
 pub use identity::{Identity, Peer, Role};
 pub use observe::{Event, Observer, Traffic};
 pub use pool::{Buf, Pool};
+pub use refusals::RefusalLog;
 pub use server::{
     Disconnect, Handler, Request, Responder, Server, ServerOptions, ServerStats, Serving,
 };
 pub use stream::{Stream, Wait, over_tcp, over_unix};
+pub use tls::{Certificates, Encryption};
 pub use token::{JobToken, host, random};

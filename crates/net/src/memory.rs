@@ -227,6 +227,10 @@ impl Stream for MemoryStream {
     fn transport(&self) -> &'static str {
         "memory"
     }
+
+    fn is_local(&self) -> bool {
+        true
+    }
 }
 
 impl Drop for MemoryStream {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::error::counted;
 use crate::identity::{Identity, Peer};
+use crate::refusals::INTERVAL;
 
 /// Receives [`Event`]s. Called from the threads of this crate: it should return quickly and must
 /// not call back into the client or server.
@@ -33,7 +34,7 @@ pub enum Event {
         server: Identity,
         /// Where.
         endpoint: String,
-        /// `"tcp"`, `"unix"` or `"memory"`: what the data takes.
+        /// `"tcp"`, `"tls"`, `"unix"` or `"memory"`: what the data takes.
         transport: &'static str,
     },
     /// A client's connection broke; it tries to get another.
@@ -67,6 +68,11 @@ pub enum Event {
         address: String,
         /// Why.
         problem: String,
+    },
+    /// A server turned away more connections than it reported one by one.
+    RefusedMore {
+        /// How many more.
+        count: u64,
     },
     /// A server closed the connection of a peer that sent something senseless.
     Misbehaved {
@@ -112,6 +118,10 @@ impl fmt::Display for Event {
             Event::GaveUp { error } => error.fmt(f),
             Event::Refused { address, problem } => {
                 write!(f, "refused a connection from {address}: {problem}")
+            }
+            Event::RefusedMore { count } => {
+                let count = counted(usize::try_from(*count).unwrap_or(usize::MAX), "connection");
+                write!(f, "refused {count} more within {} s", INTERVAL.as_secs())
             }
             Event::Misbehaved { peer, problem } => {
                 write!(f, "closed the connection of {peer}: {problem}")

@@ -23,6 +23,7 @@ use crate::handshake::turn_away;
 use crate::identity::{Identity, Peer};
 use crate::observe::{Event, Observer, Traffic, TrafficCounters};
 use crate::pool::{Buf, Pool};
+use crate::refusals::RefusalLog;
 use crate::stream::{Stream, is_timeout};
 use crate::sync::{after, lock, wait_for, wait_until};
 use crate::terms::ServerTerms;
@@ -230,6 +231,7 @@ impl Server {
             traffic: TrafficCounters::default(),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            refusals: RefusalLog::default(),
             panics: AtomicU64::new(0),
         });
         let mut serving =
@@ -353,6 +355,7 @@ struct Hub {
     traffic: TrafficCounters,
     accepted: AtomicU64,
     refused: AtomicU64,
+    refusals: RefusalLog,
     panics: AtomicU64,
 }
 
@@ -371,6 +374,22 @@ impl Hub {
         (self.options.observer)(&event);
     }
 
+    /// Reports a connection that was turned away, unless there are many.
+    fn refuse(&self, address: String, problem: String) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.report_refusals();
+        if self.refusals.note(Instant::now()) {
+            self.observe(Event::Refused { address, problem });
+        }
+    }
+
+    /// Reports how many refusals were left out, when that is due.
+    fn report_refusals(&self) {
+        if let Some(count) = self.refusals.overdue(Instant::now()) {
+            self.observe(Event::RefusedMore { count });
+        }
+    }
+
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
@@ -384,6 +403,7 @@ impl Hub {
             let connections: Vec<Arc<Connection>> = state.connections.values().cloned().collect();
             drop(state);
             connections.iter().for_each(Connection::beat_if_silent);
+            self.report_refusals();
             state = lock(&self.state);
         }
     }
@@ -422,8 +442,7 @@ impl Hub {
         let body = move || {
             if full {
                 let problem = format!("all {} connections are in use", hub.options.max_connections);
-                hub.refused.fetch_add(1, Ordering::Relaxed);
-                hub.observe(Event::Refused { address: stream.peer(), problem: problem.clone() });
+                hub.refuse(stream.peer(), problem.clone());
                 turn_away(stream, hub.options.me, &problem);
             } else {
                 connection::run(&hub, number, stream);

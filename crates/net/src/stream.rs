@@ -16,6 +16,7 @@ use rustix::net::{
 };
 
 use crate::sync::lock;
+use crate::tls::Session;
 
 /// A connected, ordered, reliable byte stream that one thread reads while others write.
 ///
@@ -66,8 +67,16 @@ pub trait Stream: Send + Sync + fmt::Debug {
     /// What the far end is called in logs.
     fn peer(&self) -> String;
 
-    /// `"tcp"`, `"unix"` or `"memory"`.
+    /// `"tcp"`, `"tls"`, `"unix"` or `"memory"`.
     fn transport(&self) -> &'static str;
+
+    /// Whether both ends are on one machine, so that nobody in between can read along.
+    fn is_local(&self) -> bool;
+
+    /// What encrypts it, if something does.
+    fn session(&self) -> Option<Arc<Session>> {
+        None
+    }
 }
 
 /// Whether a write may block.
@@ -84,6 +93,7 @@ pub enum Wait {
 pub(crate) struct Tcp {
     stream: TcpStream,
     peer: SocketAddr,
+    local: bool,
 }
 
 impl Tcp {
@@ -91,7 +101,10 @@ impl Tcp {
     /// level for pulls and up to twice slower for large pushes.
     pub(crate) fn new(stream: TcpStream, peer: SocketAddr) -> io::Result<Tcp> {
         stream.set_nodelay(true)?;
-        Ok(Tcp { stream, peer })
+        let (here, there) = (stream.local_addr()?.ip().to_canonical(), peer.ip().to_canonical());
+        // The kernel drops packets from outside that claim to come from an address of its own.
+        let local = here == there || (here.is_loopback() && there.is_loopback());
+        Ok(Tcp { stream, peer, local })
     }
 }
 
@@ -123,6 +136,10 @@ impl Stream for Tcp {
 
     fn transport(&self) -> &'static str {
         "tcp"
+    }
+
+    fn is_local(&self) -> bool {
+        self.local
     }
 }
 
@@ -197,6 +214,10 @@ impl Stream for Unix {
 
     fn transport(&self) -> &'static str {
         "unix"
+    }
+
+    fn is_local(&self) -> bool {
+        true
     }
 }
 

@@ -73,9 +73,10 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How often to be heard by a peer, so that neither end counts the other as gone.
+/// How often to be heard by a peer, so that neither end counts the other as gone, and a client
+/// soon notices a connection that only it believes in.
 pub(crate) fn beat_every(ours: Duration, theirs: Duration) -> Duration {
-    (ours.min(theirs) / 4).max(Duration::from_millis(5))
+    (ours.min(theirs) / 4).clamp(Duration::from_millis(5), Duration::from_millis(500))
 }
 
 #[cfg(test)]

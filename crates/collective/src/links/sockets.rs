@@ -1,4 +1,4 @@
-//! Links over one socket per peer: TCP between machines, Unix sockets within one.
+//! Links over one socket per peer: TCP with TLS between machines, Unix sockets within one.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
@@ -45,6 +45,9 @@ impl Links for Sockets {
         limit: Duration,
     ) -> io::Result<()> {
         let Sockets { sockets, patience } = self;
+        if reads.iter().any(|rank| sockets[*rank].as_ref().is_some_and(Socket::has_more)) {
+            return Ok(());
+        }
         let mut fds = Vec::with_capacity(1 + reads.len() + writes.len());
         fds.push(PollFd::from_borrowed_fd(alarm, PollFlags::IN));
         let wanted = reads.iter().map(|rank| (rank, PollFlags::IN));

@@ -16,7 +16,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals,
+    memfd_create,
+};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex;
 
@@ -26,6 +29,8 @@ const PAGE: usize = 4096;
 /// Bytes of input of one rank in one round, in all: small enough for the second-level cache.
 const ROUND: usize = 512 << 10;
 const HEADERS: usize = 256;
+/// Nobody can cut the memory short: reading behind its end would be a signal.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// A counter that others wait for. Two cache lines, so that sleepers do not disturb it.
 #[repr(C, align(64))]
@@ -96,8 +101,10 @@ impl Region {
     /// New memory for `size` ranks, as a file without a name. It is reserved at once: memory that
     /// runs out later would be a signal, not an error.
     pub(crate) fn create(size: usize) -> io::Result<std::os::fd::OwnedFd> {
-        let file = memfd_create("regatta-collective", MemfdFlags::CLOEXEC)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("regatta-collective", flags)?;
         fallocate(&file, FallocateFlags::empty(), 0, Region::bytes(size) as u64)?;
+        fcntl_add_seals(&file, SEALS)?;
         Ok(file)
     }
 
@@ -111,6 +118,9 @@ impl Region {
         let len = Region::bytes(size);
         if rustix::fs::fstat(&file)?.st_size as u64 != len as u64 {
             return Err(io::Error::other("the shared memory has another size"));
+        }
+        if !fcntl_get_seals(&file)?.contains(SEALS) {
+            return Err(io::Error::other("the shared memory can be cut short"));
         }
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -239,5 +249,21 @@ impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: mapped in `map`, with this length; nothing borrowed from it outlives it.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_can_be_cut_short_is_not_mapped() {
+        let file = Region::create(2).unwrap();
+        assert!(rustix::fs::ftruncate(&file, 0).is_err(), "it is sealed");
+        assert!(Region::map(&file, 2).is_ok());
+        let open = memfd_create("open", MemfdFlags::CLOEXEC).unwrap();
+        fallocate(&open, FallocateFlags::empty(), 0, Region::bytes(2) as u64).unwrap();
+        let Err(error) = Region::map(&open, 2) else { panic!("it can be cut short") };
+        assert!(error.to_string().contains("cut short"), "{error}");
     }
 }

@@ -37,7 +37,10 @@ pub(crate) fn share(
 
 fn lead(sockets: &[Option<Socket>], deadline: Instant) -> Result<Shared, (usize, io::Error)> {
     let size = sockets.len();
-    let made = Region::create(size).and_then(|file| Ok((Region::map(&file, size)?, file)));
+    let made = match sockets.iter().flatten().all(|socket| matches!(socket, Socket::Unix(_))) {
+        true => Region::create(size).and_then(|file| Ok((Region::map(&file, size)?, file))),
+        false => Err(io::Error::other("not all ranks are in one container")),
+    };
     let mut problem = made.as_ref().err().map(|e| format!("cannot make shared memory: {e}"));
     let others = || sockets.iter().enumerate().filter_map(|(at, s)| Some((at, s.as_ref()?)));
     for (member, socket) in others() {
@@ -81,14 +84,13 @@ fn follow(sockets: &[Option<Socket>], deadline: Instant) -> Result<Shared, (usiz
 
 /// One byte, with the descriptor attached if there is one.
 fn send_file(socket: &Socket, file: Option<&OwnedFd>, deadline: Instant) -> io::Result<()> {
-    let files: Vec<_> = file.iter().map(|file| file.as_fd()).collect();
+    let Some(file) = file else { return socket.write_all(&[FAILED], deadline) };
+    let files = [file.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     loop {
         let mut attached = SendAncillaryBuffer::new(&mut space);
-        if !files.is_empty() {
-            attached.push(SendAncillaryMessage::ScmRights(&files));
-        }
-        let byte = [if files.is_empty() { FAILED } else { FINE }];
+        attached.push(SendAncillaryMessage::ScmRights(&files));
+        let byte = [FINE];
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         match sendmsg(socket, &[IoSlice::new(&byte)], &mut attached, flags) {
             Ok(_) => return Ok(()),
@@ -99,6 +101,10 @@ fn send_file(socket: &Socket, file: Option<&OwnedFd>, deadline: Instant) -> io::
 }
 
 fn receive_file(socket: &Socket, deadline: Instant) -> io::Result<Option<OwnedFd>> {
+    if !matches!(socket, Socket::Unix(_)) {
+        // No file comes this way.
+        return socket.read_exact(&mut [0], deadline).map(|()| None);
+    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     loop {
         let mut attached = RecvAncillaryBuffer::new(&mut space);

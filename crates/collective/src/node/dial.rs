@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use regatta_net::handshake::DialError;
-use regatta_net::{bind_hint, connect_tcp};
+use regatta_net::{JobToken, bind_hint, connect_tcp};
 
-use crate::config::GroupConfig;
+use crate::config::{Event, GroupConfig, Transport};
 use crate::error::{Absent, Error, Result, system};
 use crate::fate::lock;
 use crate::socket::Socket;
@@ -21,6 +21,8 @@ use super::{HANDSHAKE, Shared};
 
 /// Between two attempts to reach a rank.
 pub(super) const RETRY: Duration = Duration::from_millis(50);
+/// Between two attempts when somebody answers who does not belong to the job.
+const SLOW_RETRY: Duration = Duration::from_millis(500);
 /// Where an endpoint names a Unix socket without a file.
 const UNIX: &str = "unix:@";
 
@@ -79,6 +81,7 @@ pub(crate) fn random_name() -> Result<String> {
 pub(crate) fn dial_control(shared: &Shared, peer: usize, deadline: Instant) {
     let endpoint = &shared.config.endpoints[peer];
     while !shared.fate.has_failed() && Instant::now() < deadline {
+        let mut pause = RETRY;
         match dial_once(shared, peer, endpoint, Purpose::Control, deadline) {
             Ok((socket, about)) => {
                 if let Err(error) = shared.admit_control(socket, about) {
@@ -90,8 +93,17 @@ pub(crate) fn dial_control(shared: &Shared, peer: usize, deadline: Instant) {
             Err(DialError::Never(error)) => {
                 return shared.fail(&refused(shared, peer, endpoint, error));
             }
+            // Whoever has taken the port may have said that; at the end it is the best explanation.
+            Err(DialError::Unproven(error)) => {
+                if Instant::now() + SLOW_RETRY >= deadline {
+                    return shared.fail(&refused(shared, peer, endpoint, error));
+                }
+                lock(&shared.lobby).problems[peer] = reason(error);
+                pause = SLOW_RETRY;
+            }
+            Err(DialError::Encrypt) => {}
         }
-        thread::sleep(RETRY);
+        thread::sleep(pause);
     }
 }
 
@@ -107,9 +119,10 @@ pub(crate) fn dial_data(
     peer: usize,
     deadline: Instant,
 ) -> Result<Socket> {
-    let endpoint = match shared.data_route(peer)? {
+    let tcp = &shared.config.endpoints[peer];
+    let mut endpoint = match shared.data_route(peer)? {
         Some(shortcut) => format!("{UNIX}{shortcut}"),
-        None => shared.config.endpoints[peer].clone(),
+        None => tcp.clone(),
     };
     let started = Instant::now();
     loop {
@@ -117,8 +130,17 @@ pub(crate) fn dial_data(
         let problem = match dial_once(shared, peer, &endpoint, Purpose::Data(group), deadline) {
             Ok((socket, _)) => return Ok(socket),
             Err(DialError::Never(error)) => return Err(refused(shared, peer, &endpoint, error)),
+            Err(DialError::Unproven(error)) => reason(error),
             Err(DialError::Later(problem)) => problem,
+            Err(DialError::Encrypt) => "it contradicts itself about encryption".to_owned(),
         };
+        // Its control connection is up, so the rank is there: what does not answer is the route. Such
+        // sockets belong to a network namespace, and containers on one machine have several.
+        if shared.config.transport == Transport::Auto && endpoint != *tcp {
+            shared.observe(&Event::OverTcp { rank: shared.rank(), peer, problem });
+            endpoint.clone_from(tcp);
+            continue;
+        }
         if Instant::now() >= deadline {
             let missing = vec![Absent { rank: peer, state: format!("{endpoint}: {problem}") }];
             return Err(Error::Missing { rank: shared.rank(), waited: started.elapsed(), missing });
@@ -137,10 +159,15 @@ fn dial_once(
 ) -> Result<(Socket, About), DialError> {
     let left = deadline.saturating_duration_since(Instant::now());
     let limit = left.clamp(Duration::from_millis(1), HANDSHAKE);
-    let socket = open(endpoint, limit).map_err(|e| DialError::Later(e.to_string()))?;
-    let token = &shared.config.token;
-    let about = greet::dial(&socket, &shared.about, (peer, endpoint), purpose, token, limit)?;
-    Ok((socket, about))
+    let dial = |token: &JobToken| {
+        let socket = open(endpoint, limit).map_err(|e| DialError::Later(e.to_string()))?;
+        greet::dial(socket, &shared.about, (peer, endpoint), purpose, token, limit)
+    };
+    match dial(&shared.config.token) {
+        // Something in between made it look as if the rank were on this machine.
+        Err(DialError::Encrypt) => dial(&shared.config.token.always_encrypted()),
+        other => other,
+    }
 }
 
 fn open(endpoint: &str, limit: Duration) -> io::Result<Socket> {

@@ -91,21 +91,22 @@ pub(crate) fn read_hello(hello: &Hello) -> Option<(Purpose, About)> {
 
 /// The dialler's half. Says what the other rank states of itself.
 pub(crate) fn dial(
-    socket: &Socket,
+    socket: Socket,
     me: &About,
     (peer, endpoint): (usize, &str),
     purpose: Purpose,
     token: &JobToken,
     limit: Duration,
-) -> Result<About, DialError> {
+) -> Result<(Socket, About), DialError> {
     let hello = me.hello(peer, purpose);
     let stream = socket.stream().map_err(|e| DialError::Later(e.to_string()))?;
-    let note = handshake::dial(stream, &hello, endpoint, token, limit)?;
-    About::decode(peer, &note).ok_or_else(|| {
+    let (note, session) = handshake::dial(stream, &hello, endpoint, token, limit)?;
+    let about = About::decode(peer, &note).ok_or_else(|| {
         let (server, endpoint) = (hello.to, endpoint.to_owned());
         let problem = "a rank that states something else of itself".to_owned();
         DialError::Never(NetError::NotOurProtocol { server, endpoint, problem })
-    })
+    })?;
+    Ok((socket.encrypted(session), about))
 }
 
 /// Why a rank was not admitted, in a sentence that names the two ranks and the endpoint already.
@@ -121,7 +122,11 @@ pub(crate) fn reason(error: NetError) -> String {
         NetError::NotOurProtocol { problem, .. } => {
             format!("the answer is not this protocol: {problem}")
         }
-        NetError::Refused { problem, .. }
+        NetError::Intercepted { .. } => {
+            "somebody in between ends TLS and reads along; the connection is not used".to_owned()
+        }
+        NetError::Encryption { problem, .. }
+        | NetError::Refused { problem, .. }
         | NetError::Unreachable { problem, .. }
         | NetError::PeerLost { problem, .. } => problem,
         other => other.to_string(),

@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use regatta_net::counted;
+use regatta_net::{RefusalLog, counted};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::config::{Event, GroupConfig, Transport};
@@ -54,6 +54,7 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     /// Handshakes in flight.
     handshakes: AtomicUsize,
+    refusals: RefusalLog,
     /// What other ranks answered when asked: per group and rank.
     answers: Mutex<HashMap<(u64, usize), Option<Activity>>>,
     answered: Condvar,
@@ -156,6 +157,7 @@ impl Shared {
             wake,
             stopping: AtomicBool::new(false),
             handshakes: AtomicUsize::new(0),
+            refusals: RefusalLog::default(),
             answers: Mutex::default(),
             answered: Condvar::new(),
             config,
@@ -168,6 +170,21 @@ impl Shared {
 
     pub(crate) fn observe(&self, event: &Event) {
         (self.config.observer)(event);
+    }
+
+    /// Reports a connection that was turned away, unless there are many.
+    fn turn_away(&self, address: String, problem: String) {
+        self.report_refusals();
+        if self.refusals.note(Instant::now()) {
+            self.observe(&Event::TurnedAway { address, problem });
+        }
+    }
+
+    /// Reports how many of these were left out, when that is due.
+    fn report_refusals(&self) {
+        if let Some(count) = self.refusals.overdue(Instant::now()) {
+            self.observe(&Event::TurnedAwayMore { count });
+        }
     }
 
     /// Records a failure and notifies everybody, unless it came from another rank.

@@ -12,7 +12,6 @@ use regatta_net::handshake::{self, Hello, REQUESTS, Refusal, Rejection};
 use regatta_net::{Role, counted};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::config::Event;
 use crate::error::Error;
 use crate::fate::{Activity, lock};
 use crate::header::{HEADER_LEN, Header};
@@ -96,6 +95,7 @@ pub(crate) fn run(shared: &Arc<Shared>, listeners: &Listeners) {
             check_silence(shared, control, heard);
         }
         if Instant::now() >= beat_at {
+            shared.report_refusals();
             shared.notify_all(frame::BEAT, &[]);
             beat_at = Instant::now() + beat_every;
         }
@@ -118,9 +118,13 @@ fn wait(
     fds.extend(listeners.tcp.iter().map(|tcp| PollFd::new(&**tcp, PollFlags::IN)));
     let first = fds.len();
     fds.extend(controls.iter().map(|control| PollFd::new(&control.socket, PollFlags::IN)));
+    let more = controls.iter().any(|control| control.socket.has_more());
+    let until = if more { Instant::now() } else { until };
     // An error here would repeat at once; the deadlines of operations still hold.
     let _ = poll_for(&mut fds, until.saturating_duration_since(Instant::now()));
-    let ready = fds[first..].iter().map(|fd| !fd.revents().is_empty()).collect();
+    let ready = fds[first..].iter().map(|fd| !fd.revents().is_empty());
+    let ready = ready.zip(controls).map(|(ready, control)| ready || control.socket.has_more());
+    let ready = ready.collect();
     let mut drain = [0; 8];
     let _ = rustix::io::read(&shared.wake, &mut drain);
     ready
@@ -229,7 +233,7 @@ fn begin_handshake(shared: &Arc<Shared>, socket: Socket) {
     if shared.handshakes.fetch_add(1, Ordering::AcqRel) >= limit {
         shared.handshakes.fetch_sub(1, Ordering::AcqRel);
         let problem = format!("{limit} handshakes are in flight");
-        return shared.observe(&Event::TurnedAway { address: socket.address(), problem });
+        return shared.turn_away(socket.address(), problem);
     }
     let for_thread = shared.clone();
     let spawned = thread::Builder::new().name("collective-greet".to_owned()).spawn(move || {
@@ -250,21 +254,20 @@ fn admit(shared: &Shared, socket: Socket) {
     let hello = handshake::accept(stream, me, token, HANDSHAKE, |hello| {
         may_enter(shared, hello).map_err(Refusal::Denied)
     });
-    match hello.map(|hello| read_hello(&hello)) {
-        Ok(Some((Purpose::Control, about))) => {
-            if let Err(error) = shared.admit_control(socket, about) {
+    match hello.map(|(hello, session)| (read_hello(&hello), session)) {
+        Ok((Some((Purpose::Control, about)), session)) => {
+            if let Err(error) = shared.admit_control(socket.encrypted(session), about) {
                 shared.fail(&error);
             }
         }
-        Ok(Some((Purpose::Data(group), about))) => {
+        Ok((Some((Purpose::Data(group), about)), session)) => {
+            let socket = socket.encrypted(session);
             lock(&shared.lobby).data.insert((group, about.rank), socket);
             shared.arrived.notify_all();
         }
-        Err(Rejection::Refused(problem)) => {
-            shared.observe(&Event::TurnedAway { address, problem });
-        }
+        Err(Rejection::Refused(problem)) => shared.turn_away(address, problem),
         // A probe; and `may_enter` lets nobody in whose hello cannot be read.
-        Ok(None) | Err(Rejection::Left) => {}
+        Ok((None, _)) | Err(Rejection::Left) => {}
     }
 }
 

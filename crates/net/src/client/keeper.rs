@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 use std::net::Shutdown;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,17 +15,22 @@ use crate::frame::{
     BadFrame, FIRST_RESERVED_KIND, FIRST_RESERVED_STATUS, FrameReader, HEADER_LEN, Header,
     Patience, ReadError, kind, status,
 };
-use crate::handshake::{DialError, Greeting, Hello, REQUESTS, Talk};
+use crate::handshake::{DialError, Greeting, Hello, REQUESTS};
 use crate::observe::Event;
 use crate::stream::{Stream, write_all};
 use crate::sync::{after, lock, wait_until};
 use crate::terms::{ClientTerms, ServerTerms, beat_every};
-use crate::token::host;
+use crate::token::{JobToken, host};
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(10);
 const LAST_BACKOFF: Duration = Duration::from_millis(500);
 /// How long one attempt waits for an answer to the connection request.
 const DIAL_LIMIT: Duration = Duration::from_secs(1);
+/// Heartbeats of the server that may be missing before the client looks whether only this
+/// connection is silent.
+const MISSING_BEATS: u32 = 3;
+/// How long such a look may take.
+const LOOK_LIMIT: Duration = Duration::from_secs(1);
 /// How long a closing client waits for the server to close its end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -57,12 +62,13 @@ fn keep(shared: &Arc<Shared>, first: NewConnection) {
             Ok(ended) => ended,
             Err(error) => return give_up(shared, error),
         };
-        let problem = match ended {
-            None => return shared.fail(Error::Closed { peer: shared.options.server }),
-            Some(ConnectionEnd::ServerStopped) => {
+        let problem = match &ended {
+            Served::Closed => return shared.fail(Error::Closed { peer: shared.options.server }),
+            Served::Ended(ConnectionEnd::ServerStopped) => {
                 return give_up(shared, lost(shared, "it shut down"));
             }
-            Some(ConnectionEnd::Broken(problem)) => problem,
+            Served::Ended(ConnectionEnd::Broken(problem)) => problem.clone(),
+            Served::Replaced(_) => "it went silent, and the server answers on another".to_owned(),
         };
         let (server, endpoint) = (shared.options.server, shared.endpoint_text());
         shared.observe(Event::Broken { server, endpoint, problem: problem.clone() });
@@ -77,13 +83,17 @@ fn keep(shared: &Arc<Shared>, first: NewConnection) {
         if since.elapsed() > limit {
             return give_up(shared, lost(shared, problem));
         }
-        if pause(shared, Instant::now() + backoff) {
-            return shared.fail(Error::Closed { peer: shared.options.server });
-        }
-        backoff = (backoff * 2).clamp(FIRST_BACKOFF, LAST_BACKOFF);
-        next = match dial_until(shared, since, limit, Some(&problem)) {
-            Ok(next) => next,
-            Err(error) => return give_up(shared, error),
+        next = if let Served::Replaced(replacement) = ended {
+            *replacement
+        } else {
+            if pause(shared, Instant::now() + backoff) {
+                return shared.fail(Error::Closed { peer: shared.options.server });
+            }
+            backoff = (backoff * 2).clamp(FIRST_BACKOFF, LAST_BACKOFF);
+            match dial_until(shared, since, limit, Some(&problem)) {
+                Ok(next) => next,
+                Err(error) => return give_up(shared, error),
+            }
         };
         if next.terms.incarnation != incarnation {
             let (server, endpoint) = (shared.options.server, shared.endpoint_text());
@@ -116,15 +126,20 @@ fn dial_until(
     let deadline = after(limit.saturating_sub(since.elapsed()));
     let mut backoff = FIRST_BACKOFF;
     let mut next_report = after(shared.options.report_every);
+    let mut heard = false;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let problem = match dial(shared, left.max(FIRST_BACKOFF)) {
+        let (problem, said) = match dial(shared, left.max(FIRST_BACKOFF)) {
             Ok(established) => return Ok(established),
             Err(DialError::Never(error)) => return Err(error),
-            Err(DialError::Later(problem)) => problem,
+            Err(DialError::Later(problem)) => (problem, None),
+            Err(DialError::Unproven(error)) => (error.to_string(), Some(error)),
+            // It wants TLS on a connection that is encrypted.
+            Err(DialError::Encrypt) => ("it contradicts itself about encryption".to_owned(), None),
         };
         let now = Instant::now();
-        if now >= next_report {
+        // What somebody said there is reported at once: it is rarely a matter of waiting.
+        if now >= next_report || (said.is_some() && !heard) {
             let (server, endpoint) = (shared.options.server, shared.endpoint_text());
             shared.observe(Event::Waiting {
                 server,
@@ -134,15 +149,14 @@ fn dial_until(
             });
             next_report = after(shared.options.report_every);
         }
+        heard |= said.is_some();
         if now + backoff >= deadline {
-            return Err(match broke {
-                Some(broke) => lost(shared, format!("{broke}; reconnecting failed: {problem}")),
-                None => Error::Unreachable {
-                    server: shared.options.server,
-                    endpoint: shared.endpoint_text(),
-                    waited: limit,
-                    problem,
-                },
+            return Err(match (broke, said) {
+                (Some(broke), _) => {
+                    lost(shared, format!("{broke}; reconnecting failed: {problem}"))
+                }
+                (None, Some(error)) => error,
+                (None, None) => unreachable(shared, limit, problem),
             });
         }
         if pause(shared, now + backoff) {
@@ -150,6 +164,11 @@ fn dial_until(
         }
         backoff = (backoff * 2).min(LAST_BACKOFF);
     }
+}
+
+fn unreachable(shared: &Shared, waited: Duration, problem: String) -> Error {
+    let (server, endpoint) = (shared.options.server, shared.endpoint_text());
+    Error::Unreachable { server, endpoint, waited, problem }
 }
 
 /// Waits until `deadline`; true when the client is being closed.
@@ -174,16 +193,25 @@ struct NewConnection {
     terms: ServerTerms,
 }
 
+/// What became of a connection.
+enum Served {
+    /// The client is closed.
+    Closed,
+    Ended(ConnectionEnd),
+    /// It was silent, and this one is not.
+    Replaced(Box<NewConnection>),
+}
+
 /// One attempt, by the shortcut if the server offers one to this machine.
 fn dial(shared: &Shared, left: Duration) -> std::result::Result<NewConnection, DialError> {
-    let (greeting, terms) = greet(shared, &shared.endpoint, left)?;
+    let (greeting, terms) = greet_server(shared, left)?;
     if shared.options.shortcut
         && let Some(name) = &terms.shortcut
         && terms.host == host()
         && terms.host != [0; 16]
     {
         let near = Endpoint::Abstract(name.clone());
-        let by_shortcut = greet(shared, &near, left)
+        let by_shortcut = greet(shared, &near, left, &shared.options.token)
             .and_then(|(greeting, terms)| establish(shared, greeting, terms));
         // It fails between containers that share a kernel but no network; TCP remains.
         if let Ok(established) = by_shortcut {
@@ -203,10 +231,24 @@ fn establish(
     Ok(NewConnection { stream: talk.stream, reader: talk.reader, terms })
 }
 
+/// The server where everybody finds it.
+fn greet_server(
+    shared: &Shared,
+    left: Duration,
+) -> std::result::Result<(Greeting, ServerTerms), DialError> {
+    let token = &shared.options.token;
+    match greet(shared, &shared.endpoint, left, token) {
+        // Something in between made it look as if the server were on this machine.
+        Err(DialError::Encrypt) => greet(shared, &shared.endpoint, left, &token.always_encrypted()),
+        other => other,
+    }
+}
+
 fn greet(
     shared: &Shared,
     endpoint: &Endpoint,
     left: Duration,
+    token: &JobToken,
 ) -> std::result::Result<(Greeting, ServerTerms), DialError> {
     let options = &shared.options;
     let stream =
@@ -223,8 +265,8 @@ fn greet(
     let (from, to, note) = (options.me, options.server, terms.encode());
     let hello = Hello { from, to, protocol: REQUESTS, note };
     let limit = left.min(options.handshake_timeout);
-    let talk = Talk::new(stream.into(), FrameReader::new(), limit, from);
-    let greeting = Greeting::new(talk, &hello, endpoint.to_string())?;
+    let (reader, endpoint) = (FrameReader::new(), endpoint.to_string());
+    let greeting = Greeting::new(stream.into(), reader, &hello, &endpoint, token, limit)?;
     let terms = ServerTerms::decode(&greeting.note).map_err(|bad| greeting.not_ours(&bad))?;
     Ok((greeting, terms))
 }
@@ -238,12 +280,12 @@ fn adopt(shared: &Shared, established: &NewConnection) {
     link.transport = established.stream.transport();
 }
 
-/// Uses one connection until it ends. `None` when the client is closed.
+/// Uses one connection until it ends.
 fn serve_connection(
     shared: &Arc<Shared>,
     established: NewConnection,
     outage: Option<Instant>,
-) -> Result<Option<ConnectionEnd>> {
+) -> Result<Served> {
     adopt(shared, &established);
     let beat_every = beat_every(shared.options.peer_timeout, established.terms.peer_timeout);
     let NewConnection { stream, reader, .. } = established;
@@ -252,12 +294,13 @@ fn serve_connection(
         .set_read_timeout(Some(shared.options.peer_timeout))
         .and_then(|()| stream.set_write_timeout(Some(beat_every)))
     {
-        return Ok(Some(ConnectionEnd::Broken(e.to_string())));
+        return Ok(Served::Ended(ConnectionEnd::Broken(e.to_string())));
     }
     match Arena::share(&*stream, shared.options.me.index) {
         Ok(arena) => *lock(&shared.arena) = arena,
-        Err(e) => return Ok(Some(ConnectionEnd::Broken(e.to_string()))),
+        Err(e) => return Ok(Served::Ended(ConnectionEnd::Broken(e.to_string()))),
     }
+    let heard = reader.heard();
     let reading = {
         let (shared, stream) = (shared.clone(), stream.clone());
         thread::Builder::new()
@@ -271,8 +314,8 @@ fn serve_connection(
         let outage = since.elapsed();
         shared.observe(Event::Reconnected { server, endpoint, outage, resent });
     }
-    let closing = watch(shared, beat_every);
-    if closing {
+    let watched = watch(shared, beat_every, &heard);
+    if matches!(watched, Watched::Closing) {
         say_goodbye(shared, &*stream);
     }
     lock(&shared.writer).stream = None;
@@ -281,19 +324,22 @@ fn serve_connection(
     let _ = reading.join();
 
     let mut link = lock(&shared.link);
-    if closing {
-        return Ok(None);
+    let (ended, better) = (link.ended.take(), link.write_problem.take());
+    match watched {
+        Watched::Closing => return Ok(Served::Closed),
+        Watched::Silent(replacement) => return Ok(Served::Replaced(replacement)),
+        Watched::Ended => {}
     }
-    let mut ended = link.ended.take();
-    if let (Some(ConnectionEnd::Broken(problem)), Some(better)) =
-        (&mut ended, link.write_problem.take())
-    {
-        *problem = better;
-    }
-    if let Some(ConnectionEnd::Broken(problem)) = &ended {
+    // The reader says how it ended before it ends.
+    let ended = match ended {
+        Some(ConnectionEnd::ServerStopped) => ConnectionEnd::ServerStopped,
+        Some(ConnectionEnd::Broken(problem)) => ConnectionEnd::Broken(better.unwrap_or(problem)),
+        None => ConnectionEnd::Broken(better.unwrap_or_default()),
+    };
+    if let ConnectionEnd::Broken(problem) = &ended {
         link.last_problem = Some(problem.clone());
     }
-    Ok(ended)
+    Ok(Served::Ended(ended))
 }
 
 /// Sends what has no reply yet, in order, and lets callers write to the new connection.
@@ -316,17 +362,31 @@ fn open_writer(shared: &Shared, stream: &Arc<dyn Stream>) -> usize {
     again.len()
 }
 
-/// Heartbeats until the connection ends or the client is closed; true for the latter.
-fn watch(shared: &Shared, beat_every: Duration) -> bool {
+/// Why a connection is not watched any more.
+enum Watched {
+    /// The client is being closed.
+    Closing,
+    Ended,
+    /// Nothing comes on it, and the server answers on another one.
+    Silent(Box<NewConnection>),
+}
+
+/// Heartbeats until the connection ends or the client is closed.
+///
+/// A connection whose other end was reset without notice, as proxies and lost packets can make it,
+/// is only silent. Long before silence counts as the end of the server, the client tries another
+/// one, and changes over if the server answers there.
+fn watch(shared: &Shared, beat_every: Duration, heard: &AtomicU64) -> Watched {
     let mut sent_before = shared.traffic.frames_sent();
     let mut next_beat = Instant::now() + beat_every;
+    let (mut last_heard, mut silent_beats) = (0, 0);
     let mut link = lock(&shared.link);
     loop {
         if link.closing {
-            return true;
+            return Watched::Closing;
         }
         if link.ended.is_some() {
-            return false;
+            return Watched::Ended;
         }
         let (next, in_time) = wait_until(&shared.link_changed, link, next_beat);
         link = next;
@@ -337,10 +397,32 @@ fn watch(shared: &Shared, beat_every: Duration) -> bool {
                 send_own(shared, kind::HEARTBEAT);
             }
             sent_before = sent;
+            let now_heard = heard.load(Ordering::Relaxed);
+            silent_beats = if now_heard == last_heard { silent_beats + 1 } else { 0 };
+            last_heard = now_heard;
+            if silent_beats > MISSING_BEATS {
+                silent_beats = 0;
+                if let Some(replacement) = replace_silent(shared, heard) {
+                    return Watched::Silent(Box::new(replacement));
+                }
+            }
             next_beat = Instant::now() + beat_every;
             link = lock(&shared.link);
         }
     }
+}
+
+/// Another connection, if the server answers there while the present one stays silent.
+fn replace_silent(shared: &Shared, heard: &AtomicU64) -> Option<NewConnection> {
+    let before = heard.load(Ordering::Relaxed);
+    let limit = LOOK_LIMIT.min(shared.options.peer_timeout);
+    let (greeting, _) = greet_server(shared, limit).ok()?;
+    greeting.leave();
+    // The server is alive. If its heartbeats come after all, this machine was only busy.
+    if heard.load(Ordering::Relaxed) != before {
+        return None;
+    }
+    dial(shared, limit).ok()
 }
 
 /// Writes a frame without payload, unless a caller is writing: then the server hears from us

@@ -55,18 +55,16 @@ struct OpenReplies {
 /// The thread of a connection, from the first byte to the last.
 pub(super) fn run(hub: &Arc<Hub>, number: u64, stream: Arc<dyn Stream>) {
     let options = &hub.options;
-    let limit = options.handshake_timeout;
-    let mut talk = Talk::new(stream.clone(), FrameReader::new(), limit, options.me);
-    let (identity, terms) = match greet(hub, &mut talk) {
+    let (mut talk, identity, terms) = match greet(hub, &stream) {
         Ok(client) => client,
         Err(rejection) => {
             if let Rejection::Refused(problem) = rejection {
-                hub.refused.fetch_add(1, Ordering::Relaxed);
-                hub.observe(Event::Refused { address: stream.peer(), problem });
+                hub.refuse(stream.peer(), problem);
             }
             return stream.shutdown(Shutdown::Both);
         }
     };
+    let stream = talk.stream.clone();
     let limit = Some(options.peer_timeout);
     if stream.set_read_timeout(limit).and_then(|()| stream.set_write_timeout(limit)).is_err() {
         return;
@@ -107,8 +105,13 @@ pub(super) fn run(hub: &Arc<Hub>, number: u64, stream: Arc<dyn Stream>) {
 }
 
 /// Who the client is, and what it states of itself.
-fn greet(hub: &Hub, talk: &mut Talk) -> std::result::Result<(Identity, ClientTerms), Rejection> {
+fn greet(
+    hub: &Hub,
+    stream: &Arc<dyn Stream>,
+) -> std::result::Result<(Talk, Identity, ClientTerms), Rejection> {
     let options = &hub.options;
+    let (limit, reader) = (options.handshake_timeout, FrameReader::new());
+    let mut talk = Talk::begin(stream.clone(), reader, &options.token, limit, options.me)?;
     let hello =
         talk.accept((options.me, &hub.terms), &options.token, |hello| match hello.protocol {
             REQUESTS => Ok(()),
@@ -118,7 +121,7 @@ fn greet(hub: &Hub, talk: &mut Talk) -> std::result::Result<(Identity, ClientTer
             }
         })?;
     let terms = ClientTerms::decode(&hello.note).map_err(|e| Rejection::Refused(e.to_string()))?;
-    Ok((hello.from, terms))
+    Ok((talk, hello.from, terms))
 }
 
 /// Ends older connections of the same client and waits until their last request is handled, so that

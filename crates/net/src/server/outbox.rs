@@ -254,6 +254,9 @@ mod tests {
         fn transport(&self) -> &'static str {
             "memory"
         }
+        fn is_local(&self) -> bool {
+            true
+        }
     }
 
     #[test]

@@ -114,6 +114,10 @@ fn handshake_len(connect: impl Fn(Wrap) -> Client) -> (u64, u64) {
         fn transport(&self) -> &'static str {
             self.0.transport()
         }
+
+        fn is_local(&self) -> bool {
+            self.0.is_local()
+        }
     }
     let counts: Arc<[AtomicU64; 2]> = Arc::default();
     let theirs = counts.clone();
@@ -325,6 +329,10 @@ impl Stream for Vanishing {
     fn transport(&self) -> &'static str {
         self.stream.transport()
     }
+
+    fn is_local(&self) -> bool {
+        self.stream.is_local()
+    }
 }
 
 #[test]
@@ -427,6 +435,10 @@ impl Stream for Cuttable {
     }
     fn transport(&self) -> &'static str {
         self.0.transport()
+    }
+
+    fn is_local(&self) -> bool {
+        self.0.is_local()
     }
 }
 

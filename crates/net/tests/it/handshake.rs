@@ -28,6 +28,11 @@ fn next_refusal(events: &Receiver<Event>) -> String {
     })
 }
 
+/// Options of a client that does not try for long.
+fn hasty_options() -> ClientOptions {
+    ClientOptions { connect_timeout: Duration::from_millis(300), ..client_options() }
+}
+
 fn assert_serves(server: &Serving) {
     let client = Client::connect(server.endpoint(), client_options()).unwrap();
     let reply = client.send(1, 0, &[b"still there?"]).unwrap().wait(PATIENCE).unwrap();
@@ -52,9 +57,13 @@ fn a_wrong_token_is_refused_on_both_sides() {
     let (server, events) = watched(server_options());
     for shortcut in [false, true] {
         let token = JobToken::new("another job");
-        let options = ClientOptions { token, shortcut, ..client_options() };
+        let (observer, reports) = observer();
+        let options = ClientOptions { token, shortcut, observer, ..hasty_options() };
         let error = Client::connect(server.endpoint(), options).unwrap_err();
         let expected = format!("server 0 at {} refused the job token", server.endpoint());
+        // The first refusal is reported at once, although it may come from anybody.
+        let report = reports.try_recv().unwrap().to_string();
+        assert!(report.contains(&expected), "{report}");
         assert!(error.to_string().starts_with(&expected), "{error}");
         assert_eq!(error.family(), Family::You);
         let refusal = next_refusal(&events);
@@ -92,34 +101,65 @@ fn a_client_of_another_version_is_refused_with_our_version() {
     assert_serves(&server);
 }
 
-/// Something that accepts one connection, reads a little and answers with `answer`.
-fn impersonate(answer: Vec<u8>) -> (String, thread::JoinHandle<()>) {
+/// Something that reads a little of every connection and answers with `answer`.
+fn impersonate(answer: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = listener.local_addr().unwrap().to_string();
-    let thread = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        stream.read_exact(&mut [0; HEADER_LEN]).unwrap();
-        stream.write_all(&answer).unwrap();
-        let _ = stream.read_to_end(&mut Vec::new());
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read_exact(&mut [0; HEADER_LEN]);
+            let _ = stream.write_all(&answer);
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
     });
-    (endpoint, thread)
+    endpoint
+}
+
+/// A refusal that nobody has signed, as whoever takes the port can send it.
+fn forged_refusal() -> Vec<u8> {
+    let text = [&[0; 32][..], &[3], b"go away"].concat();
+    let header = Header { kind: 0xff05, payload_len: text.len() as u64, ..Header::default() };
+    [&header.encode()[..], &text].concat()
+}
+
+#[test]
+fn a_refusal_of_a_stranger_ends_an_attempt_and_not_the_client() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = listener.local_addr().unwrap();
+    let (observer, reports) = observer();
+    let options = ClientOptions { observer, ..client_options() };
+    let waiting = thread::spawn(move || Client::connect(endpoint, options));
+    for mut stream in listener.incoming().flatten().take(2) {
+        stream.read_exact(&mut [0; HEADER_LEN]).unwrap();
+        stream.write_all(&forged_refusal()).unwrap();
+        stream.read_to_end(&mut Vec::new()).unwrap();
+    }
+    drop(listener);
+    let report = reports.recv_timeout(PATIENCE).unwrap().to_string();
+    assert!(report.contains("refused this process: go away"), "{report}");
+    // The stranger is gone, the server comes.
+    let server = Server::bind(endpoint, server_options()).unwrap().serve(echo).unwrap();
+    let client = waiting.join().unwrap().unwrap();
+    client.send(1, 0, &[]).unwrap().wait(PATIENCE).unwrap();
+    drop(server);
+    let endpoint = impersonate(forged_refusal());
+    let error = Client::connect(endpoint, hasty_options()).unwrap_err();
+    assert!(matches!(&error, Error::Refused { problem, .. } if problem == "go away"), "{error}");
 }
 
 #[test]
 fn a_server_of_another_version_is_named() {
-    let (endpoint, thread) = impersonate(foreign_header());
-    let error = Client::connect(endpoint, client_options()).unwrap_err();
+    let endpoint = impersonate(foreign_header());
+    let error = Client::connect(endpoint, hasty_options()).unwrap_err();
     assert!(matches!(error, Error::WrongVersion { ours: VERSION, theirs: 9, .. }), "{error}");
-    thread.join().unwrap();
 }
 
 #[test]
 fn something_else_on_the_port_is_named() {
-    let (endpoint, thread) = impersonate(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec());
-    let error = Client::connect(endpoint.as_str(), client_options()).unwrap_err();
+    let endpoint = impersonate(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec());
+    let error = Client::connect(endpoint.as_str(), hasty_options()).unwrap_err();
     assert!(matches!(error, Error::NotOurProtocol { .. }));
     assert!(error.to_string().contains(&endpoint), "{error}");
-    thread.join().unwrap();
 }
 
 #[test]
@@ -136,7 +176,6 @@ fn something_that_never_answers_hits_the_deadline() {
 
 #[test]
 fn garbage_costs_its_sender_the_connection_and_nothing_else() {
-    let (server, events) = watched(server_options());
     let oversized = Header { kind: 0xff01, payload_len: 1 << 40, ..Header::default() }.encode();
     let too_large_here =
         Header { kind: 0xff01, payload_len: 65 << 10, ..Header::default() }.encode();
@@ -154,13 +193,26 @@ fn garbage_costs_its_sender_the_connection_and_nothing_else() {
         (&empty_hello, "malformed hello"),
         (&damaged, "checksum"),
     ] {
+        let (server, events) = watched(server_options());
         knock(&server, bytes);
         let refusal = next_refusal(&events);
         assert!(refusal.contains(expected), "{refusal}");
         assert!(refusal.starts_with("127.0.0.1:"), "{refusal}");
+        assert_eq!(server.stats().refused, 1);
+        assert_serves(&server);
     }
-    assert_eq!(server.stats().refused, 8);
+}
+
+#[test]
+fn a_flood_of_strangers_is_a_few_lines_in_the_log() {
+    let (server, events) = watched(server_options());
+    for _ in 0..100 {
+        knock(&server, b"GET / HTTP/1.1\r\n\r\n");
+    }
     assert_serves(&server);
+    // The last one was counted before its connection was closed.
+    assert_eq!(server.stats().refused, 100);
+    assert_eq!(events.try_iter().filter(|e| matches!(e, Event::Refused { .. })).count(), 5);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod handshake;
 mod rendezvous;
 mod requests;
 mod server_process;
+mod tls;
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

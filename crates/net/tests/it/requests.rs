@@ -95,6 +95,10 @@ impl Stream for Counted {
     fn transport(&self) -> &'static str {
         self.stream.transport()
     }
+
+    fn is_local(&self) -> bool {
+        self.stream.is_local()
+    }
 }
 
 #[cfg(target_os = "linux")]
@@ -392,6 +396,10 @@ impl Stream for Gated {
     }
     fn transport(&self) -> &'static str {
         self.stream.transport()
+    }
+
+    fn is_local(&self) -> bool {
+        self.stream.is_local()
     }
 }
 
