@@ -22,6 +22,14 @@ pub enum Error {
         /// What it should be.
         reason: String,
     },
+    /// A secret that protects nothing. It is not printed.
+    #[error("{source_name}: {problem}")]
+    Token {
+        /// The variable or file that it came from.
+        source_name: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// Two variables that cannot both be right.
     #[error("{first} and {second} contradict each other: {reason}")]
     Contradiction {

@@ -34,7 +34,8 @@
 //! 3. `read`: [`Place::from_env`], one file per way of saying it: `paddle_cloud` (parameter
 //!    servers), `fluid` (the older names), `collective`, `scheduler` (mpirun, srun, Kubernetes)
 //! 4. `write`: [`Place::to_env`]
-//! 5. [`endpoints`]: lists of `host:port`; `error`: what can be wrong
+//! 5. [`token`]: the secret of a job; `tls`: how its connections are protected
+//! 6. [`endpoints`]: lists of `host:port`; `error`: what can be wrong
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
@@ -45,8 +46,11 @@ mod error;
 pub mod names;
 mod place;
 mod read;
+mod tls;
+pub mod token;
 mod write;
 
 pub use env::Env;
 pub use error::Error;
 pub use place::{CollectivePlace, JobIdentity, Place, PsPlace, PsRole};
+pub use tls::{Tls, TlsFiles, TlsMode};

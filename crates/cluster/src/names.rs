@@ -48,6 +48,14 @@ pub const BACKEND: &str = "PADDLE_DISTRI_BACKEND";
 pub const JOB_ID: &str = "PADDLE_JOB_ID";
 /// Secret that all processes of the job share.
 pub const JOB_TOKEN: &str = "REGATTA_JOB_TOKEN";
+/// Which connections are encrypted: `on` (those between machines), `always` or `off`.
+pub const TLS: &str = "REGATTA_TLS";
+/// Certificate chain of this process, if it does not make its own.
+pub const TLS_CERT: &str = "REGATTA_TLS_CERT";
+/// The private key that belongs to it.
+pub const TLS_KEY: &str = "REGATTA_TLS_KEY";
+/// Who must have signed the certificates of others.
+pub const TLS_CA: &str = "REGATTA_TLS_CA";
 /// Where processes report to their launcher how they are doing.
 pub const STATUS: &str = "REGATTA_STATUS";
 /// Seconds that processes may take to appear.
@@ -93,6 +101,10 @@ pub const PLACE: &[&str] = &[
     WORLD_DEVICES,
     JOB_ID,
     JOB_TOKEN,
+    TLS,
+    TLS_CERT,
+    TLS_KEY,
+    TLS_CA,
     START_TIMEOUT,
     STATUS,
     FLUID_ROLE,

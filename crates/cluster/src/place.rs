@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Error, endpoints, names};
+use crate::{Env, Error, Tls, endpoints, names, token};
 
 /// What this process is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,11 +75,14 @@ pub struct JobIdentity {
     pub token: Option<String>,
     /// How long processes may take to appear.
     pub start_timeout: Duration,
+    /// How its connections are protected.
+    pub tls: Tls,
 }
 
 impl Default for JobIdentity {
     fn default() -> JobIdentity {
-        JobIdentity { id: "default".into(), token: None, start_timeout: DEFAULT_START_TIMEOUT }
+        let (token, tls) = (None, Tls::default());
+        JobIdentity { id: "default".into(), token, start_timeout: DEFAULT_START_TIMEOUT, tls }
     }
 }
 
@@ -88,20 +91,27 @@ const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl JobIdentity {
     /// The secret to authenticate with. Without a token, a job that stays on one machine (all
-    /// endpoints are loopback addresses) uses its name; that keeps jobs apart, not strangers out.
+    /// endpoints are loopback addresses) uses one that only this user can read ([`token`]), with
+    /// its name, which keeps jobs apart.
     ///
     /// # Errors
-    /// If there is no token and other machines could reach the job.
+    /// If the token is easy to guess, or there is none and other machines could reach the job.
     pub fn secret(&self, endpoints: &[String]) -> Result<String, Error> {
         match &self.token {
-            Some(token) => Ok(token.clone()),
+            Some(token) => {
+                token::check(names::JOB_TOKEN, token)?;
+                Ok(token.clone())
+            }
             None if endpoints.iter().all(|e| endpoints::is_loopback(e)) => {
-                Ok(format!("job {}", self.id))
+                Ok(format!("{} job {}", token::of_user(&Env::process())?, self.id))
             }
             None => Err(Error::missing(
                 names::JOB_TOKEN,
-                "a job that other machines can reach needs a secret, the same on every machine; \
-                 make one with: head -c16 /dev/urandom | od -An -tx1 | tr -d ' \\n'",
+                format!(
+                    "a job that other machines can reach needs a secret, the same on every \
+                     machine; make one with: {}",
+                    token::MAKE_ONE
+                ),
             )),
         }
     }
@@ -114,6 +124,7 @@ impl fmt::Debug for JobIdentity {
             .field("id", &self.id)
             .field("token", &self.token.as_ref().map(|_| "(secret)"))
             .field("start_timeout", &self.start_timeout)
+            .field("tls", &self.tls)
             .finish()
     }
 }
@@ -151,11 +162,15 @@ impl CollectivePlace {
     /// # Errors
     /// If there is no token and other machines could reach the job.
     pub fn secret(&self) -> Result<String, Error> {
+        self.job.secret(&self.meeting_endpoints())
+    }
+
+    /// Where ranks reach each other: the addresses of all, or that of the master if they are
+    /// unknown.
+    pub fn meeting_endpoints(&self) -> Vec<String> {
         match &self.master {
-            Some(master) if self.endpoints.is_empty() => {
-                self.job.secret(std::slice::from_ref(master))
-            }
-            _ => self.job.secret(&self.endpoints),
+            Some(master) if self.endpoints.is_empty() => vec![master.clone()],
+            _ => self.endpoints.clone(),
         }
     }
 }

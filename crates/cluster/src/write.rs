@@ -27,6 +27,7 @@ impl JobIdentity {
         if let Some(token) = &self.token {
             put(pairs, JOB_TOKEN, token);
         }
+        pairs.extend(self.tls.to_env());
         put(pairs, START_TIMEOUT, format!("{:.3}", self.start_timeout.as_secs_f64()));
     }
 }

@@ -51,6 +51,7 @@ fn a_worker_and_a_server_of_paddle_cloud() {
         id: "ads".into(),
         token: Some("s3".into()),
         start_timeout: Duration::from_millis(2500),
+        tls: regatta_cluster::Tls::default(),
     };
     assert_eq!(worker.job, job);
     assert!(!format!("{worker:?}").contains("s3"), "the token is not printed");
@@ -235,21 +236,25 @@ fn senseless_values_are_named() {
 #[test]
 fn a_job_that_others_can_reach_needs_a_token() {
     let mut job = JobIdentity::default();
-    assert!(job.secret(&["127.0.0.2:1".into()]).is_ok());
     let error = job.secret(&["127.0.0.2:1".into(), "10.0.0.1:1".into()]).unwrap_err().to_string();
     assert!(error.starts_with("REGATTA_JOB_TOKEN is not set"), "{error}");
     job.token = Some("x".into());
-    assert_eq!(job.secret(&["10.0.0.1:1".into()]), Ok("x".into()));
+    let error = job.secret(&["10.0.0.1:1".into()]).unwrap_err().to_string();
+    assert!(error.starts_with("REGATTA_JOB_TOKEN: the token is easy to guess"), "{error}");
+    let good = "0123456789abcdef0123456789abcdef";
+    job.token = Some(good.into());
+    assert_eq!(job.secret(&["10.0.0.1:1".into()]), Ok(good.into()));
 }
 
 #[test]
 fn ranks_may_know_the_master_alone() {
-    let base = "PADDLE_MASTER=10.0.0.1:6768|PADDLE_TRAINERS_NUM=4|REGATTA_JOB_TOKEN=s3";
+    let base = "PADDLE_MASTER=10.0.0.1:6768|PADDLE_TRAINERS_NUM=4|\
+                REGATTA_JOB_TOKEN=0123456789abcdef";
     let place = collective(&format!("{base}|PADDLE_TRAINER_ID=2"));
     assert_eq!((place.rank, place.world_size()), (2, 4));
     assert_eq!(place.master.as_deref(), Some("10.0.0.1:6768"));
     assert!(place.endpoints.is_empty());
-    assert_eq!(place.secret(), Ok("s3".into()));
+    assert_eq!(place.secret(), Ok("0123456789abcdef".into()));
     assert!(error(&format!("{base}|PADDLE_TRAINER_ID=4")).contains("there are 4 ranks"));
     assert!(error(base).contains("PADDLE_TRAINER_ID"));
     let alone = "PADDLE_MASTER=10.0.0.1:6768|PADDLE_TRAINER_ID=0";

@@ -3,11 +3,19 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use regatta_cluster::{CollectivePlace, Env, JobIdentity, Place, PsPlace, PsRole};
+use regatta_cluster::{
+    CollectivePlace, Env, JobIdentity, Place, PsPlace, PsRole, Tls, TlsFiles, TlsMode,
+};
 
 fn job() -> impl Strategy<Value = JobIdentity> {
     ("[a-z][a-z0-9-]{0,9}", proptest::option::of("[0-9a-f]{32}"), 1u64..10_000_000).prop_map(
-        |(id, token, ms)| JobIdentity { id, token, start_timeout: Duration::from_millis(ms) },
+        |(id, token, ms)| {
+            let modes = [TlsMode::On, TlsMode::Off, TlsMode::Always];
+            let path = |name: &str| format!("/{name}.pem").into();
+            let files = TlsFiles { cert: path("cert"), key: path("key"), ca: path("ca") };
+            let tls = Tls { mode: modes[ms as usize % 3], files: (ms % 2 == 0).then_some(files) };
+            JobIdentity { id, token, start_timeout: Duration::from_millis(ms), tls }
+        },
     )
 }
 

@@ -1,6 +1,6 @@
 //! What this process is, from the environment or from the program itself.
 
-use regatta_cluster::{CollectivePlace, Env, JobIdentity, Place, PsPlace, PsRole, endpoints};
+use regatta_cluster::{CollectivePlace, Env, JobIdentity, Place, PsPlace, PsRole, Tls, endpoints};
 
 use crate::Error;
 
@@ -115,7 +115,7 @@ impl UserDefinedRoleMaker {
             servers,
             workers: worker_num,
             worker_endpoints: Vec::new(),
-            job: JobIdentity::default(),
+            job: identity()?,
         };
         Ok(UserDefinedRoleMaker { place: Place::ParameterServer(place) })
     }
@@ -140,7 +140,7 @@ impl UserDefinedRoleMaker {
             master: None,
             devices: Vec::new(),
             world_devices: Vec::new(),
-            job: JobIdentity::default(),
+            job: identity()?,
         };
         Ok(UserDefinedRoleMaker { place: Place::Collective(place) })
     }
@@ -156,6 +156,11 @@ impl UserDefinedRoleMaker {
         job.token = Some(token.to_string());
         self
     }
+}
+
+/// A job that says nothing of itself but what protects its connections.
+fn identity() -> Result<JobIdentity, Error> {
+    Ok(JobIdentity { tls: Tls::from_env(&Env::process())?, ..JobIdentity::default() })
 }
 
 fn check_id(current_id: usize, many: usize, what: &str) -> Result<(), Error> {

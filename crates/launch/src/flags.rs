@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use regatta_cluster::{Env, endpoints};
+use regatta_cluster::{Env, Tls, endpoints, names};
 use regatta_net::counted;
 
 use crate::Error;
@@ -72,6 +72,20 @@ pub struct Flags {
     /// File with the secret that all machines of the job share; or set REGATTA_JOB_TOKEN.
     #[arg(long = "token-file", alias = "token_file", value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// Which connections are encrypted: on (those between machines), off or always
+    /// [env: REGATTA_TLS] [default: on].
+    #[arg(long, value_name = "WHICH", value_parser = ["on", "off", "always"])]
+    pub tls: Option<String>,
+    /// Certificate chain of this machine in PEM, if processes should not make their own
+    /// [env: REGATTA_TLS_CERT].
+    #[arg(long = "tls-cert", value_name = "FILE")]
+    pub tls_cert: Option<String>,
+    /// The private key of --tls-cert [env: REGATTA_TLS_KEY].
+    #[arg(long = "tls-key", value_name = "FILE")]
+    pub tls_key: Option<String>,
+    /// Who must have signed the certificates of other machines [env: REGATTA_TLS_CA].
+    #[arg(long = "tls-ca", value_name = "FILE")]
+    pub tls_ca: Option<String>,
     /// Say how long it took until processes were started and training began.
     #[arg(long)]
     pub timing: bool,
@@ -188,6 +202,8 @@ pub struct JobRequest {
     pub job_id: String,
     /// How long machines and processes may take to appear.
     pub timeout: Duration,
+    /// How connections are protected.
+    pub tls: Tls,
     /// Folder for the logs.
     pub log_dir: PathBuf,
     /// How often a failed worker is started again.
@@ -278,12 +294,28 @@ impl Flags {
                 .get("job_id", &self.job_id, "PADDLE_JOB_ID")
                 .map_or("default".to_string(), |setting| setting.text),
             timeout: timeout(&self.timeout)?,
+            tls: self.tls(env)?,
             log_dir: from
                 .get("log_dir", &self.log_dir, "PADDLE_LOG_DIR")
                 .map_or("log".into(), |setting| setting.text.into()),
             max_restart: restart.map_or(Ok(0), |setting| setting.parse("a whole number"))?,
             notes: from.notes,
         })
+    }
+
+    /// What flags say goes before what variables say.
+    fn tls(&self, env: &Env) -> Result<Tls, Error> {
+        let typed = [
+            (names::TLS, &self.tls),
+            (names::TLS_CERT, &self.tls_cert),
+            (names::TLS_KEY, &self.tls_key),
+            (names::TLS_CA, &self.tls_ca),
+        ];
+        let env = typed.into_iter().fold(env.clone(), |env, (name, typed)| match typed {
+            Some(value) => env.with(name, value),
+            None => env,
+        });
+        Ok(Tls::from_env(&env)?)
     }
 
     fn shape(&self, from: &mut Sources<'_>, can_meet: bool) -> Result<Shape, Error> {

@@ -133,11 +133,15 @@ impl Job<'_> {
 
     fn common_env(&self) -> Vec<Value> {
         let secret = json!({ "name": format!("{}-token", self.name), "key": "token" });
-        vec![
+        let tls = self.request.tls.to_env();
+        let tls = tls.into_iter().map(|(name, value)| variable(&name, value));
+        let mut env = vec![
             variable(names::JOB_ID, self.name),
             variable(names::START_TIMEOUT, self.request.timeout.as_secs().max(1)),
             json!({ "name": names::JOB_TOKEN, "valueFrom": { "secretKeyRef": secret } }),
-        ]
+        ];
+        env.extend(tls);
+        env
     }
 
     fn ps_env(&self, servers: usize, workers: usize) -> Vec<Value> {

@@ -10,10 +10,11 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use regatta_cluster::{Tls, TlsMode};
 use regatta_net::rendezvous::{Admission, Answer, Guest, Host, Seat};
 use regatta_net::{
-    ClientOptions, Error as NetError, Event, Family, Identity, JobToken, Role, Server,
-    ServerOptions, connect_tcp,
+    Certificates, ClientOptions, Encryption, Error as NetError, Event, Family, Identity, JobToken,
+    Role, Server, ServerOptions, connect_tcp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -136,6 +137,8 @@ pub struct Point {
     pub listen: ListenRule,
     /// The secret of the job.
     pub token: String,
+    /// How connections are protected.
+    pub tls: Tls,
     /// How long others may take to come.
     pub timeout: Duration,
 }
@@ -158,7 +161,7 @@ impl Meeting {
     /// # Errors
     /// If machines do not come in time, or do not fit together; they are named.
     pub fn join(point: &Point, expected: Participants, me: &Card) -> Result<Meeting, Error> {
-        let token = JobToken::new(&point.token);
+        let token = job_token(point)?;
         let (host, refused) = match point.listen {
             ListenRule::No => (None, None),
             ListenRule::Yes => (Some(open(point, expected, &token)?), None),
@@ -247,6 +250,23 @@ impl Meeting {
             host.wait_for_end();
         }
     }
+}
+
+/// What launchers authenticate with.
+fn job_token(point: &Point) -> Result<JobToken, Error> {
+    let token = JobToken::new(&point.token);
+    let encryption = match point.tls.mode {
+        TlsMode::On => Encryption::BetweenMachines,
+        TlsMode::Always => Encryption::Always,
+        TlsMode::Off => {
+            eprintln!("note: connections between machines are not encrypted (--tls off)");
+            Encryption::Off
+        }
+    };
+    let Some(files) = &point.tls.files else { return Ok(token.encrypted(encryption)) };
+    let (chain, key, authority) = (files.cert.clone(), files.key.clone(), files.ca.clone());
+    let files = Certificates { chain, key, authority };
+    token.certified(encryption, &files).map_err(|e| Error::Usage(e.to_string()))
 }
 
 /// Opens the meeting on the first machine.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use regatta_cluster::{Env, JobIdentity, Place, PsRole, endpoints, names};
+use regatta_cluster::{Env, JobIdentity, Place, PsRole, endpoints, names, token};
 use regatta_net::counted;
 
 use crate::flags::{Flags, JobRequest, Members, Shape};
@@ -93,14 +93,12 @@ fn supervise(
 
 fn given_token(flags: &Flags, env: &Env) -> Result<Option<String>, Error> {
     let Some(file) = &flags.token_file else {
-        return Ok(env.get(names::JOB_TOKEN).map(str::to_string));
+        let given = env.get(names::JOB_TOKEN).map(str::to_string);
+        given.iter().try_for_each(|given| token::check(names::JOB_TOKEN, given))?;
+        return Ok(given);
     };
-    let text = fs::read_to_string(file)
-        .map_err(|e| Error::Usage(format!("cannot read --token-file {}: {e}", file.display())))?;
-    match text.trim() {
-        "" => Err(Error::Usage(format!("--token-file {} is empty", file.display()))),
-        token => Ok(Some(token.to_string())),
-    }
+    let read = token::from_file(file);
+    Ok(Some(read.map_err(|e| Error::Usage(format!("--token-file {e}")))?))
 }
 
 /// How this machine meets the others.
@@ -118,6 +116,7 @@ fn plan_of(
         id: request.job_id.clone(),
         token: Some(token.clone().map_or_else(random_hex, Ok)?),
         start_timeout: request.timeout,
+        tls: request.tls.clone(),
     };
     if let Shape::Collective { nodes, ips, .. } = &request.shape
         && *nodes > 1
@@ -142,15 +141,17 @@ fn plan_of(
         ports::is_local(host)?
     };
     let listen = if is_first { ListenRule::Yes } else { ListenRule::No };
-    let point = Point { address, listen, token, timeout: request.timeout };
+    let (tls, timeout) = (request.tls.clone(), request.timeout);
+    let point = Point { address, listen, token, tls, timeout };
     Ok((plan, Some(MeetingPlan::ToMeet(point, card))))
 }
 
 fn no_token() -> Error {
     Error::Usage(format!(
         "a job on several machines needs a secret that all of them share: make one with\n  \
-         head -c16 /dev/urandom | od -An -tx1 | tr -d ' \\n' > token\n\
+         (umask 077; {} > token)\n\
          copy the file to every machine and add --token-file token, or set {}",
+        token::MAKE_ONE,
         names::JOB_TOKEN
     ))
 }
@@ -242,7 +243,8 @@ fn meet_first(request: &JobRequest, job: &JobIdentity) -> Result<(Plan, Meeting)
     (card.rank, card.endpoints) = (*rank, mine.clone());
     let listen = if is_here { ListenRule::IfFree } else { ListenRule::No };
     let token = job.token.clone().unwrap_or_default();
-    let point = Point { address: address.clone(), listen, token, timeout: request.timeout };
+    let (tls, timeout) = (request.tls.clone(), request.timeout);
+    let point = Point { address: address.clone(), listen, token, tls, timeout };
     let meeting = Meeting::join(&point, Participants::Count(*nodes), &card)?;
     let node = |card: &Card| Node { endpoints: card.endpoints.clone(), devices: devices.clone() };
     let all: Vec<Node> = meeting.roster.iter().map(node).collect();

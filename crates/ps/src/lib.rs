@@ -81,7 +81,7 @@ pub use client::{
 pub use error::Error;
 pub use message::{Gradients, PullSpec, Wire};
 pub use mode::{AsyncConfig, BadSetting, Mode};
-pub use regatta_net::{Event as NetEvent, JobToken, Observer};
+pub use regatta_net::{Certificates, Encryption, Event as NetEvent, JobToken, Observer};
 pub use server::{DenseSetup, Notice, NoticeObserver, Server, ServerConfig, TableSetup, Tune};
 pub use shards::{DataStart, FileProgress, Mark, Progress};
 pub use snapshot::{SnapshotOrder, SnapshotScope};

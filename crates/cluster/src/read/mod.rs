@@ -8,7 +8,7 @@ mod scheduler;
 use std::time::Duration;
 
 use crate::names::*;
-use crate::{Env, Error, JobIdentity, Place, PsRole};
+use crate::{Env, Error, JobIdentity, Place, PsRole, Tls};
 
 impl Place {
     /// The place that these variables say.
@@ -109,5 +109,6 @@ fn job(env: &Env) -> Result<JobIdentity, Error> {
         id: env.get(JOB_ID).unwrap_or(&default.id).to_string(),
         token: env.get(JOB_TOKEN).map(str::to_string),
         start_timeout,
+        tls: Tls::from_env(env)?,
     })
 }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use regatta_cluster::CollectivePlace;
 use regatta_collective::{Group, GroupConfig, Transport};
-use regatta_ps::JobToken;
 
-use crate::{Error, notify};
+use crate::{Error, job_token, notify};
 
 /// Joins the other ranks: by their endpoints, at the master if those are unknown, or as ranks of
 /// MPI. Who is missing is said on standard error.
@@ -18,7 +17,7 @@ pub fn join(place: &CollectivePlace, transport: Transport) -> Result<Group, Erro
     if transport == Transport::Mpi {
         return join_over_mpi(place);
     }
-    let token = JobToken::new(place.secret()?);
+    let token = job_token(&place.job, &place.meeting_endpoints())?;
     let config = GroupConfig::new(place.rank, place.endpoints.clone(), token);
     let config = observed(GroupConfig { transport, ..config }, place);
     match &place.master {

@@ -7,7 +7,7 @@ use regatta_collective::{Group, Transport};
 use regatta_exec::Options;
 use regatta_ir::Programs;
 use regatta_passes::{Backward, Minimized, Optimizer, Split, minimize, split_trainer};
-use regatta_ps::{JobToken, Mode};
+use regatta_ps::Mode;
 
 use super::Fleet;
 use regatta_train::job::worker_startup;
@@ -15,7 +15,7 @@ use regatta_train::{Job, RankPlan};
 
 use crate::collective::{join, optimizer_for, plan_ranks};
 use crate::strategy::DistributedStrategy;
-use crate::{Error, notify};
+use crate::{Error, job_token, notify};
 
 /// An optimizer whose program runs on one machine or many.
 pub struct DistributedOptimizer {
@@ -118,7 +118,7 @@ impl PsPlan {
         place: &PsPlace,
         strategy: &DistributedStrategy,
     ) -> Result<PsPlan, Error> {
-        let token = JobToken::new(place.job.secret(&place.servers)?);
+        let token = job_token(&place.job, &place.servers)?;
         let mut job = Job::new(place.servers.clone(), place.workers, strategy.ps_mode()?, token);
         job.start_timeout = place.job.start_timeout;
         job.observer = Arc::new(|event| notify(event));

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use regatta_net::fault::{Faults, Wrap};
@@ -18,8 +19,8 @@ use regatta_net::{
 };
 
 use crate::{
-    Change, PATIENCE, Watcher, client_options, next_event, observer, serve, server_options,
-    tcp_options,
+    Change, PATIENCE, Watcher, address, client_options, next_event, observer, serve,
+    server_options, tcp_options,
 };
 
 const REQUESTS: u64 = 3;
@@ -477,4 +478,58 @@ fn a_request_that_is_sent_again_waits_until_its_first_handling_is_over() {
     assert_eq!(entries.recv_timeout(PATIENCE).unwrap(), first, "the same number");
     release.send(()).unwrap();
     assert_eq!(&pending.wait(PATIENCE).unwrap().payload[..], b"push");
+}
+
+/// A relay whose first connection can be cut towards the server, while the client hears nothing.
+fn half_open(to: String) -> (String, SyncSender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = listener.local_addr().unwrap().to_string();
+    let (cut, cutting) = sync_channel::<()>(1);
+    thread::spawn(move || {
+        let mut cutting = Some(cutting);
+        for near in listener.incoming().flatten() {
+            let far = TcpStream::connect(&to).unwrap();
+            let copy = |from: &TcpStream, to: &TcpStream| {
+                let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                // Its end is not passed on.
+                thread::spawn(move || std::io::copy(&mut from, &mut to));
+            };
+            copy(&near, &far);
+            copy(&far, &near);
+            if let Some(cutting) = cutting.take() {
+                thread::spawn(move || {
+                    cutting.recv().unwrap();
+                    far.shutdown(Shutdown::Both).unwrap();
+                    // Open for as long as the test runs.
+                    std::mem::forget(near);
+                });
+            }
+        }
+    });
+    (endpoint, cut)
+}
+
+/// The server's side is gone and the client's side only silent, as behind a proxy. Silence alone
+/// would be noticed after an hour here.
+#[test]
+fn a_half_open_connection_is_replaced() {
+    let peer_timeout = Duration::from_secs(3600);
+    let (watcher, changes) = Watcher::new();
+    let server = serve(ServerOptions { peer_timeout, ..server_options() }, watcher);
+    let (endpoint, cut) = half_open(address(server.endpoint()));
+    let (observer, events) = observer();
+    let options = ClientOptions { peer_timeout, observer, ..tcp_options() };
+    let client = Client::connect(endpoint, options).unwrap();
+    client.send(1, 0, &[b"before"]).unwrap().wait(PATIENCE).unwrap();
+    cut.send(()).unwrap();
+    // The server knows.
+    while !matches!(changes.recv_timeout(PATIENCE).unwrap(), Change::Disconnected(..)) {}
+    let reply = client.send(1, 0, &[b"after"]).unwrap().wait(PATIENCE).unwrap();
+    assert_eq!(&reply.payload[..], b"after");
+    assert_eq!(client.stats().reconnects, 1);
+    let problem = next_event(&events, |event| match event {
+        Event::Broken { problem, .. } => Some(problem.clone()),
+        _ => None,
+    });
+    assert_eq!(problem, "it went silent, and the server answers on another");
 }

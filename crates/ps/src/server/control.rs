@@ -17,12 +17,18 @@ use crate::shards::DataStart;
 const MAX_REMEMBERED: usize = 64;
 
 impl Core {
-    pub(super) fn control(&self, request: Control, id: u64, responder: Responder) {
-        if is_answered_later(&request) {
-            return match self.worker(responder.peer()) {
-                Ok(worker) => self.control_later(worker, responder, request),
-                Err(e) => refuse_for(responder, &e),
-            };
+    /// A request of a worker with this number, or of a tool, which may make it.
+    pub(super) fn control(
+        &self,
+        worker: Option<usize>,
+        request: Control,
+        id: u64,
+        responder: Responder,
+    ) {
+        if let Some(worker) = worker
+            && is_answered_later(&request)
+        {
+            return self.control_later(worker, responder, request);
         }
         match self.control_now(responder.peer(), id, request) {
             Ok(answer) => reply(responder, &answer.encode()),
@@ -49,17 +55,10 @@ impl Core {
     /// The worker that asks; nobody else may.
     pub(super) fn worker(&self, peer: &Peer) -> Result<usize, Error> {
         if peer.identity.role != Role::Worker {
-            return Err(Error::usage("only workers may do that"));
+            let who = peer.identity;
+            return Err(Error::usage(format!("only workers may do that, and this is {who}")));
         }
         self.standing(peer)
-    }
-
-    /// Workers must take part; tools only need to know the secret of the job.
-    fn anyone(&self, peer: &Peer) -> Result<(), Error> {
-        match peer.identity.role {
-            Role::Worker => self.worker(peer).map(|_| ()),
-            _ => Ok(()),
-        }
     }
 
     fn control_now(&self, peer: &Peer, id: u64, request: Control) -> Result<ControlReply, Error> {
@@ -81,49 +80,21 @@ impl Core {
                 self.check_hello(&hello)?;
                 return self.rejoin(peer, after).map(ControlReply::Rejoin);
             }
-            Control::Load { dir, names, over } => {
-                self.worker(peer)?;
-                self.load(&dir, &names, over)?;
-            }
-            Control::Restore { dir, count_changes } => {
-                self.worker(peer)?;
-                self.restore(&dir, count_changes)?;
-            }
+            Control::Load { dir, names, over } => self.load(&dir, &names, over)?,
+            Control::Restore { dir, count_changes } => self.restore(&dir, count_changes)?,
             Control::Save { dir, id: save, mode } => {
-                self.anyone(peer)?;
                 return self.once(peer, id, || self.save(&dir, save, mode));
             }
-            Control::TrySave { dir } => {
-                self.worker(peer)?;
-                try_dir(Path::new(&dir))?;
-            }
-            Control::Stored { id, stored } => {
-                self.worker(peer)?;
-                self.stored(id, stored)?;
-            }
-            Control::Snapshot { id, dir, scope } => match self.worker(peer)? {
-                0 => self.open_snapshot(id, &dir, scope)?,
-                worker => {
-                    return Err(Error::usage(format!(
-                        "worker {worker} opens a snapshot, not worker 0"
-                    )));
-                }
-            },
-            Control::Stats => {
-                self.anyone(peer)?;
-                return Ok(ControlReply::Stats(self.stats()));
-            }
-            Control::Inspect { table, id } => {
-                self.anyone(peer)?;
-                return self.inspect(&table, id);
-            }
+            Control::TrySave { dir } => try_dir(Path::new(&dir))?,
+            Control::Stored { id, stored } => self.stored(id, stored)?,
+            Control::Snapshot { id, dir, scope } => self.open_snapshot(id, &dir, scope)?,
+            Control::Stats => return Ok(ControlReply::Stats(self.stats())),
+            Control::Inspect { table, id } => return self.inspect(&table, id),
             Control::OwnPart { id, part } => self.own_part(self.worker(peer)?, id, part),
             Control::Shrink { max_unseen_days } => {
-                self.anyone(peer)?;
                 return self.once(peer, id, || self.shrink(max_unseen_days));
             }
             Control::EndDay => {
-                self.anyone(peer)?;
                 return self.once(peer, id, || {
                     self.tables.iter().for_each(|t| t.rows.end_day());
                     Ok(ControlReply::Done)

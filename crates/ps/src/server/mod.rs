@@ -11,6 +11,7 @@ mod geo;
 mod monitor;
 mod reduce;
 mod request;
+mod roles;
 mod round;
 mod shards;
 mod slot_reuse;

@@ -1,6 +1,6 @@
 //! A request is parsed once, into a value, and handed to whoever answers it.
 
-use regatta_net::{Buf, Responder, Role};
+use regatta_net::{Buf, Responder};
 
 use super::core::Core;
 use crate::Error;
@@ -56,9 +56,17 @@ impl Core {
             // Who takes no part is told so, whatever it sent.
             Err(e) => return self.for_worker(responder, |_, r| refuse(r, &e.to_string())),
         };
+        let worker = match &request {
+            // It may say so again if it did not hear the answer.
+            Request::Control(Control::Leave) if self.has_left(responder.peer()) => None,
+            request => match self.permit(responder.peer(), request.rule()) {
+                Ok(worker) => worker,
+                Err(e) => return refuse(responder, &e.to_string()),
+            },
+        };
         let exchange = |push, pull, payload, responder| {
             let exchange = Exchange { push, pull, payload, wire, id, responder };
-            self.exchange(exchange);
+            self.exchange(worker, exchange);
         };
         match request {
             Request::Pull(pull) => exchange(None, Some(pull), payload, responder),
@@ -75,7 +83,7 @@ impl Core {
             Request::Gather(gather) => self.for_worker(responder, |worker, responder| {
                 self.gather(worker, gather, &payload, responder);
             }),
-            Request::Control(control) => self.control(control, id, responder),
+            Request::Control(control) => self.control(worker, control, id, responder),
         }
     }
 
@@ -87,17 +95,12 @@ impl Core {
         }
     }
 
-    /// Everybody who knows the secret of the job may look at values; the rest is for workers.
-    fn exchange(&self, exchange: Exchange) {
-        let peer = exchange.responder.peer();
-        let only_looks = exchange.push.is_none() && exchange.training_step().is_none();
-        if only_looks && peer.identity.role != Role::Worker {
-            return self.answer(exchange);
-        }
-        match self.worker(peer) {
-            Ok(worker) if exchange.push.is_some() => self.push(worker, exchange),
-            Ok(_) => self.pull(exchange),
-            Err(e) => refuse_for(exchange.responder, &e),
+    /// A push or pull of a worker; a tool only looks at values.
+    fn exchange(&self, worker: Option<usize>, exchange: Exchange) {
+        match worker {
+            Some(worker) if exchange.push.is_some() => self.push(worker, exchange),
+            Some(_) => self.pull(exchange),
+            None => self.answer(exchange),
         }
     }
 }

@@ -9,6 +9,7 @@ mod geo;
 mod losses;
 mod processes;
 mod refusals;
+mod roles;
 mod shards;
 mod snapshot;
 mod storage;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use regatta_cluster::{CollectivePlace, Env, JobIdentity, Place, PsPlace, PsRole};
+use regatta_cluster::{CollectivePlace, Env, JobIdentity, Place, PsPlace, PsRole, Tls};
 use regatta_collective::Group;
 use regatta_launch::status::{Reporter, Status};
 use regatta_launch::{
     JobFolder, LISTENING, Options, Outcome as Ended, Program, Report as Ran, Spec, Supervisor,
     cores, plan,
 };
-use regatta_ps::{JobToken, Mode, Notice};
+use regatta_ps::{Mode, Notice};
 use regatta_rec::run::{Outcome as Done, Place as In, serve, strategy, train_as};
 use regatta_rec::{Config, Error, infer, infer_worker};
 use regatta_train::observe::{Event, Observer};
@@ -186,7 +186,8 @@ fn run_job(
 ) -> Result<Ran> {
     let reports = JobFolder::new()?;
     let token = Some(regatta_launch::random_hex()?);
-    let plan = kind.plan(&JobIdentity { token, ..JobIdentity::default() })?;
+    let tls = Tls::from_env(&Env::process())?;
+    let plan = kind.plan(&JobIdentity { token, tls, ..JobIdentity::default() })?;
     let this = std::env::current_exe().context("cannot find this program")?;
     let spec = |place: &Place| {
         let mut spec = Spec::new(place, Program::binary(&this));
@@ -311,7 +312,7 @@ fn finish(outcome: Result<(), Error>) -> Result<Outcome> {
 
 /// A job with servers, as the environment, flags and configuration say.
 fn job(work: Work<'_>, config: &Config, args: &PsArgs, place: &PsPlace) -> Result<Job> {
-    let token = JobToken::new(place.job.secret(&place.servers)?);
+    let token = regatta_fleet::job_token(&place.job, &place.servers)?;
     let mut job = Job::new(place.servers.clone(), place.workers, work.mode(config), token);
     job.allow_worker_loss = args.allow_worker_loss;
     job.start_timeout = place.job.start_timeout;

@@ -56,6 +56,14 @@ fn script(dir: &Path, name: &str, text: &str) -> String {
     path.to_string_lossy().into_owned()
 }
 
+/// A file with a token that nobody else can read.
+fn token_file(dir: &Path, token: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let path = script(dir, "token", token);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
 fn text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))

@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Running, addresses, assert_gone, clean, launch, pids, script, text, train};
+use super::{
+    Running, addresses, assert_gone, clean, launch, pids, script, text, token_file, train,
+};
 
 const NODES: [&str; 2] = ["127.0.0.2", "127.0.0.3"];
 
@@ -18,7 +20,7 @@ impl Job {
         let dir = tempfile::tempdir().unwrap();
         let on = NODES.map(|node| addresses(node, 3));
         let pair = |i: usize| format!("{},{}", on[0][i], on[1][i]);
-        let token = script(dir.path(), "token", "a secret of both\n");
+        let token = token_file(dir.path(), "a secret of both\n");
         let flags = vec![
             format!("--servers={}", pair(0)),
             format!("--workers={}", pair(1)),
@@ -118,9 +120,10 @@ fn commands_that_differ_and_tokens_that_differ_are_refused() {
     }
     let mut stranger = Job::new();
     stranger.flags = job.flags.clone();
-    stranger.flags[3] = format!("--token-file={}", script(stranger.path(), "token", "another"));
+    let token = token_file(stranger.path(), "the secret of another job");
+    stranger.flags[3] = format!("--token-file={token}");
     let one = Running::new(&mut job.on(NODES[0], &["--timeout=3", "true"], &[]));
-    let (code, all) = Running::new(&mut stranger.on(NODES[1], &["true"], &[])).end();
+    let (code, all) = Running::new(&mut stranger.on(NODES[1], &["--timeout=2", "true"], &[])).end();
     assert_eq!(code, 2, "{all}");
     assert!(all.contains("refused the job token"), "{all}");
     assert_eq!(one.end().0, 2);
@@ -138,10 +141,26 @@ fn without_a_token_it_says_how_to_make_one() {
 }
 
 #[test]
+fn a_token_that_others_can_read_or_guess_is_refused() {
+    let mut job = Job::new();
+    let path = script(job.path(), "open", "a secret of both\n");
+    for (flag, expected) in [
+        (format!("--token-file={path}"), "others can read or write it"),
+        (format!("--token-file={}", token_file(job.path(), "short")), "easy to guess"),
+    ] {
+        job.flags[3] = flag;
+        let output = job.on(NODES[0], &["true"], &[]).output().unwrap();
+        let all = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{all}");
+        assert!(all.contains("--token-file") && all.contains(expected), "{all}");
+    }
+}
+
+#[test]
 fn machines_of_ranks_by_list_and_by_meeting() {
     let dir = tempfile::tempdir().unwrap();
     script(dir.path(), "run.sh", "echo I am $PADDLE_TRAINER_ID of $PADDLE_TRAINERS_NUM");
-    let token = script(dir.path(), "token", "secret");
+    let token = token_file(dir.path(), "the secret of all ranks");
     let token = format!("--token-file={token}");
     let meeting = addresses("127.0.0.2", 1).remove(0);
     let master = format!("--master={meeting}");
