@@ -262,8 +262,8 @@ fn other_program(transport: &'static str) {
     job.fails(1, &["rank 0", "rank 1", "`ours`", "`theirs`"]);
 }
 
-/// Who has the right token waits for the rank to come, and so does who has the wrong one: anybody may
-/// have said so. At the end that is the reason.
+/// Who has the right token waits for the rank to come, and so does who has the wrong one:
+/// anybody may have said so. At the end that is the reason.
 fn other_token(transport: &'static str) {
     let mut job = Job::start("other_token", transport, 2, &[0, 1]);
     job.fails(1, &["rank 1", "rank 0", "token"]);

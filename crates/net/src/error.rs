@@ -92,8 +92,8 @@ pub enum Error {
 
     /// Both ends know the job token, but have not the same encrypted channel.
     #[error(
-        "{server} at {endpoint}: somebody between the two ends reads along, who ends TLS and begins \
-         it again; the connection is not used"
+        "{server} at {endpoint}: somebody between the two ends reads along, who ends TLS and \
+         begins it again; the connection is not used"
     )]
     Intercepted {
         /// Who should have been there.

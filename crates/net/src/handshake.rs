@@ -13,11 +13,12 @@
 //! The job token is never sent: each end proves that it knows it by a keyed hash over both nonces,
 //! under a different label for each direction. The dialler proves first, so that a stranger who
 //! connects to the port gets nothing to guess tokens against. Over TLS a second hash covers the
-//! channel: somebody who ends TLS in between has another channel on each side, and both ends notice.
+//! channel: somebody who ends TLS in between has another channel on each side, and both ends
+//! notice.
 //!
 //! The dialler decides on TLS by where the far end is; an acceptor reads the first byte, and wants
-//! TLS from other machines. It refuses a dialler that took it for a neighbour, which then dials again
-//! with TLS; never the other way round.
+//! TLS from other machines. It refuses a dialler that took it for a neighbour, which then dials
+//! again with TLS; never the other way round.
 //!
 //! Before the token is proved anybody may be at the far end. What is said until then, a refusal
 //! included, ends one attempt and not the dialler ([`DialError::Unproven`]). Later refusals are
@@ -437,8 +438,8 @@ pub enum Rejection {
 }
 
 /// The acceptor's half, for a protocol of its own. `note` is what it says of itself. `admit` may
-/// refuse who has proved to belong to the job and wants this process. Returns what the dialler said,
-/// and what encrypts the connection from now on.
+/// refuse who has proved to belong to the job and wants this process. Returns what the dialler
+/// said, and what encrypts the connection from now on.
 ///
 /// # Errors
 /// Why the connection is of no use.

@@ -3,12 +3,12 @@
 //!
 //! Who the far end is stays the business of the [`handshake`](crate::handshake): certificates are
 //! made by each process for itself and accepted from anybody, and the proof of the job token covers
-//! the [channel](Session::channel). Whoever ends TLS in between has another channel on each side and
-//! fails. Certificates of the user are verified in addition ([`Certificates`]).
+//! the [channel](Session::channel). Whoever ends TLS in between has another channel on each side
+//! and fails. Certificates of the user are verified in addition ([`Certificates`]).
 //!
-//! A [`Session`] is the state of one connection without its socket. The lock around it is held while
-//! bytes are encrypted or decrypted, never during a system call, so that one thread may read while
-//! another writes.
+//! A [`Session`] is the state of one connection without its socket. The lock around it is held
+//! while bytes are encrypted or decrypted, never during a system call, so that one thread may read
+//! while another writes.
 
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
@@ -219,8 +219,8 @@ fn finish(mut client: ClientConfig, mut server: ServerConfig) -> Setup {
     Setup { client: Arc::new(client), server: Arc::new(server) }
 }
 
-/// Accepts the certificate of any process that has its key: the proof of the job token, which covers
-/// the channel, says whether the process belongs to the job.
+/// Accepts the certificate of any process that has its key: the proof of the job token, which
+/// covers the channel, says whether the process belongs to the job.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
@@ -335,8 +335,8 @@ impl Session {
         self.channel.get().copied()
     }
 
-    /// Reads decrypted bytes. `read` reads the socket; it is called when nothing is left to decrypt,
-    /// and what it returns without bytes is passed on.
+    /// Reads decrypted bytes. `read` reads the socket; it is called when nothing is left to
+    /// decrypt, and what it returns without bytes is passed on.
     ///
     /// # Errors
     /// Those of `read`; `InvalidData` for bytes that were changed on the way.

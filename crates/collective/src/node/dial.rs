@@ -134,8 +134,8 @@ pub(crate) fn dial_data(
             Err(DialError::Later(problem)) => problem,
             Err(DialError::Encrypt) => "it contradicts itself about encryption".to_owned(),
         };
-        // Its control connection is up, so the rank is there: what does not answer is the route. Such
-        // sockets belong to a network namespace, and containers on one machine have several.
+        // Its control connection is up, so the rank is there: what does not answer is the route.
+        // Such sockets belong to a network namespace; containers on one machine have several.
         if shared.config.transport == Transport::Auto && endpoint != *tcp {
             shared.observe(&Event::OverTcp { rank: shared.rank(), peer, problem });
             endpoint.clone_from(tcp);

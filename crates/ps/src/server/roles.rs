@@ -1,5 +1,5 @@
-//! Who may ask a server for what: one table for all requests. In: a request and its sender. Out: the
-//! number of the worker that asks, or why it may not.
+//! Who may ask a server for what: one table for all requests. In: a request and its sender. Out:
+//! the number of the worker that asks, or why it may not.
 //!
 //! Knowing the secret of the job makes a process a member, not the first one: only worker 0 names
 //! directories, so a server reads and writes files for nobody else. A number belongs to the process
