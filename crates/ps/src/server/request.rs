@@ -61,7 +61,7 @@ impl Core {
             Request::Control(Control::Leave) if self.has_left(responder.peer()) => None,
             request => match self.permit(responder.peer(), request.rule()) {
                 Ok(worker) => worker,
-                Err(e) => return refuse(responder, &e.to_string()),
+                Err(e) => return refuse_for(responder, &e),
             },
         };
         let exchange = |push, pull, payload, responder| {

@@ -28,7 +28,8 @@ fn verbs(dir: &str) -> Vec<(Kind, Vec<u8>, Rule)> {
     let control = [
         (reduce, Workers),
         (Control::Rest, Workers),
-        (Control::Resume { step: 1 }, Workers),
+        (Control::Resume { step: 1, data: None }, Workers),
+        (Control::TakeOver { shard: 0, step: 1 }, Workers),
         (Control::Idle, Workers),
         (snapshot, FirstWorker),
         (Control::Stored { id: 1, stored: true }, FirstWorker),
@@ -37,6 +38,7 @@ fn verbs(dir: &str) -> Vec<(Kind, Vec<u8>, Rule)> {
         (Control::Written { id: 1 }, Workers),
         (Control::Leave, Workers),
         (save, FirstWorker),
+        (Control::TrySave { dir: dir.clone() }, FirstWorker),
         (load, FirstWorker),
         (Control::Restore { dir, count_changes: false }, FirstWorker),
         (Control::Shrink { max_unseen_days: Some(0) }, FirstWorker),
@@ -46,9 +48,9 @@ fn verbs(dir: &str) -> Vec<(Kind, Vec<u8>, Rule)> {
     ];
     let data = [
         (Kind::Pull, vec![0; 24], Workers),
-        (Kind::Push, vec![0; 40], Workers),
-        (Kind::PushPull, vec![0; 64], Workers),
-        (Kind::Geo, vec![0; 40], Workers),
+        (Kind::Push, vec![0; 48], Workers),
+        (Kind::PushPull, vec![0; 72], Workers),
+        (Kind::Geo, vec![0; 48], Workers),
         (Kind::SetDense, vec![0; 8], FirstWorker),
     ];
     let control = control.into_iter().map(|(verb, who)| (Kind::Control, verb.encode(), who));
