@@ -393,7 +393,7 @@ fn heartbeats_keep_idle_connections_and_long_handlers_alive() {
         };
         let server = serve(options, move |request: Request, responder: Responder| {
             // Three times as long as silence is tolerated; the pulse comes from another thread.
-            std::thread::sleep(short * 3);
+            thread::sleep(short * 3);
             crate::echo(request, responder);
         });
         let options = ClientOptions { peer_timeout: of_client, ..client_options() };
@@ -492,7 +492,7 @@ fn half_open(to: String) -> (String, SyncSender<()>) {
             let copy = |from: &TcpStream, to: &TcpStream| {
                 let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                 // Its end is not passed on.
-                thread::spawn(move || std::io::copy(&mut from, &mut to));
+                thread::spawn(move || io::copy(&mut from, &mut to));
             };
             copy(&near, &far);
             copy(&far, &near);

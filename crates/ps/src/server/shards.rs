@@ -16,7 +16,7 @@ impl Core {
     pub(super) fn give_orphans(&self, state: &mut State) -> Vec<(Responder, Idle)> {
         let waits = matches!(self.config.mode, Mode::Sync | Mode::Bounded { .. });
         let mut given = Vec::new();
-        while !(waits && !state.training.is_empty()) {
+        while !waits || state.training.is_empty() {
             let Some(shard) = state.shards.next_orphan(&state.members) else { break };
             let Some((worker, responder)) = state.idle.pop() else { break };
             state.shards.take_over(shard, worker);
