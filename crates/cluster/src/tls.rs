@@ -11,7 +11,7 @@ pub struct Tls {
     /// Which connections.
     pub mode: TlsMode,
     /// Certificates of the user; without them every process makes its own.
-    pub files: Option<TlsFiles>,
+    pub files: Option<Box<TlsFiles>>,
 }
 
 /// Which connections are encrypted.
@@ -65,7 +65,7 @@ impl Tls {
         let file = |name: &str| env.get(name).map(PathBuf::from);
         let files = match (file(TLS_CERT), file(TLS_KEY), file(TLS_CA)) {
             (None, None, None) => None,
-            (Some(cert), Some(key), Some(ca)) => Some(TlsFiles { cert, key, ca }),
+            (Some(cert), Some(key), Some(ca)) => Some(Box::new(TlsFiles { cert, key, ca })),
             (cert, key, _) => {
                 let missing = [(cert.is_none(), TLS_CERT), (key.is_none(), TLS_KEY)];
                 let missing = missing.iter().find(|(is_missing, _)| *is_missing);

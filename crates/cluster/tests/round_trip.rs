@@ -13,7 +13,8 @@ fn job() -> impl Strategy<Value = JobIdentity> {
             let modes = [TlsMode::On, TlsMode::Off, TlsMode::Always];
             let path = |name: &str| format!("/{name}.pem").into();
             let files = TlsFiles { cert: path("cert"), key: path("key"), ca: path("ca") };
-            let tls = Tls { mode: modes[ms as usize % 3], files: (ms % 2 == 0).then_some(files) };
+            let tls =
+                Tls { mode: modes[ms as usize % 3], files: (ms % 2 == 0).then(|| Box::new(files)) };
             JobIdentity { id, token, start_timeout: Duration::from_millis(ms), tls }
         },
     )

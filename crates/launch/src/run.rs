@@ -105,7 +105,7 @@ fn given_token(flags: &Flags, env: &Env) -> Result<Option<String>, Error> {
 enum MeetingPlan {
     /// They have met already, because nobody could know who takes part.
     Met(Box<Meeting>),
-    ToMeet(Box<Point>, Card),
+    ToMeet(Point, Card),
 }
 
 fn plan_of(
@@ -143,7 +143,7 @@ fn plan_of(
     let listen = if is_first { ListenRule::Yes } else { ListenRule::No };
     let (tls, timeout) = (request.tls.clone(), request.timeout);
     let point = Point { address, listen, token, tls, timeout };
-    Ok((plan, Some(MeetingPlan::ToMeet(Box::new(point), card))))
+    Ok((plan, Some(MeetingPlan::ToMeet(point, card))))
 }
 
 fn no_token() -> Error {
