@@ -2,7 +2,7 @@
 //! sockets themselves in the same run.
 //!
 //! *pull* sends 8 bytes a key and receives 36, *push* sends 44 and receives an empty reply. Server
-//! and client are threads of this process. Each cell: best window of 80 ms (a quiet moment of a
+//! and client are threads of this process; *tls* is TCP as between machines. Each cell: best window of 80 ms (a quiet moment of a
 //! shared machine) and the mean of all windows. `-- pull` runs the cells whose name contains that.
 #![allow(clippy::unwrap_used, reason = "a benchmark stops at the first surprise")]
 
@@ -14,8 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use regatta_net::{
-    Buf, Client, ClientOptions, Identity, JobToken, Pending, Pool, Request, Responder, Server,
-    ServerOptions, Serving,
+    Buf, Client, ClientOptions, Encryption, Identity, JobToken, Pending, Pool, Request, Responder,
+    Server, ServerOptions, Serving,
 };
 
 const WINDOW: Duration = Duration::from_millis(80);
@@ -50,11 +50,10 @@ fn main() {
             });
         }
     }
-    for shortcut in [false, true] {
-        let transport = if shortcut { "unix" } else { "tcp" };
+    for transport in ["tcp", "tls", "unix"] {
         for in_flight in [1, 4, 16] {
             let name = format!("small frames {transport}, {in_flight} in flight, k/s");
-            run(&name, &mut |name| report(name, request_rate(shortcut, in_flight, 0, PULL), 1e-3));
+            run(&name, &mut |name| report(name, request_rate(transport, in_flight, 0, PULL), 1e-3));
         }
         for keys in [1_000, 10_000, 50_000] {
             for (what, kind) in [("pull", PULL), ("push", PUSH)] {
@@ -62,7 +61,7 @@ fn main() {
                     let k = keys / 1000;
                     let name = format!("{what} {k}k {transport}, {in_flight} in flight, M keys/s");
                     run(&name, &mut |name| {
-                        let rate = request_rate(shortcut, in_flight, keys, kind);
+                        let rate = request_rate(transport, in_flight, keys, kind);
                         report(name, rate, keys as f64 * 1e-6);
                     });
                 }
@@ -102,8 +101,8 @@ fn measure(mut step: impl FnMut() -> usize) -> Rate {
 const PULL: u16 = 1;
 const PUSH: u16 = 2;
 
-fn request_rate(shortcut: bool, in_flight: usize, keys: usize, kind: u16) -> Rate {
-    let (server, client) = connect(shortcut);
+fn request_rate(transport: &str, in_flight: usize, keys: usize, kind: u16) -> Rate {
+    let (server, client) = connect(transport);
     let mut under_way: VecDeque<Pending> = VecDeque::new();
     let payload = if kind == PULL { keys * KEY } else { keys * (KEY + ROW) };
     let rate = measure(|| {
@@ -122,8 +121,9 @@ fn request_rate(shortcut: bool, in_flight: usize, keys: usize, kind: u16) -> Rat
     rate
 }
 
-fn connect(shortcut: bool) -> (Serving, Client) {
-    let token = JobToken::new("bench");
+fn connect(transport: &str) -> (Serving, Client) {
+    let encryption = if transport == "tls" { Encryption::Always } else { Encryption::default() };
+    let token = JobToken::new("bench").encrypted(encryption);
     let options = ServerOptions::new(Identity::server(0), token.clone());
     let rows = vec![1u8; 50_000 * ROW];
     let handler = move |request: Request, responder: Responder| {
@@ -132,9 +132,9 @@ fn connect(shortcut: bool) -> (Serving, Client) {
     };
     let server = Server::bind("127.0.0.1:0", options).unwrap().serve(handler).unwrap();
     let mut options = ClientOptions::new(Identity::worker(0), Identity::server(0), token);
-    options.shortcut = shortcut;
+    options.shortcut = transport == "unix";
     let client = Client::connect(server.endpoint(), options).unwrap();
-    assert_eq!(client.stats().transport, if shortcut { "unix" } else { "tcp" });
+    assert_eq!(client.stats().transport, transport);
     (server, client)
 }
 
