@@ -14,7 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
 use regatta_collective::{Group, GroupConfig, ReduceOp, Transport, Wire};
-use regatta_net::JobToken;
+use regatta_net::{Encryption, JobToken};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
 
@@ -48,6 +48,8 @@ enum Carrier {
     Memory,
     Unix,
     Tcp,
+    /// TCP with TLS, as between machines.
+    Tls,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -108,10 +110,13 @@ fn measure(options: &Options, rank: usize) -> Result<()> {
     bind_to_core(options, rank)?;
     let mut config =
         GroupConfig::new(rank, options.endpoints.clone(), JobToken::new("all_reduce benchmark"));
+    if matches!(options.transport, Carrier::Tls) {
+        config.token = config.token.encrypted(Encryption::Always);
+    }
     config.transport = match options.transport {
         Carrier::Memory => Transport::SharedMemory,
         Carrier::Unix => Transport::Unix,
-        Carrier::Tcp => Transport::Tcp,
+        Carrier::Tcp | Carrier::Tls => Transport::Tcp,
     };
     let wire = match options.wire {
         Format::F32 => Wire::F32,

@@ -7,7 +7,7 @@ use regatta_ps::message::{Control, Hello, Kind, ReduceOp};
 use regatta_ps::{Client, Mode, SnapshotScope};
 use regatta_table::SaveMode;
 
-use crate::common::Job;
+use crate::common::{DENSE, Job};
 
 /// The sentence of a refusal; none for who may.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -100,6 +100,7 @@ fn every_verb_is_for_those_it_is_meant_for() {
     drop((second, others));
     // The first worker saves, loads and ends days.
     let first: Client = job.connect(&endpoints, 0).unwrap();
+    first.set_dense(&[&[0.0; DENSE]]).unwrap();
     first.save(&target.to_string_lossy(), SaveMode::All).unwrap();
     assert!(target.exists());
     first.load(&target.to_string_lossy(), &[]).unwrap();
