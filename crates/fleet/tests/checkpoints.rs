@@ -51,7 +51,8 @@ impl Data for Batches<'_> {
 
 impl Feed for Pass<'_> {
     fn next(&mut self) -> Result<Option<Batch>, Error> {
-        if self.next == BATCHES {
+        // A pass that is to crash lasts until a checkpoint is complete, however slow the disk is.
+        if self.next == BATCHES && self.crash.is_none() {
             return Ok(None);
         }
         if self.crash.is_some_and(has_checkpoint) {

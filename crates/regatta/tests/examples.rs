@@ -125,6 +125,7 @@ fn ps_process(name: &str, ports: &[u16], workers: usize) -> Command {
     let mut command = Command::new(example(name));
     command
         .env_clear()
+        .env("HOME", env!("CARGO_TARGET_TMPDIR"))
         .env("PADDLE_PSERVERS_IP_PORT_LIST", list.join(","))
         .env("PADDLE_TRAINERS_NUM", workers.to_string());
     command
@@ -230,6 +231,7 @@ fn the_guides_classifier_learns_with_workers_that_add_up_gradients() {
         let mut command = Command::new(example("fleet_mlp_collective"));
         command
             .env_clear()
+            .env("HOME", env!("CARGO_TARGET_TMPDIR"))
             .env("PADDLE_TRAINER_ID", worker.to_string())
             .env("PADDLE_TRAINERS_NUM", "2")
             .env("PADDLE_TRAINER_ENDPOINTS", ends.join(","))
@@ -261,6 +263,7 @@ fn book_job(dir: &Path, port: u16, arguments: &[&str]) -> BTreeMap<String, Outpu
         let mut command = Command::new(example("fluid_fit_a_line_ps"));
         command
             .env_clear()
+            .env("HOME", env!("CARGO_TARGET_TMPDIR"))
             .env("PADDLE_PSERVER_PORT", port.to_string())
             .env("PADDLE_PSERVER_IPS", "127.0.0.1")
             .env("PADDLE_TRAINERS", "2")
@@ -284,6 +287,7 @@ fn the_books_regression_reaches_its_goal() {
     let dir = tempfile::tempdir().unwrap();
     let local = Command::new(example("fluid_fit_a_line_local"))
         .env_clear()
+        .env("HOME", env!("CARGO_TARGET_TMPDIR"))
         .current_dir(dir.path())
         .output()
         .unwrap();
@@ -305,6 +309,7 @@ fn synchronous_trainers_equal_one_on_the_merged_batch() {
     let dir = tempfile::tempdir().unwrap();
     let local = Command::new(example("fluid_fit_a_line_local"))
         .env_clear()
+        .env("HOME", env!("CARGO_TARGET_TMPDIR"))
         .current_dir(dir.path())
         .args(["40", "2"])
         .output()
