@@ -476,7 +476,9 @@ pub(crate) fn take_snapshot(
         0 => SnapshotValues::Servers(client.written()?),
         _ => SnapshotValues::Elsewhere,
     };
-    let own = (!own.is_empty()).then(|| (PathBuf::from(&taken.dir), own));
+    // There is no directory if the snapshot was given up: worker 0 is lost.
+    let is_wanted = !own.is_empty() && !taken.dir.is_empty();
+    let own = is_wanted.then(|| (PathBuf::from(&taken.dir), own));
     Ok(Snapshot { states: taken.states, orphans: taken.orphans, values, own })
 }
 

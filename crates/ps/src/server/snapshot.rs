@@ -30,6 +30,8 @@ pub(super) struct ReadyWorker {
 pub(super) struct SnapshotWriter {
     /// Number of the last snapshot that was taken.
     id: SnapshotId,
+    /// What worker 0 was answered.
+    taken: SnapshotTaken,
     /// Where the next one goes, and what it gives.
     dir: String,
     scope: SnapshotScope,
@@ -117,8 +119,19 @@ impl Core {
             }
             Ready::Past(again) => {
                 drop(state);
-                reply(again.responder, &ControlReply::Taken(SnapshotTaken::default()).encode());
+                let taken = self.taken(worker, id);
+                reply(again.responder, &ControlReply::Taken(taken).encode());
             }
+        }
+    }
+
+    /// The answer to a worker that was ready; an empty one if the snapshot was given up.
+    fn taken(&self, worker: usize, id: SnapshotId) -> SnapshotTaken {
+        let writing = self.writing();
+        let taken = if writing.id == id { writing.taken.clone() } else { SnapshotTaken::default() };
+        match worker {
+            0 => taken,
+            _ => SnapshotTaken { states: vec![], orphans: vec![], ..taken },
         }
     }
 
@@ -126,24 +139,20 @@ impl Core {
     pub(super) fn take(&self, id: SnapshotId, workers: Vec<(usize, ReadyWorker)>) {
         let start = Instant::now();
         let own_parts = workers.iter().filter(|(_, at)| at.own_part).map(|(w, _)| *w).collect();
-        let taken = self.take_snapshot().and_then(|m| self.begin_to_write(id, m, own_parts));
-        let copy_seconds = start.elapsed().as_secs_f64();
+        let states = workers.iter().map(|(w, at)| (*w, at.state.clone())).collect();
+        let orphans = self.lock().orphans();
+        let taken = self.take_snapshot().and_then(|snapshot| {
+            let (dir, copy_seconds) = (self.writing().dir.clone(), start.elapsed().as_secs_f64());
+            let taken = SnapshotTaken { states, dir, copy_seconds, orphans };
+            self.begin_to_write(id, taken, snapshot, own_parts)
+        });
         if let Err(e) = taken {
             workers.into_iter().for_each(|(_, at)| self.break_down(at.responder, &e));
             return;
         }
-        let states: Vec<(usize, String)> =
-            workers.iter().map(|(w, at)| (*w, at.state.clone())).collect();
-        let orphans = self.lock().orphans();
-        let dir = self.writing().dir.clone();
         for (worker, ready_worker) in workers {
-            let (states, orphans) = match worker {
-                0 => (states.clone(), orphans.clone()),
-                _ => (vec![], vec![]),
-            };
-            let dir = dir.clone();
-            let answer = ControlReply::Taken(SnapshotTaken { states, dir, copy_seconds, orphans });
-            reply(ready_worker.responder, &answer.encode());
+            let taken = self.taken(worker, id);
+            reply(ready_worker.responder, &ControlReply::Taken(taken).encode());
         }
     }
 
@@ -186,6 +195,7 @@ impl Core {
     fn begin_to_write(
         &self,
         id: SnapshotId,
+        taken: SnapshotTaken,
         snapshot: ServerSnapshot,
         expected: BTreeSet<usize>,
     ) -> Result<(), Error> {
@@ -197,7 +207,7 @@ impl Core {
             let _ = thread.join();
         }
         let scope = writing.scope;
-        (writing.id, writing.outcome) = (id, None);
+        (writing.id, writing.taken, writing.outcome) = (id, taken, None);
         (writing.expected, writing.own_parts) = (expected, BTreeMap::new());
         let work = move || core.write(scope, snapshot);
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(work);

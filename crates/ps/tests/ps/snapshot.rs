@@ -3,14 +3,16 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use regatta_checkpoint::server_parts::ServerParts;
 use regatta_checkpoint::{
     Check, CheckpointDir, Content, Draft, Kind, Manifest, Metadata, Part, Progress, Topology,
     verify, write_tensors,
 };
+use regatta_net::fault::{Faults, Wrap};
+use regatta_net::{ClientOptions, ServerOptions};
 use regatta_optim::{Adam, Rule, Schedule};
 use regatta_ps::{AsyncConfig, Client, Mode, Pulled, SnapshotOrder, SnapshotScope};
 use regatta_table::{Initializer, SaveMode};
@@ -374,4 +376,35 @@ fn base_and_deltas_are_the_whole_and_days_pass() {
         pull(client, 9, &keys, true)
     });
     assert_eq!(whole, together);
+}
+
+/// The connection breaks at some byte of what the server says. A worker that asks again gets the
+/// positions of all workers: a checkpoint without them could not be resumed.
+#[test]
+fn a_snapshot_whose_answer_was_lost_is_answered_again() {
+    let folder = tempfile::tempdir().unwrap();
+    for at in (300..3000).step_by(37) {
+        let mut job = Job::new(1, 1, Mode::HalfAsync);
+        let connections = AtomicU64::new(0);
+        let wrap: Wrap = Arc::new(move |stream| {
+            let is_first = connections.fetch_add(1, Ordering::Relaxed) == 0;
+            let cut = is_first.then_some(at);
+            Faults { cut_after_written: cut, ..Faults::default() }.on(stream)
+        });
+        job.tune_client = Some(Arc::new(|o: &mut ClientOptions| o.shortcut = false));
+        job.tune_server = Some(Arc::new(move |o: &mut ServerOptions| {
+            o.shortcut = false;
+            o.wrap = Some(wrap.clone());
+        }));
+        let dir = CheckpointDir::open(folder.path().join(at.to_string()));
+        job.run(|_, client| {
+            begin(client);
+            let draft = dir.begin(0).unwrap();
+            client.open_snapshot(&order(&draft, SnapshotScope::Whole)).unwrap();
+            let state = "where it is ".repeat(50);
+            let taken = client.ready(&state, false).unwrap();
+            assert_eq!(taken.states, [(0, state)], "cut at {at}");
+            assert_eq!(Path::new(&taken.dir), draft.path(), "cut at {at}");
+        });
+    }
 }

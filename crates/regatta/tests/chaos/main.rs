@@ -181,10 +181,12 @@ impl Outcome {
             self.left += processes.len();
             self.problems.push(format!("start {start} has left {}", processes.join(", ")));
         }
-        let files = system::left_files(&dir.join("tmp"));
-        if !files.is_empty() {
-            self.left += files.len();
-            self.problems.push(format!("start {start} has left {files:?}"));
+        for folder in ["tmp", "here"] {
+            let files = system::left_files(&dir.join(folder));
+            if !files.is_empty() {
+                self.left += files.len();
+                self.problems.push(format!("start {start} has left {files:?}"));
+            }
         }
     }
 

@@ -92,9 +92,10 @@ pub(crate) fn run(
 ) -> Ended {
     let mut command = command(job, start.shape, data, dir);
     let log = dir.join(format!("start-{number}.log"));
-    let tmp = dir.join("tmp");
+    let [tmp, here] = ["tmp", "here"].map(|name| dir.join(name));
     std::fs::create_dir_all(&tmp).unwrap();
-    command.env("TMPDIR", tmp).env(MARK, mark).process_group(0);
+    std::fs::create_dir_all(&here).unwrap();
+    command.env("TMPDIR", tmp).current_dir(here).env(MARK, mark).process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let lines = lines(&mut child);

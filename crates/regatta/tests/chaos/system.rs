@@ -110,11 +110,11 @@ pub(crate) fn hidden(folder: &Path) -> BTreeSet<PathBuf> {
     entries(folder).into_iter().filter(is_hidden).collect()
 }
 
-/// What a job that has ended leaves in its folder for temporary files.
-pub(crate) fn left_files(tmp: &Path) -> BTreeSet<PathBuf> {
+/// What a job that has ended leaves in a folder for temporary files, or where it was started.
+pub(crate) fn left_files(folder: &Path) -> BTreeSet<PathBuf> {
     let limit = Instant::now() + GONE_LIMIT;
     loop {
-        let left = entries(tmp);
+        let left = entries(folder);
         if left.is_empty() || Instant::now() > limit {
             return left;
         }
