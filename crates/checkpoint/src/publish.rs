@@ -79,7 +79,8 @@ pub fn try_dir(path: &Path) -> Result<(), Error> {
         return Err(Error::refused(nearest, reason));
     }
     let made = create_beside(&nearest.join("probe"), |temp| File::create_new(temp));
-    let (temp, _) = made.map_err(|error| match error {
+    // Locked until it is removed, so that nobody takes it for a leftover.
+    let (temp, _file) = made.map_err(|error| match error {
         Error::Io { source, .. } => Error::io("write", path)(source),
         other => other,
     })?;

@@ -108,6 +108,8 @@ pub enum Notice {
         worker: usize,
         /// How.
         reason: String,
+        /// It has closed its connections in good order: its process ends by itself.
+        has_ended: bool,
     },
     /// A worker that was lost takes part again.
     Rejoined {

@@ -199,6 +199,7 @@ impl Core {
         }
         state.training.leave(worker);
         let never_came = state.workers[worker].session.is_none();
+        let has_ended = state.workers[worker].said_goodbye;
         state.workers[worker].gone = Some(reason.to_string());
         let waits = matches!(self.config.mode, Mode::Sync | Mode::Bounded { .. });
         if (waits || never_came) && !self.config.allow_worker_loss {
@@ -212,7 +213,7 @@ impl Core {
         }
         self.lose_own_part(worker);
         self.changed.notify_all();
-        (self.config.notices)(&Notice::Lost { worker, reason: reason.to_string() });
+        (self.config.notices)(&Notice::Lost { worker, reason: reason.to_string(), has_ended });
     }
 
     /// Whether the job is one of data passes, which only the first worker can end.

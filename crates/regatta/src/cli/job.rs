@@ -325,10 +325,12 @@ fn job(work: Work<'_>, config: &Config, args: &PsArgs, place: &PsPlace) -> Resul
 /// Says what a server notices of workers, to the user and to the launcher.
 fn report_notice(notice: &Notice, reporter: &Reporter) {
     regatta_fleet::notify(notice);
-    reporter.say(match notice.clone() {
-        Notice::Lost { worker, reason } => Status::LostWorker { worker, reason },
-        Notice::Rejoined { worker } => Status::RejoinedWorker { worker },
-    });
+    match notice.clone() {
+        // The launcher sees how its process ends.
+        Notice::Lost { has_ended: true, .. } => {}
+        Notice::Lost { worker, reason, .. } => reporter.say(Status::LostWorker { worker, reason }),
+        Notice::Rejoined { worker } => reporter.say(Status::RejoinedWorker { worker }),
+    }
 }
 
 fn serve_until_done(config: &Config, job: &Job, index: usize) -> Result<(), Error> {

@@ -187,7 +187,7 @@ fn machines_of_ranks_by_list_and_by_meeting() {
 fn two_launchers_on_one_host_meet() {
     let dir = tempfile::tempdir().unwrap();
     script(dir.path(), "run.sh", "echo I am $PADDLE_TRAINER_ID of $PADDLE_TRAINERS_NUM");
-    let token = format!("--token-file={}", script(dir.path(), "token", "secret"));
+    let token = format!("--token-file={}", token_file(dir.path(), "a secret of both\n"));
     for ranks in [[None, None], [Some("--rank=1"), Some("--rank=0")]] {
         let master = format!("--master={}", addresses("127.0.0.1", 1)[0]);
         let mut n = 0;
