@@ -75,14 +75,14 @@ struct Trained {
 /// Two data passes with a checkpoint after every third step; until the first one, if it crashes.
 fn train(
     env: Env,
-    collective: bool,
+    (collective, a_sync): (bool, bool),
     dir: &Path,
     crashes: bool,
 ) -> Result<Trained, regatta_fleet::Error> {
     let fleet = Fleet::init(PaddleCloudRoleMaker::from_env(env), collective, None)?;
     let (forward, loss) = forward();
     let adam = Optimizer::new(Rule::Adam(Adam::default()), 0.01);
-    let strategy = DistributedStrategy { a_sync: false, ..Default::default() };
+    let strategy = DistributedStrategy { a_sync, ..Default::default() };
     let strategy = (!collective).then_some(strategy);
     let minimized = fleet.distributed_optimizer(adam, strategy)?.minimize(&forward, &loss)?;
     if fleet.is_server() {
@@ -111,6 +111,15 @@ fn train(
 
 /// A server and two workers; what the first worker has to say.
 fn job(dir: &Path, crashes: bool) -> Result<Trained, regatta_fleet::Error> {
+    let (first, served) = try_job(dir, false, [crashes; 2]);
+    assert_eq!(served.is_ok(), first.is_ok());
+    first
+}
+
+type Outcome = Result<Trained, regatta_fleet::Error>;
+
+/// What the first of two workers and the server have to say.
+fn try_job(dir: &Path, a_sync: bool, crashes: [bool; 2]) -> (Outcome, Outcome) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let env = |role: &str, id: usize| {
         Env::from([
@@ -125,15 +134,14 @@ fn job(dir: &Path, crashes: bool) -> Result<Trained, regatta_fleet::Error> {
     thread::scope(|s| {
         let run = |role: &'static str, id: usize| {
             let env = env(role, id);
-            s.spawn(move || train(env, false, dir, crashes))
+            let crashes = role == "TRAINER" && crashes[id];
+            s.spawn(move || train(env, (false, a_sync), dir, crashes))
         };
         let server = run("PSERVER", 0);
         let workers = [run("TRAINER", 0), run("TRAINER", 1)];
         let mut outcomes = workers.map(|worker| worker.join().unwrap()).into_iter();
         let served = server.join().unwrap();
-        let first = outcomes.next().unwrap();
-        assert_eq!(served.is_ok(), first.is_ok());
-        first
+        (outcomes.next().unwrap(), served)
     })
 }
 
@@ -154,15 +162,31 @@ fn check(kind: &str, run: impl Fn(&Path, bool) -> Result<Trained, regatta_fleet:
 
 #[test]
 fn a_local_program_resumes() {
-    check("local", |dir, crashes| train(Env::default(), false, dir, crashes));
+    check("local", |dir, crashes| train(Env::default(), (false, false), dir, crashes));
 }
 
 #[test]
 fn a_rank_resumes() {
-    check("ranks", |dir, crashes| train(Env::default(), true, dir, crashes));
+    check("ranks", |dir, crashes| train(Env::default(), (true, false), dir, crashes));
 }
 
 #[test]
 fn a_job_with_servers_resumes() {
     check("servers", job);
+}
+
+/// Nobody else can read the data of the second worker, and nobody says that they were trained.
+#[test]
+fn data_that_are_lost_with_a_worker_are_reported_by_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, server) = try_job(dir.path(), true, [false, true]);
+    let error = first.err().unwrap().to_string();
+    assert!(error.contains("data of epoch 0 are not trained: worker 1 is lost"), "{error}");
+    assert!(error.contains("resumes from its newest checkpoint"), "{error}");
+    assert!(server.is_err());
+    // The job resumes before the data that were lost.
+    let (first, server) = try_job(dir.path(), true, [false; 2]);
+    let report = first.unwrap().report;
+    assert!(server.is_ok() && report.resumed_from.is_some());
+    assert_eq!(report.epochs.len(), 2);
 }

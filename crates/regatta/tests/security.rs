@@ -305,6 +305,12 @@ fn fleetrun(machines: &Machines, dir: &Path, flags: &[&str], mode: &str) -> Stri
     all
 }
 
+/// Whether three ids stand in a row: 8 bytes each, of which the upper ones are zero.
+fn contains_ids(haystack: &[u8]) -> bool {
+    let is_id = |bytes: &[u8]| bytes[..2] != [0, 0] && bytes[2..] == [0; 6];
+    haystack.windows(24).any(|window| window.chunks(8).all(is_id))
+}
+
 /// The magic of frames and the name of a verb: what is in clear otherwise.
 const IN_CLEAR: [&[u8]; 2] = [b"RGTA", b"\"hello\":{"];
 
@@ -328,6 +334,7 @@ fn servers_and_workers_on_two_machines_train_encrypted() {
             let word_text = String::from_utf8_lossy(word);
             assert_eq!(contains(&seen, word), !encrypted, "{word_text} with --tls {tls}");
         }
+        assert_eq!(contains_ids(&seen), !encrypted, "ids with --tls {tls}");
         assert_eq!(all.contains("not encrypted"), !encrypted, "{all}");
     }
 }

@@ -140,6 +140,9 @@ impl Draw {
 
 impl Job {
     pub(crate) fn new(seed: u64, index: usize, part: Part) -> Job {
+        if part == Part::Whole && index < 2 * TAKING_OVER.len() {
+            return Job::with_stalled_worker(index);
+        }
         let mut draw = Draw { rng: Rng::new(seed, index as u64), position: 0 };
         let mode = MODES[index % MODES.len()];
         let is_alone = mode == Mode::Local;
@@ -174,6 +177,29 @@ impl Job {
             starts.push(Start { shape, faults: faults.collect() });
         }
         Job { index, mode, has_checkpoints, full_every, max_restart, starts }
+    }
+}
+
+/// Modes whose workers take over the data of a lost one.
+const TAKING_OVER: [Mode; 3] = [Mode::Async, Mode::HalfAsync, Mode::Geo];
+
+impl Job {
+    /// A worker stands still for longer than servers wait for it, and wakes up again.
+    fn with_stalled_worker(index: usize) -> Job {
+        let shape = Shape { servers: 2, workers: 2 };
+        let stall = Fault {
+            target: Target::Worker(1),
+            blow: Blow::Stop(Duration::from_secs(30)),
+            moment: Moment::Middle(5),
+        };
+        Job {
+            index,
+            mode: TAKING_OVER[index % TAKING_OVER.len()],
+            has_checkpoints: true,
+            full_every: 1,
+            max_restart: if index < TAKING_OVER.len() { 0 } else { 2 },
+            starts: [vec![stall], vec![]].map(|faults| Start { shape, faults }).into(),
+        }
     }
 }
 
