@@ -206,7 +206,9 @@ fn no_command_uses_what_is_damaged() {
         .join("../../models/rank/logistic_regression/config.yaml");
     let refused = |args: &[&str], named: &str| {
         let output = regatta(args);
-        let error = String::from_utf8_lossy(&output.stderr);
+        // A job may name the process that ended first, after what that has said.
+        let error = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        let error = error.concat();
         assert!(!output.status.success() && error.contains(named), "{args:?}: {error}");
         assert!(error.contains("damaged"), "{args:?}: {error}");
     };

@@ -134,6 +134,8 @@ impl Core {
             if state.members.is_empty() {
                 if !state.workers.iter().any(|w| w.has_left) {
                     let lost = state.lost().join("; ");
+                    // Their own processes know why; whoever ends first is believed to be the cause.
+                    self.wait_until(state, FAREWELL, |_| false);
                     return Err(Error::Peer(format!("all workers are lost: {lost}")));
                 }
                 self.wait_until(state, FAREWELL, |w| w.said_goodbye || !w.has_left);
