@@ -8,7 +8,7 @@ use regatta_cluster::names;
 use serde_json::{Value, json};
 
 use crate::flags::{JobRequest, Members, Shape};
-use crate::{Error, random_hex};
+use crate::{Error, random_token};
 
 /// The port of servers and ranks; every pod has an address of its own.
 const PORT: u16 = 6174;
@@ -29,7 +29,7 @@ pub fn objects(
     }
     let name = label(&request.job_id)?;
     let port = request.start_port.unwrap_or(PORT);
-    let token = token.map_or_else(random_hex, Ok)?;
+    let token = token.map_or_else(random_token, Ok)?;
     let job = Job { request, name, image, command, port };
     let mut objects = vec![job.secret(&token), job.service()];
     match &request.shape {

@@ -44,6 +44,14 @@ pub use process::{Exit, Part, Spec};
 pub use program::Program;
 pub use supervisor::{Failure, LISTENING, Options, Outcome, Remote, Report, Supervisor, Timing};
 
+/// A token for a job, which nobody can guess.
+///
+/// # Errors
+/// If the system has no random numbers.
+pub fn random_token() -> Result<String, Error> {
+    Ok(format!("{}{}", regatta_net::RANDOM, random_hex()?))
+}
+
 /// A secret that nobody can guess, as 32 hexadecimal digits.
 ///
 /// # Errors

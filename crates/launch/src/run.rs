@@ -10,7 +10,9 @@ use regatta_net::counted;
 use crate::flags::{Flags, JobRequest, Members, Shape};
 use crate::meeting::{Card, ListenRule, Meeting, Participants, Point};
 use crate::plan::{self, Here, Node, Plan};
-use crate::{Error, Options, Outcome, Part, Program, Report, Spec, Supervisor, ports, random_hex};
+use crate::{
+    Error, Options, Outcome, Part, Program, Report, Spec, Supervisor, ports, random_token,
+};
 
 /// Where machines meet if nobody says otherwise: this port of the first one.
 const MEETING_PORT: u16 = 6767;
@@ -114,7 +116,7 @@ fn plan_of(
 ) -> Result<(Plan, Option<MeetingPlan>), Error> {
     let mut job = JobIdentity {
         id: request.job_id.clone(),
-        token: Some(token.clone().map_or_else(random_hex, Ok)?),
+        token: Some(token.clone().map_or_else(random_token, Ok)?),
         start_timeout: request.timeout,
         tls: request.tls.clone(),
     };

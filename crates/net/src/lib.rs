@@ -93,4 +93,4 @@ pub use server::{
 };
 pub use stream::{Stream, Wait, over_tcp, over_unix};
 pub use tls::{Certificates, Encryption};
-pub use token::{JobToken, host, random};
+pub use token::{JobToken, RANDOM, host, random};

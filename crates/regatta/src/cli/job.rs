@@ -185,7 +185,7 @@ fn run_job(
     started: Instant,
 ) -> Result<Ran> {
     let reports = JobFolder::new()?;
-    let token = Some(regatta_launch::random_hex()?);
+    let token = Some(regatta_launch::random_token()?);
     let tls = Tls::from_env(&Env::process())?;
     let plan = kind.plan(&JobIdentity { token, tls, ..JobIdentity::default() })?;
     let this = std::env::current_exe().context("cannot find this program")?;
