@@ -185,6 +185,34 @@ impl Socket {
         }
     }
 
+    /// Sends nothing more.
+    pub(crate) fn shutdown_write(&self) {
+        if let Socket::Tcp(stream) | Socket::Tls(stream, _) = self {
+            // Fails only when the connection is gone already.
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+    }
+
+    /// Reads and forgets what comes over TCP until the far end has closed too, or until `deadline`.
+    pub(crate) fn drain(&self, deadline: Instant) {
+        let mut scratch = [0; 4096];
+        if matches!(self, Socket::Unix(_)) {
+            return;
+        }
+        loop {
+            match self.read_raw(&mut [IoSliceMut::new(&mut scratch)]) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if self.wait(PollFlags::IN, deadline).is_err() {
+                        return;
+                    }
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
     pub(crate) fn shutdown(&self) {
         // Fails only when the connection is gone already.
         let _ = match self {

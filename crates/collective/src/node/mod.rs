@@ -36,6 +36,10 @@ use watch::frame;
 /// How long one handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
+/// How long a rank that ends waits for others to close connections over TCP. One that is closed with
+/// unread bytes is reset, and the reset may overtake the goodbye.
+const FAREWELL: Duration = Duration::from_millis(500);
+
 /// One rank of the job. Shared by its groups; the last one to go says goodbye.
 pub(crate) struct Node {
     shared: Arc<Shared>,
@@ -127,7 +131,11 @@ impl Drop for Node {
             // It does not panic; if it did, there is nobody left to notify.
             let _ = watch.join();
         }
-        for control in self.shared.controls() {
+        let deadline = Instant::now() + FAREWELL;
+        let controls = self.shared.controls();
+        controls.iter().for_each(|control| control.socket.shutdown_write());
+        for control in controls {
+            control.socket.drain(deadline);
             control.socket.shutdown();
         }
     }
