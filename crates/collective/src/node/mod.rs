@@ -36,8 +36,8 @@ use watch::frame;
 /// How long one handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// How long a rank that ends waits for others to close connections over TCP. One that is closed with
-/// unread bytes is reset, and the reset may overtake the goodbye.
+/// How long a rank that ends waits for others to close connections over TCP. One that is closed
+/// with unread bytes is reset, and the reset may overtake the goodbye.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// One rank of the job. Shared by its groups; the last one to go says goodbye.
