@@ -1,0 +1,156 @@
+"""Regatta: distributed training of recommender models, from Python.
+
+>>> import numpy as np
+>>> import regatta as rg
+>>> main, startup = rg.static.Program(), rg.static.Program()
+>>> with rg.static.program_guard(main, startup), rg.unique_name.guard():
+...     x = rg.static.data("x", [None, 2], "float32")
+...     y = rg.static.data("y", [None, 1], "float32")
+...     cost = rg.mean(rg.nn.functional.square_error_cost(rg.static.nn.fc(x, 1), y))
+...     ops, params_grads = rg.optimizer.SGD(learning_rate=0.1).minimize(cost)
+>>> exe = rg.static.Executor()
+>>> exe.run(startup)
+[]
+>>> points = np.eye(2, dtype="float32")
+>>> for step in range(200):
+...     loss, = exe.run(main, feed={"x": points, "y": [[1.0], [2.0]]}, fetch_list=[cost])
+>>> bool(loss < 1e-3)
+True
+
+Modules and names follow Paddle 2.x; ``python -m regatta.paddle script.py`` runs scripts that say
+``import paddle``. Names are loaded when they are first used.
+"""
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # what editors and type checkers see
+    from . import (  # noqa: F401
+        base, dataset, device, distributed, fluid, framework, incubate, inference, io, metric, nn,
+        optimizer, reader, regularizer, static, tensor, utils, v2, version,
+    )
+    from ._core import PeerLost, RegattaError, op_kinds  # noqa: F401
+    from ._files import load, save  # noqa: F401
+    from ._mode import (  # noqa: F401
+        disable_signal_handler, disable_static, enable_static, get_default_dtype, get_flags,
+        in_dynamic_mode, set_default_dtype, set_flags,
+    )
+    from ._model import Model  # noqa: F401
+    from ._train import TrainReport, train  # noqa: F401
+    from .batch import batch  # noqa: F401
+    from .device import *  # noqa: F401,F403
+    from .framework import (  # noqa: F401
+        ParamAttr, bfloat16, dtype, float16, float32, float64, int8, int16, int32, int64, seed,
+        uint8, unique_name,
+    )
+    from .framework import bool_ as bool
+    from .tensor import *  # noqa: F401,F403
+
+    __version__: str
+
+_MODULES = (
+    "base", "dataset", "device", "distributed", "fluid", "framework", "incubate", "inference", "io",
+    "metric", "nn", "optimizer", "paddle", "reader", "regularizer", "static", "tensor", "utils",
+    "v2", "version",
+)
+
+# name: module and, if it differs, the name there.
+_NAMES = {
+    "__version__": "_core",
+    "PeerLost": "_core",
+    "RegattaError": "_core",
+    "op_kinds": "_core",
+    "Model": "_model",
+    "ParamAttr": "framework",
+    "TrainReport": "_train",
+    "batch": "batch",
+    "bfloat16": "framework",
+    "bool": "framework.bool_",
+    "core": "base.core.",
+    "create_parameter": "static.create_parameter",
+    "disable_signal_handler": "_mode",
+    "disable_static": "_mode",
+    "dtype": "framework",
+    "enable_static": "_mode",
+    "float16": "framework",
+    "float32": "framework",
+    "float64": "framework",
+    "get_default_dtype": "_mode",
+    "get_flags": "_mode",
+    "in_dynamic_mode": "_mode",
+    "in_dygraph_mode": "_mode.in_dynamic_mode",
+    "int16": "framework",
+    "int32": "framework",
+    "int64": "framework",
+    "int8": "framework",
+    "load": "_files",
+    "reset_default_programs": "framework",
+    "save": "_files",
+    "seed": "framework",
+    "set_default_dtype": "_mode",
+    "set_flags": "_mode",
+    "train": "_train",
+    "uint8": "framework",
+    "unique_name": "framework",
+}
+_DEVICE = (
+    "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "IPUPlace", "NPUPlace", "XPUPlace", "get_device",
+    "get_cudnn_version", "is_compiled_with_cinn", "is_compiled_with_cuda",
+    "is_compiled_with_custom_device", "is_compiled_with_distribute", "is_compiled_with_ipu",
+    "is_compiled_with_npu", "is_compiled_with_rocm", "is_compiled_with_xpu", "set_device",
+)
+_NAMES.update({name: "device" for name in _DEVICE})
+
+# Not among them: what would hide Python's own names after `from regatta import *`.
+__all__ = sorted(set(_MODULES) | set(_NAMES) - {"bool", "core", "__version__"})
+
+
+def __getattr__(name: str):  # type: ignore[no-untyped-def]
+    if name in _NAMES:
+        return _remember(name, _named(name))
+    if name in _MODULES:
+        try:
+            return import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":
+                raise
+    if not name.startswith("_"):
+        tensor = import_module(f"{__name__}.tensor")
+        if name in tensor.__all__:
+            return _remember(name, getattr(tensor, name))
+        from ._missing import absent
+
+        raise absent(__name__, name, [*__all__, *tensor.__all__])
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+
+def _named(name: str):  # type: ignore[no-untyped-def]
+    module, _, attribute = _NAMES[name].partition(".")
+    if attribute.endswith("."):  # a module below another
+        return import_module(f"{__name__}.{module}.{attribute[:-1]}")
+    try:
+        found = import_module(f"{__name__}.{module}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{__name__}._core":
+            raise
+        raise ModuleNotFoundError(
+            "regatta._core, the native part of Regatta, is not built: pip install ./python in a "
+            "checkout, or pip install regatta-train", name=error.name,
+        ) from None
+    return getattr(found, attribute or name)
+
+
+def _remember(name: str, value):  # type: ignore[no-untyped-def]
+    setattr(sys.modules[__name__], name, value)
+    return value
+
+
+def __dir__() -> list:
+    names = {*globals(), *_MODULES, *_NAMES}
+    try:
+        names.update(import_module(f"{__name__}.tensor").__all__)
+    except ImportError:
+        pass
+    return sorted(name for name in names if not name.startswith("_") or name.startswith("__"))

@@ -1,0 +1,108 @@
+"""Saved models that answer."""
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, Union
+
+from . import _core
+
+_DTYPES = {"f32": "float32", "i64": "int64", "u64": "uint64", "f16": "float16", "bf16": "bfloat16"}
+
+
+class ModelInput:
+    """An input of a model: name, type, shape, and whether examples have any number of values."""
+
+    def __init__(self, name: str, dtype: str, shape: List[int], layout: str) -> None:
+        self.name = name
+        self.dtype = _DTYPES.get(dtype, dtype)
+        self.shape = tuple(-1 if d < 0 else d for d in shape)
+        self.is_ragged = layout == "ragged"
+
+    def __repr__(self) -> str:
+        if self.is_ragged:
+            return f"{self.name}: {self.dtype}, any number of ids per example (values, offsets)"
+        return f"{self.name}: {self.dtype} {list(self.shape)}"
+
+
+class Model:
+    """A trained model, from the folder that training or ``save_inference_model`` wrote.
+
+    ``Model.open("output/9").predict({"x": rows})`` gives a dictionary of arrays by output.
+    """
+
+    def __init__(self, native: "_core.Model", path: str) -> None:
+        self._core = native
+        self.path = path
+
+    @staticmethod
+    def open(path: Union[str, "os.PathLike[str]"], threads: int = 1) -> "Model":
+        """Opens a model: its folder, or the path prefix of ``static.save_inference_model``, with
+        or without ``.pdmodel``."""
+        folder = model_folder(os.fspath(path))
+        return Model(_core.Model.open(folder, threads), folder)
+
+    @property
+    def inputs(self) -> List[ModelInput]:
+        """What :meth:`predict` needs."""
+        return [ModelInput(*each) for each in self._core.inputs()]
+
+    @property
+    def outputs(self) -> List[str]:
+        """Names of what :meth:`predict` gives."""
+        return self._core.outputs()
+
+    @property
+    def program_text(self) -> str:
+        """What the model computes, as text."""
+        return self._core.program_text()
+
+    def predict(self, feed: Dict[str, Any], return_list: bool = False) -> Any:
+        """Outputs for a batch: arrays by name, or a list in the order of :attr:`outputs`.
+
+        ``feed`` holds an array for every input. An input with any number of ids per example takes
+        a list of lists, or a tuple of all values and the offsets at which examples begin.
+        """
+        names = {each.name for each in self.inputs}
+        if set(feed) != names:
+            raise ValueError(
+                f"the model of {self.path} takes {sorted(names)}, but was given {sorted(feed)}"
+            )
+        ready = {i.name: _ready(feed[i.name], i) for i in self.inputs}
+        values = self._core.predict(ready)
+        return values if return_list else dict(zip(self.outputs, values))
+
+    __call__ = predict
+
+    def __repr__(self) -> str:
+        lines = [f"Model({self.path!r})", "  inputs:"]
+        lines += [f"    {each!r}" for each in self.inputs]
+        lines += ["  outputs:"] + [f"    {name}" for name in self.outputs]
+        return "\n".join(lines)
+
+
+def _ready(value: Any, spec: ModelInput) -> Any:
+    import numpy as np
+
+    if spec.is_ragged and not isinstance(value, (tuple, np.ndarray)):
+        rows = [np.asarray(row, dtype=spec.dtype).ravel() for row in value]
+        offsets = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
+        return (np.concatenate(rows) if rows else np.zeros(0, spec.dtype), offsets)
+    if isinstance(value, tuple):
+        return tuple(np.asarray(part) for part in value)
+    return np.ascontiguousarray(value, dtype=spec.dtype)
+
+
+def model_folder(path: str) -> str:
+    """The folder of a model that is named by its folder or by a prefix of ``.pdmodel``."""
+    for end in (".pdmodel", ".pdiparams"):
+        if path.endswith(end) and not os.path.isdir(path):
+            path = path[: -len(end)]
+    if os.path.isdir(path):
+        return path
+    beside = path + ".pdmodel"
+    if os.path.isfile(beside):
+        raise FileNotFoundError(
+            f"{beside} is here, but the folder {path} with the model is not: Regatta keeps a model "
+            "in that folder; models that Paddle wrote cannot be read (see docs/python.md)"
+        )
+    raise FileNotFoundError(f"no model at {path}: expected a folder that holds model.program")
