@@ -833,6 +833,20 @@ def create_state(name: str, shape: Sequence[int], dtype: Any, value: float) -> V
     return program._variable(name)
 
 
+# --- values of jobs --------------------------------------------------------------------------------
+
+# Jobs whose values live elsewhere: each takes a program and a scope, and brings what the program
+# reads there up to date.
+refreshers: List[Callable[[Program, "Scope"], None]] = []
+
+
+def refresh(program: Program, scope: "Scope") -> None:
+    """Before a program is run or saved by this process alone: parameters that servers hold come into
+    the scope. Does nothing in a process without servers."""
+    for refresher in list(refreshers):
+        refresher(program, scope)
+
+
 # --- scopes --------------------------------------------------------------------------------------
 
 
