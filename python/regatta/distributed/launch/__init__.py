@@ -1,0 +1,59 @@
+"""``python -m regatta.distributed.launch train.py``: a script as the processes of a job."""
+from __future__ import annotations
+
+import os
+import sys
+from typing import List, Optional
+
+__all__ = ["launch"]
+
+# What `launch_ps` starts if nobody says how many.
+_SERVERS, _WORKERS = 2, 2
+
+
+def launch(argv: Optional[List[str]] = None) -> int:
+    """Starts the script of the arguments and stays until the job has ended; its exit code.
+
+    ``--server_num 2 --worker_num 2 train.py`` is a job with parameter servers,
+    ``--nproc_per_node 2 train.py`` or ``--gpus=0,1 train.py`` one of ranks. Where ``paddle`` is
+    Regatta, it is in the processes of the job, too."""
+    from ...__main__ import main
+
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    paddle = ["--paddle"] if os.environ.get("REGATTA_PADDLE") == "1" else []
+    return main(["launch", *paddle, *arguments])
+
+
+def launch_ps(argv: Optional[List[str]] = None) -> int:
+    """As :func:`launch`, for a job with parameter servers: two and two workers, unless flags or
+    variables say otherwise."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    flags = _flags(arguments)
+    if "--help" in flags or "-h" in flags or not arguments:
+        return launch(arguments)
+    env = os.environ
+    if not flags & {"--server_num", "--server-num", "--servers"} and not (
+        env.get("PADDLE_SERVER_NUM") or env.get("PADDLE_SERVERS_ENDPOINTS")
+    ):
+        arguments = ["--server_num", str(_SERVERS), *arguments]
+    if not flags & {"--worker_num", "--worker-num", "--trainer_num", "--workers", "--trainers"} and (
+        not (env.get("PADDLE_TRAINER_NUM") or env.get("PADDLE_TRAINERS_ENDPOINTS"))
+    ):
+        arguments = ["--worker_num", str(_WORKERS), *arguments]
+    return launch(arguments)
+
+
+def _flags(arguments: List[str]) -> set:
+    """Names of the flags before the script; those that follow are the script's."""
+    flags = set()
+    skip = False
+    for argument in arguments:
+        if skip:
+            skip = False
+        elif argument.startswith("-"):
+            name, equals, _ = argument.partition("=")
+            flags.add(name)
+            skip = not equals and name not in ("--timing", "--paddle", "--help", "-h")
+        else:
+            break
+    return flags

@@ -1,0 +1,146 @@
+"""Who this process is among the ranks or workers of a job."""
+from __future__ import annotations
+
+import os
+from typing import Any, List, Sequence
+
+from .._missing import missing
+
+__all__ = [
+    "DataParallel", "ParallelEnv", "get_rank", "get_world_size", "init_parallel_env",
+    "is_available", "is_initialized", "spawn",
+]
+
+__getattr__ = missing(__name__)
+
+
+def _place() -> Any:
+    """What the fleet of this process says if it was begun, otherwise what the environment says."""
+    import sys
+
+    from .. import _core
+
+    base = sys.modules.get(f"{__package__}.fleet")
+    begun = vars(base).get("fleet") if base is not None else None
+    if begun is not None and begun._job is not None:
+        return begun._job.core
+    # Launchers give ranks no servers, and workers of servers always some.
+    servers = os.environ.get("PADDLE_PSERVERS_IP_PORT_LIST") or os.environ.get("PADDLE_PSERVER_IPS")
+    return _core.Fleet(None, not servers and os.environ.get("PADDLE_SERVER_NUM") is None, None)
+
+
+def get_rank(group: Any = None) -> int:
+    """The number of this rank or worker, from 0; 0 in a process without a job."""
+    if group is not None:
+        return group.rank
+    return _place().worker_index()
+
+
+def get_world_size(group: Any = None) -> int:
+    """Number of ranks or workers; 1 in a process without a job."""
+    if group is not None:
+        return group.nranks
+    return _place().worker_num()
+
+
+class ParallelEnv:
+    """This rank and the others.
+
+    >>> ParallelEnv().nranks
+    1
+    """
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank, from 0."""
+        return get_rank()
+
+    local_rank = rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return get_world_size()
+
+    nranks = world_size
+
+    @property
+    def device_id(self) -> int:
+        """The first device that the launcher gave to this rank; programs run on processors."""
+        devices = os.environ.get("FLAGS_selected_gpus", "") or "0"
+        return int(devices.split(",")[0])
+
+    dev_id = device_id
+
+    @property
+    def device_type(self) -> str:
+        """``cpu``."""
+        return "cpu"
+
+    @property
+    def trainer_endpoints(self) -> List[str]:
+        """Addresses of the ranks as far as they are known."""
+        return _place().worker_endpoints()
+
+    @property
+    def current_endpoint(self) -> str:
+        """The address of this rank."""
+        endpoints, rank = self.trainer_endpoints, self.rank
+        return endpoints[rank] if rank < len(endpoints) else ""
+
+    @property
+    def nrings(self) -> int:
+        """1."""
+        return 1
+
+    def __repr__(self) -> str:
+        return f"ParallelEnv(rank={self.rank}, world_size={self.world_size})"
+
+
+def init_parallel_env() -> ParallelEnv:
+    """Joins the other ranks, for :func:`all_reduce` and the like on arrays.
+
+    Training of static programs needs no such call: ``fleet.init(is_collective=True)`` and
+    ``fleet.distributed_optimizer`` do it."""
+    env = ParallelEnv()
+    if env.world_size > 1:
+        from . import collective
+
+        collective.join()
+    return env
+
+
+def is_initialized() -> bool:
+    """Whether :func:`init_parallel_env` has joined other ranks."""
+    import sys
+
+    collective = sys.modules.get(f"{__package__}.collective")
+    return collective is not None and collective._world is not None
+
+
+def is_available() -> bool:
+    """True."""
+    return True
+
+
+def spawn(
+    func: Any, args: Sequence[Any] = (), nprocs: int = -1, join: bool = True, daemon: bool = False,
+    **options: Any,
+) -> None:
+    """Not implemented: start the script with ``python -m regatta.distributed.launch``."""
+    raise NotImplementedError(
+        "paddle.distributed.spawn is for dynamic mode, which is not implemented; start the script "
+        "as several ranks: python -m paddle.distributed.launch --nproc_per_node=2 train.py"
+    )
+
+
+class DataParallel:
+    """Not implemented: for dynamic mode."""
+
+    def __init__(self, layers: Any, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            "paddle.DataParallel is for dynamic mode, which is not implemented; static programs "
+            "become data parallel by fleet.init(is_collective=True) and "
+            "fleet.distributed_optimizer"
+        )
+
