@@ -1,0 +1,316 @@
+"""What functions on variables share: names, programs, constants, ops."""
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+
+from ..framework import (
+    _STORED, Program, Variable, append_op, default_main_program, dtype, to_dtype, unique_name,
+)
+
+Numbers = (int, float)
+
+
+class Namer:
+    """The names of one call: ``relu_0`` and its results ``relu_0.tmp_0``, ``relu_0.tmp_1``, ..."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, word: str, name: Optional[str] = None) -> None:
+        self.name = name or unique_name.generate(word)
+
+    def tmp(self) -> str:
+        """The name of the next result."""
+        return unique_name.generate(self.name + ".tmp")
+
+    def skip(self, count: int = 1) -> None:
+        """Passes over names of results that other systems write and that are not needed here."""
+        for _ in range(count):
+            self.tmp()
+
+
+def part_of(name: str) -> str:
+    """A name for a step on the way to the result ``name``."""
+    return unique_name.generate(name + ".part")
+
+
+def program_of(values: Sequence[Any]) -> Program:
+    """The program to which an op on these variables belongs."""
+    program = default_main_program()
+    variables = [v for v in values if isinstance(v, Variable)]
+    if not variables or any(v.program is program for v in variables):
+        return program
+    if program._core.has_var(variables[0].name):
+        return program
+    return variables[0].program
+
+
+def check(x: Any, what: str) -> Variable:
+    """``x`` if it is a variable; otherwise a TypeError that says what is expected."""
+    if isinstance(x, Variable):
+        return x
+    if isinstance(x, (list, tuple)):
+        raise TypeError(f"{what} should be one variable, but is a {type(x).__name__} of {len(x)}")
+    raise TypeError(
+        f"{what} should be a variable of a program (from static.data or a layer), but is "
+        f"{type(x).__name__}: {x!r:.100}"
+    )
+
+
+def is_integer(x: Variable) -> bool:
+    """Whether it holds integers or truth values."""
+    return x._var[0] in ("i64", "u64")
+
+
+def _flat(inputs: Dict[str, Any]) -> List[Any]:
+    out: List[Any] = []
+    for value in inputs.values():
+        if isinstance(value, (list, tuple)):
+            out.extend(value)
+        elif value is not None:
+            out.append(value)
+    return out
+
+
+def ops(
+    kind: str,
+    inputs: Dict[str, Any],
+    outputs: Dict[str, Any],
+    attrs: Optional[Dict[str, Any]] = None,
+) -> Program:
+    """Adds an op; outputs are names. Returns the program."""
+    program = program_of(_flat(inputs))
+    append_op(program, kind, inputs, outputs, attrs)
+    return program
+
+
+def op(
+    kind: str,
+    inputs: Dict[str, Any],
+    out: str,
+    attrs: Optional[Dict[str, Any]] = None,
+    logical: Optional[dtype] = None,
+    slot: str = "Out",
+) -> Variable:
+    """Adds an op with one result called ``out`` and returns the result. Its element type is
+    ``logical`` if given, otherwise that of the first input where both are stored alike."""
+    values = _flat(inputs)
+    program = program_of(values)
+    append_op(program, kind, inputs, {slot: out}, attrs)
+    if logical is None and values and program._logical:
+        first = program._logical.get(values[0].name)
+        if first is not None and _STORED[first] == program._core.var(out)[0]:
+            logical = first
+    if logical is not None:
+        program._note_dtype(out, logical)
+    return program._variable(out)
+
+
+def stored(kind: Any) -> str:
+    """What values of an element type are stored as."""
+    return _STORED[to_dtype(kind)]
+
+
+def constant(value: float, kind: Any, out: str, shape: Sequence[int] = (1,)) -> Variable:
+    """The same number everywhere, in the program that is being built."""
+    logical = to_dtype(kind)
+    attrs = {"shape": [int(d) for d in shape], "value": float(value), "dtype": _STORED[logical]}
+    return op("fill_constant", {}, out, attrs, logical)
+
+
+def array_op(value: Any) -> Tuple[str, Dict[str, Any], dtype]:
+    """The op that writes an array: its kind and attributes, and the element type."""
+    import numpy as np
+
+    array = np.asarray(value)
+    if array.dtype.kind == "f":
+        logical = to_dtype(array.dtype if array.dtype.itemsize == 4 else "float32")
+        attrs: Dict[str, Any] = {"values": [float(v) for v in array.astype("float32").ravel()]}
+    elif array.dtype.kind in "biu":
+        logical = to_dtype("bool" if array.dtype.kind == "b" else "int64")
+        attrs = {"values": [float(v) for v in array.ravel()]}
+        if any(abs(v) > 2**53 for v in attrs["values"]):
+            raise ValueError("a constant has integers beyond 2^53")
+    else:
+        raise TypeError(f"an array of type {array.dtype} cannot be a constant of a program")
+    attrs["shape"] = [int(d) for d in array.shape] or [1]
+    attrs["dtype"] = _STORED[logical]
+    return "assign_value", attrs, logical
+
+
+def array_constant(value: Any, out: str, kind: Any = None) -> Variable:
+    """An array as a constant of the program that is being built."""
+    import numpy as np
+
+    array = np.asarray(value)
+    if kind is not None:
+        logical = to_dtype(kind)
+        array = array.astype("float32" if _STORED[logical] in ("f32", "f16", "bf16") else "int64")
+    name, attrs, found = array_op(array)
+    return op(name, {}, out, attrs, to_dtype(kind) if kind is not None else found)
+
+
+def cast_to(x: Variable, kind: Any, out: str) -> Variable:
+    """``x`` with another element type."""
+    logical = to_dtype(kind)
+    if logical == "bool" and x.dtype != "bool":
+        return _to_bool(x, out)
+    attrs = {"dtype": _STORED[logical]}
+    return op("cast", {"X": x}, out, attrs, logical)
+
+
+def _to_bool(x: Variable, out: str) -> Variable:
+    # 1 where there is anything but 0, for integers below 2^24 and all floats.
+    if is_integer(x):
+        x = op("cast", {"X": x}, part_of(out), {"dtype": "f32"}, to_dtype("float32"))
+    x = op("abs", {"X": x}, part_of(out))
+    # Any positive float times the largest one, twice, is at least 1.
+    for _ in range(2):
+        x = op("scale", {"X": x}, part_of(out), {"scale": 3.0e38})
+    x = op("clip", {"X": x}, part_of(out), {"min": 0.0, "max": 1.0})
+    x = op("scale", {"X": x}, part_of(out), {"scale": 1.0, "bias": 0.5})
+    return op("cast", {"X": x}, out, {"dtype": "i64"}, to_dtype("bool"))
+
+
+def axes_of(axis: Any, rank: int, what: str) -> List[int]:
+    """Dimensions counted from the front, from what users write: None, a number, several."""
+    if axis is None:
+        return []
+    given = list(axis) if isinstance(axis, (list, tuple)) else [axis]
+    return [axis_of(a, rank, what) for a in given]
+
+
+def axis_of(axis: Any, rank: int, what: str) -> int:
+    """A dimension counted from the front."""
+    if isinstance(axis, Variable):
+        raise NotImplementedError(f"{what}: axis as a variable ('{axis.name}'); pass a number")
+    at = int(axis)
+    if not -rank <= at < max(rank, 1):
+        raise ValueError(f"{what}: axis {at} does not exist: there are {rank} dimensions")
+    return at + rank if at < 0 else at
+
+
+def int_list(values: Any, what: str) -> List[int]:
+    """Whole numbers from a list, a tuple or an array."""
+    if isinstance(values, Variable):
+        raise NotImplementedError(
+            f"{what}: '{values.name}' is a variable; its values are known when the program runs, "
+            "but numbers are needed while it is built"
+        )
+    if isinstance(values, int):
+        return [values]
+    out = []
+    for value in values:
+        if value is None:
+            value = -1
+        if isinstance(value, Variable):
+            raise NotImplementedError(
+                f"{what} holds the variable '{value.name}'; numbers are needed while the program "
+                "is built"
+            )
+        out.append(int(value))
+    return out
+
+
+def product(dims: Sequence[int]) -> int:
+    """The product of dimensions."""
+    total = 1
+    for d in dims:
+        total *= d
+    return total
+
+
+def move_batch_first(x: Variable, out: str) -> Tuple[Variable, int]:
+    """``x`` with its only unknown dimension first, and where that was."""
+    shape = x.shape
+    at = shape.index(-1)
+    if at == 0:
+        return x, 0
+    perm = [at] + [d for d in range(len(shape)) if d != at]
+    return op("transpose", {"X": x}, part_of(out), {"perm": perm}), at
+
+
+def to_shape(x: Variable, dims: Sequence[int], out: str) -> Variable:
+    """The same elements in order under other dimensions, of which -1 is the batch as in ``x``."""
+    shape, dims = list(x.shape), list(dims)
+    if shape.count(-1) != 1 or dims.count(-1) != 1:
+        return op("reshape", {"X": x}, out, {"shape": dims})
+    before, after = shape.index(-1), dims.index(-1)
+    if before == after == 0:
+        return op("reshape", {"X": x}, out, {"shape": dims})
+    ahead, behind = product(shape[:before]), product(dims[:after])
+    if ahead != behind:
+        raise NotImplementedError(
+            f"reshape of '{x.name}' from {shape} to {dims}: the dimension of unknown size would "
+            "be mixed with those before it"
+        )
+    # The batch goes first, what stood before it second; and back at the end.
+    x, _ = move_batch_first(x, out)
+    rest = dims[:after] + dims[after + 1:]
+    x = op("reshape", {"X": x}, out if after == 0 else part_of(out), {"shape": [-1] + rest})
+    if after == 0:
+        return x
+    perm = list(range(1, after + 1)) + [0] + list(range(after + 1, len(dims)))
+    return op("transpose", {"X": x}, out, {"perm": perm})
+
+
+def broadcast_dims(x: Sequence[int], y: Sequence[int]) -> List[int]:
+    """The dimensions that two shapes broadcast to."""
+    rank = max(len(x), len(y))
+    a, b = [1] * (rank - len(x)) + list(x), [1] * (rank - len(y)) + list(y)
+    return [p if q == 1 else q if p == 1 else max(p, q) for p, q in zip(a, b)]
+
+
+ACTIVATIONS = {
+    "relu": ("relu", {}), "tanh": ("tanh", {}), "sigmoid": ("sigmoid", {}), "gelu": ("gelu", {}),
+    "softmax": ("softmax", {}), "exp": ("exp", {}), "log": ("log", {}), "sqrt": ("sqrt", {}),
+    "square": ("square", {}), "abs": ("abs", {}), "leaky_relu": ("leaky_relu", {"alpha": 0.02}),
+    "relu6": ("clip", {"min": 0.0, "max": 6.0}), "identity": ("assign", {}),
+}
+
+
+def activation_name(act: Any) -> str:
+    """The name in what users pass as activation: None, a text, a dict with 'type', a layer."""
+    if act is None:
+        return ""
+    if isinstance(act, dict):
+        act = act.get("type")
+    if not isinstance(act, str):
+        raise TypeError(f"an activation is named by a text such as 'relu', but this is {act!r}")
+    if act in ("", "linear"):
+        return ""
+    if act not in ACTIVATIONS:
+        known = ", ".join(sorted(ACTIVATIONS))
+        raise NotImplementedError(f"activation '{act}' is not in the op set (known: {known})")
+    return act
+
+
+def activate(x: Variable, act: Any, namer: Namer) -> Variable:
+    """Applies an activation by name; the result is the next of ``namer``."""
+    act = activation_name(act)
+    if not act:
+        return x
+    kind, attrs = ACTIVATIONS[act]
+    return op(kind, {"X": x}, namer.tmp(), dict(attrs))
+
+
+def missing_op(function: str, kind: str) -> NotImplementedError:
+    """The error of a function whose op does not exist."""
+    return NotImplementedError(
+        f"{function} needs the op '{kind}', which is not in the op set (regatta.op_kinds() lists "
+        "what is)"
+    )
+
+
+def need_op(function: str, kind: str) -> None:
+    """Raises NotImplementedError if there is no such op."""
+    from .. import _core
+
+    if kind not in _KINDS:
+        _KINDS.update(_core.op_kinds())
+    if kind not in _KINDS:
+        raise missing_op(function, kind)
+
+
+_KINDS: set = set()
+
+Axis = Union[None, int, Sequence[int]]

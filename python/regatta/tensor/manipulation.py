@@ -1,0 +1,471 @@
+"""Shapes, parts and element types of variables."""
+from __future__ import annotations
+
+import builtins
+from typing import Any, List, Optional, Sequence, Tuple, Union
+
+from ..framework import Variable, unique_name
+from .._missing import missing
+from ._common import (
+    Namer, axes_of, axis_of, broadcast_dims, cast_to, check, constant, int_list, is_integer,
+    need_op, op, ops, part_of, product, to_shape,
+)
+
+__all__ = [
+    "broadcast_to", "cast", "chunk", "concat", "expand", "expand_as", "flatten", "gather",
+    "moveaxis", "reshape", "reshape_", "slice", "split", "squeeze", "squeeze_", "stack",
+    "strided_slice", "tile", "tolist", "unbind", "unsqueeze", "unsqueeze_", "unstack",
+]
+
+_MOST_PARTS = 64  # of one split op
+
+
+def cast(x: Variable, dtype: Any) -> Variable:
+    """Converts the element type."""
+    return cast_to(check(x, "cast: x"), dtype, Namer("cast").tmp())
+
+
+def concat(x: Sequence[Variable], axis: int = 0, name: Optional[str] = None, input: Any = None) -> Variable:
+    """Joins variables along a dimension."""
+    values = [x] if isinstance(x, Variable) else list(x)
+    if not values:
+        raise ValueError("concat: there is nothing to join")
+    values = [check(v, "concat: an input") for v in values]
+    at = axis_of(axis, len(values[0].shape), "concat")
+    return op("concat", {"X": values}, Namer("concat", name).tmp(), {"axis": at})
+
+
+def _sections(x: Variable, wanted: Any, at: int, what: str) -> List[int]:
+    size = x.shape[at]
+    if isinstance(wanted, int):
+        if wanted <= 0 or size < 0 or size % wanted:
+            raise ValueError(
+                f"{what}: dimension {at} of '{x.name}' {list(x.shape)} cannot be divided into "
+                f"{wanted} equal parts"
+            )
+        return [size // wanted] * wanted
+    sizes = int_list(wanted, what)
+    if sizes.count(-1) == 1 and size >= 0:
+        rest = size - sum(s for s in sizes if s >= 0)
+        sizes[sizes.index(-1)] = rest
+    return sizes
+
+
+def _split(x: Variable, sizes: List[int], at: int, names: List[str]) -> List[Variable]:
+    """Parts of given sizes under given names."""
+    if len(sizes) <= _MOST_PARTS:
+        program = ops("split", {"X": x}, {"Out": names}, {"sections": sizes, "axis": at})
+        logical = program._logical.get(x.name)
+        if logical is not None:
+            for name in names:
+                program._note_dtype(name, logical)
+        return [program._variable(name) for name in names]
+    starts = range(0, len(sizes), _MOST_PARTS)
+    groups = [sum(sizes[s:s + _MOST_PARTS]) for s in starts]
+    parts = _split(x, groups, at, [part_of(names[0]) for _ in groups])
+    out: List[Variable] = []
+    for start, part in zip(starts, parts):
+        end = start + _MOST_PARTS
+        out.extend(_split(part, sizes[start:end], at, names[start:end]))
+    return out
+
+
+def split(
+    x: Variable, num_or_sections: Union[int, Sequence[int]], axis: int = 0,
+    name: Optional[str] = None,
+) -> List[Variable]:
+    """Divides a variable into equal parts, or parts of given sizes, of which one may be -1."""
+    x = check(x, "split: x")
+    at = axis_of(axis, len(x.shape), "split")
+    sizes = _sections(x, num_or_sections, at, "split")
+    namer = Namer("split", name)
+    return _split(x, sizes, at, [namer.tmp() for _ in sizes])
+
+
+def chunk(x: Variable, chunks: int, axis: int = 0, name: Optional[str] = None) -> List[Variable]:
+    """Divides a variable into equal parts."""
+    return split(x, chunks, axis, name)
+
+
+def _with_axis(x: Variable, at: int, out: str) -> Variable:
+    """With another dimension of size 1."""
+    dims = list(x.shape)
+    dims.insert(at, 1)
+    return to_shape(x, dims, out)
+
+
+def stack(x: Sequence[Variable], axis: int = 0, name: Optional[str] = None) -> Variable:
+    """Joins variables of one shape along a new dimension."""
+    values = [x] if isinstance(x, Variable) else [check(v, "stack: an input") for v in x]
+    if not values:
+        raise ValueError("stack: there is nothing to join")
+    rank = len(values[0].shape)
+    at = axis_of(axis, rank + 1, "stack")
+    out = Namer("stack", name).tmp()
+    batch = values[0].shape.index(-1) if -1 in values[0].shape else None
+    if batch is None or batch < at:
+        wide = [_with_axis(v, at, part_of(out)) for v in values]
+        return op("concat", {"X": wide}, out, {"axis": at})
+    # The batch would move behind the new dimension: join behind it, then exchange.
+    behind = batch + 1
+    wide = [_with_axis(v, behind, part_of(out)) for v in values]
+    joined = op("concat", {"X": wide}, part_of(out), {"axis": behind})
+    perm = [d for d in range(rank + 1) if d != behind]
+    perm.insert(at, behind)
+    return op("transpose", {"X": joined}, out, {"perm": perm})
+
+
+def _unstack(x: Any, axis: int, namer: Namer, what: str) -> List[Variable]:
+    x = check(x, f"{what}: x")
+    at = axis_of(axis, len(x.shape), what)
+    count = x.shape[at]
+    if count < 0:
+        raise ValueError(f"{what}: dimension {at} of '{x.name}' {list(x.shape)} has no known size")
+    names = [namer.tmp() for _ in range(count)]
+    parts = _split(x, [1] * count, at, [part_of(name) for name in names])
+    dims = [d for i, d in enumerate(x.shape) if i != at] or [1]
+    return [to_shape(part, dims, name) for part, name in zip(parts, names)]
+
+
+def unstack(x: Variable, axis: int = 0, num: Optional[int] = None) -> List[Variable]:
+    """The parts along a dimension, which is not in them."""
+    made = _unstack(x, axis, Namer("unstack"), "unstack")
+    if num is not None and num != len(made):
+        raise ValueError(f"unstack: num is {num}, but dimension {axis} has the size {len(made)}")
+    return made
+
+
+def unbind(input: Variable, axis: int = 0) -> List[Variable]:
+    """The parts along a dimension, which is not in them."""
+    return _unstack(input, axis, Namer("unbind"), "unbind")
+
+
+def reshape(
+    x: Variable, shape: Sequence[int], name: Optional[str] = None, actual_shape: Any = None,
+    act: Optional[str] = None, inplace: bool = False,
+) -> Variable:
+    """The same elements under another shape: 0 keeps the dimension at that place, -1 is what is
+    left."""
+    from ._common import activate
+
+    namer = Namer("reshape2", name)
+    out = namer.tmp()
+    namer.skip()
+    x = check(x, "reshape: x")
+    if actual_shape is not None:
+        raise NotImplementedError("reshape: actual_shape; the shape is known while the program is "
+                                  "built")
+    dims = int_list(shape, "reshape: shape")
+    for at, d in enumerate(dims):
+        if d == 0 and at < len(x.shape) and x.shape[at] >= 0:
+            dims[at] = x.shape[at]
+    made = _reshape(x, dims, out)
+    return activate(made, act, namer)
+
+
+def _reshape(x: Variable, dims: List[int], out: str) -> Variable:
+    unknown = [i for i, d in enumerate(x.shape) if d == -1]
+    if unknown and unknown != [0]:
+        # Zeros in 'dims' now stand for unknown dimensions that stay.
+        kept = [-1 if d == 0 else d for d in dims]
+        if len(unknown) == 1 and kept.count(-1) == 1:
+            return to_shape(x, kept, out)
+    return op("reshape", {"X": x}, out, {"shape": dims})
+
+
+def reshape_(x: Variable, shape: Sequence[int], name: Optional[str] = None) -> Variable:
+    """As :func:`reshape`."""
+    return reshape(x, shape, name)
+
+
+def squeeze(
+    x: Optional[Variable] = None, axis: Any = None, name: Optional[str] = None,
+    input: Optional[Variable] = None, axes: Any = None,
+) -> Variable:
+    """Without dimensions of size 1: those given, or all."""
+    x = check(x if x is not None else input, "squeeze: x")
+    axis = axes if axis is None else axis
+    rank = len(x.shape)
+    named = axes_of(axis, rank, "squeeze")
+    gone = [a for a in named if x.shape[a] == 1]
+    if not named:
+        gone = [i for i, d in enumerate(x.shape) if d == 1]
+    dims = [d for i, d in enumerate(x.shape) if i not in gone] or [1]
+    namer = Namer("squeeze", name)
+    out = namer.tmp()
+    namer.skip()
+    return to_shape(x, dims, out)
+
+
+squeeze_ = squeeze
+
+
+def unsqueeze(
+    x: Optional[Variable] = None, axis: Any = None, name: Optional[str] = None,
+    input: Optional[Variable] = None, axes: Any = None,
+) -> Variable:
+    """With dimensions of size 1 at the given places of the result."""
+    x = check(x if x is not None else input, "unsqueeze: x")
+    axis = axes if axis is None else axis
+    if axis is None:
+        raise TypeError("unsqueeze: where? Give axis")
+    namer = Namer("unsqueeze2", name)
+    out = namer.tmp()
+    namer.skip()
+    dims = list(x.shape)
+    for a in axis if isinstance(axis, (list, tuple)) else [axis]:
+        dims.insert(axis_of(a, len(dims) + 1, "unsqueeze"), 1)
+    return to_shape(x, dims, out)
+
+
+unsqueeze_ = unsqueeze
+
+
+def flatten(
+    x: Variable, start_axis: int = 0, stop_axis: int = -1, name: Optional[str] = None
+) -> Variable:
+    """Joins neighbouring dimensions."""
+    x = check(x, "flatten: x")
+    rank = len(x.shape)
+    start, stop = axis_of(start_axis, rank, "flatten"), axis_of(stop_axis, rank, "flatten")
+    if start > stop:
+        raise ValueError(f"flatten: start_axis {start_axis} lies behind stop_axis {stop_axis}")
+    middle = list(x.shape[start:stop + 1])
+    joined = -1 if -1 in middle else product(middle)
+    namer = Namer("flatten", name)
+    out = namer.tmp()
+    namer.skip()
+    return _reshape(x, list(x.shape[:start]) + [joined] + list(x.shape[stop + 1:]), out)
+
+
+# --- parts ---------------------------------------------------------------------------------------
+
+_END = 2**31 - 1
+
+
+def _range(start: int, end: int, size: int) -> Tuple[int, int]:
+    """A range inside a dimension of known size, as Python's slices mean it."""
+    start = max(start + size, 0) if start < 0 else min(start, size)
+    end = max(end + size, 0) if end < 0 else min(end, size)
+    return start, end
+
+
+def cut(
+    x: Variable, ranges: Sequence[Tuple[int, int, int]], dims: Optional[List[int]], out: str
+) -> Variable:
+    """Ranges ``(axis, start, end)`` of some dimensions, then other dimensions if given."""
+    wanted = []
+    for axis, start, end in ranges:
+        size = x.shape[axis]
+        if size >= 0:
+            start, end = _range(start, end, size)
+            if start >= end:
+                raise ValueError(
+                    f"'{x.name}' {list(x.shape)}: {start}:{end} of dimension {axis} is empty"
+                )
+            if (start, end) == (0, size):
+                continue
+        elif start == 0 and end >= _END:
+            continue
+        wanted.append((axis, start, end))
+    for i, (axis, start, end) in enumerate(wanted):
+        last = i == len(wanted) - 1 and dims is None
+        attrs = {"axis": axis, "start": start, "end": end}
+        x = op("slice", {"X": x}, out if last else part_of(out), attrs)
+    if dims is not None:
+        return to_shape(x, dims, out)
+    return x if wanted else op("assign", {"X": x}, out)
+
+
+def slice(
+    input: Variable, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int],
+    name: Optional[str] = None,
+) -> Variable:
+    """Parts of some dimensions; positions below 0 count from the end, those beyond it are the
+    end."""
+    x = check(input, "slice: input")
+    axes = axes_of(int_list(axes, "slice: axes"), len(x.shape), "slice")
+    starts, ends = int_list(starts, "slice: starts"), int_list(ends, "slice: ends")
+    if not len(axes) == len(starts) == len(ends):
+        raise ValueError(f"slice: {len(axes)} axes, {len(starts)} starts and {len(ends)} ends")
+    return cut(x, list(zip(axes, starts, ends)), None, Namer("slice", name).tmp())
+
+
+def strided_slice(
+    x: Variable, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int],
+    strides: Sequence[int], name: Optional[str] = None,
+) -> Variable:
+    """As :func:`slice`; every stride is 1."""
+    if any(s != 1 for s in int_list(strides, "strided_slice: strides")):
+        need_op("strided_slice with steps other than 1", "strided_slice")
+    return slice(x, axes, starts, ends, name)
+
+
+def get_item(x: Variable, key: Any) -> Variable:
+    """``x[key]`` with integers, slices, None and ``...``."""
+    keys = list(key) if isinstance(key, tuple) else [key]
+    rank = len(x.shape)
+    used = len([k for k in keys if k is not None and k is not Ellipsis])
+    if used > rank:
+        raise IndexError(f"'{x.name}' has {rank} dimensions, but {used} are indexed")
+    if Ellipsis in [k for k in keys if k is None or k is Ellipsis]:
+        at = next(i for i, k in enumerate(keys) if k is Ellipsis)
+        keys[at:at + 1] = [_ALL] * (rank - used)
+    else:
+        keys += [_ALL] * (rank - used)
+    ranges, dims, axis, plain = [], [], 0, True
+    for k in keys:
+        if k is None:
+            dims.append(1)
+            continue
+        size = x.shape[axis]
+        if isinstance(k, _SLICE):
+            start, end = _bounds(x, axis, k)
+            ranges.append((axis, start, end))
+            dims.append(_length(start, end, size))
+        else:
+            ranges.append(_single(x, axis, k, size))
+            plain = False
+        axis += 1
+    shaped = None if plain and len(dims) == rank else (dims or [1])
+    if all(r[1] == 0 and r[2] == _END for r in ranges) and shaped is not None:
+        namer = Namer("unsqueeze2")
+        out = namer.tmp()
+        namer.skip()
+        return to_shape(x, shaped, out)
+    return cut(x, ranges, shaped, unique_name.generate(x.name + "_slice"))
+
+
+_SLICE = builtins.slice
+_ALL = _SLICE(None, None, None)
+
+
+def _single(x: Variable, axis: int, k: Any, size: int) -> Tuple[int, int, int]:
+    try:
+        at = k.__index__()
+    except AttributeError:
+        raise NotImplementedError(
+            f"'{x.name}' indexed by {type(k).__name__}: only integers, slices, None and ... are "
+            "possible"
+        ) from None
+    if size >= 0 and not -size <= at < size:
+        raise IndexError(f"'{x.name}' {list(x.shape)}: {at} is not in dimension {axis}")
+    return axis, at, at + 1 if at != -1 else _END
+
+
+def _bounds(x: Variable, axis: int, k: Any) -> Tuple[int, int]:
+    if k.step not in (None, 1):
+        need_op(f"'{x.name}' sliced in steps of {k.step}", "strided_slice")
+    for bound in (k.start, k.stop):
+        if isinstance(bound, Variable):
+            raise NotImplementedError(f"'{x.name}' sliced by the variable '{bound.name}': numbers "
+                                      "are needed while the program is built")
+    start = 0 if k.start is None else int(k.start)
+    end = _END if k.stop is None else int(k.stop)
+    return start, end
+
+
+def _length(start: int, end: int, size: int) -> int:
+    if size < 0:
+        return -1
+    start, end = _range(start, end, size)
+    return end - start
+
+
+def gather(x: Variable, index: Variable, axis: Any = None, name: Optional[str] = None) -> Variable:
+    """Rows by number."""
+    need_op("gather", "gather")
+    inputs = {"X": check(x, "gather: x"), "Index": check(index, "gather: index")}
+    at = 0 if axis is None else axis_of(axis, len(x.shape), "gather")
+    return op("gather", inputs, Namer("gather", name).tmp(), {"axis": at})
+
+
+# --- repetitions ---------------------------------------------------------------------------------
+
+
+def _repeat(x: Variable, dims: Sequence[int], out: str) -> Variable:
+    """``x`` repeated to dimensions that it broadcasts to."""
+    have = broadcast_dims(x.shape, [1] * len(dims))
+    ones = [d if h == 1 else 1 for d, h in zip(dims, have)]
+    if -1 in ones:
+        raise NotImplementedError(
+            f"'{x.name}' {list(x.shape)} repeated to {list(dims)}: how often is not known while "
+            "the program is built"
+        )
+    unit = constant(1.0, x.dtype, part_of(out), ones)
+    return op("elementwise_mul", {"X": x, "Y": unit}, out)
+
+
+def expand(x: Variable, shape: Sequence[int], name: Optional[str] = None) -> Variable:
+    """Repeats dimensions of size 1 so often that the shape is ``shape``; -1 keeps a dimension."""
+    x = check(x, "expand: x")
+    dims = int_list(shape, "expand: shape")
+    lead = len(dims) - len(x.shape)
+    if lead < 0:
+        raise ValueError(f"expand: '{x.name}' {list(x.shape)} has more dimensions than {dims}")
+    for i, d in enumerate(dims):
+        have = 1 if i < lead else x.shape[i - lead]
+        if d == -1 and i >= lead:
+            dims[i] = have
+        elif d != have and have not in (1, -1):
+            raise ValueError(f"expand: '{x.name}' {list(x.shape)} does not repeat to {dims}")
+    return _repeat(x, dims, Namer("expand", name).tmp())
+
+
+def broadcast_to(x: Variable, shape: Sequence[int], name: Optional[str] = None) -> Variable:
+    """As :func:`expand`."""
+    return expand(x, shape, name)
+
+
+def expand_as(
+    x: Variable, y: Optional[Variable] = None, name: Optional[str] = None,
+    target_tensor: Optional[Variable] = None,
+) -> Variable:
+    """Repeats dimensions of size 1 so often that the shape is that of ``y``."""
+    x, y = check(x, "expand_as: x"), check(y if y is not None else target_tensor, "expand_as: y")
+    out = Namer("expand_as", name).tmp()
+    if is_integer(y):
+        y = cast_to(y, "float32", part_of(out))
+    ones = op("fill_like", {"X": y}, part_of(out), {"value": 1.0})
+    if is_integer(x):
+        ones = cast_to(ones, x.dtype, part_of(out))
+    return op("elementwise_mul", {"X": x, "Y": ones}, out)
+
+
+def tile(x: Variable, repeat_times: Sequence[int], name: Optional[str] = None) -> Variable:
+    """Repeats every dimension a number of times."""
+    x = check(x, "tile: x")
+    times = int_list(repeat_times, "tile: repeat_times")
+    out = Namer("tile", name).tmp()
+    dims = [1] * (len(times) - len(x.shape)) + list(x.shape)
+    times = [1] * (len(dims) - len(times)) + times
+    if dims != list(x.shape):
+        x = to_shape(x, dims, part_of(out))
+    for axis, count in enumerate(times):
+        if count < 1:
+            raise ValueError(f"tile: repeat_times {times} should be above 0")
+        if count > 1:
+            x = op("concat", {"X": [x] * count}, part_of(out), {"axis": axis})
+    return op("assign", {"X": x}, out)
+
+
+def moveaxis(x: Variable, source: Any, destination: Any, name: Optional[str] = None) -> Variable:
+    """Moves dimensions to other places; the others keep their order."""
+    x = check(x, "moveaxis: x")
+    rank = len(x.shape)
+    come, go = axes_of(source, rank, "moveaxis"), axes_of(destination, rank, "moveaxis")
+    perm = [d for d in range(rank) if d not in come]
+    for to, at in sorted(zip(go, come)):
+        perm.insert(to, at)
+    namer = Namer("moveaxis", name)
+    out = namer.tmp()
+    namer.skip()
+    return op("transpose", {"X": x}, out, {"perm": perm})
+
+
+def tolist(x: Variable) -> List[Any]:
+    """Raises: values are known when the program runs."""
+    raise NotImplementedError(f"tolist of '{x.name}': fetch it with Executor.run")
+
+
+__getattr__ = missing(__name__)
