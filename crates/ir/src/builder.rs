@@ -179,22 +179,8 @@ impl Builder {
     ///
     /// # Errors
     /// As [`Builder::emit`].
-    pub fn push(&mut self, mut op: Op) -> Result<Vec<Var>, Error> {
-        self.ops.known(&op.kind)?.complete(&mut op)?;
-        let block = self.programs.main.block_mut();
-        let inputs = op
-            .input_vars()
-            .map(|name| Ok(block.var(name, &op.kind)?.ty.clone()))
-            .collect::<Result<Vec<_>, Error>>()?;
-        let types = self.ops.infer(&op, &inputs)?;
-        let names: Vec<String> = op.output_vars().map(str::to_string).collect();
-        for (name, ty) in names.iter().zip(types) {
-            if !block.vars.contains_key(name) {
-                block.declare(VarDef::new(name, ty, Origin::Temp))?;
-            }
-        }
-        block.ops.push(op);
-        Ok(names.into_iter().map(Var).collect())
+    pub fn push(&mut self, op: Op) -> Result<Vec<Var>, Error> {
+        Ok(self.programs.main.push(op, self.ops)?.into_iter().map(Var).collect())
     }
 
     fn declare(&mut self, def: VarDef) -> Result<Var, Error> {

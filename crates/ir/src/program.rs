@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 
 use crate::var::check_var;
-use crate::{Error, Op, Origin, VarDef};
+use crate::{Error, Op, OpSet, Origin, VarDef};
 
 /// A list of ops over named variables. Blocks after the first also see the variables of the first.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -81,6 +81,29 @@ impl Program {
     /// The global block, to change.
     pub fn block_mut(&mut self) -> &mut Block {
         &mut self.blocks[0]
+    }
+
+    /// Adds an op, with the defaults of its attributes, and returns the names of its outputs. Those
+    /// that are not declared yet become temporaries of the types that follow from the inputs.
+    ///
+    /// # Errors
+    /// If the op is unknown or incomplete, or its inputs do not fit.
+    pub fn push(&mut self, mut op: Op, ops: &dyn OpSet) -> Result<Vec<String>, Error> {
+        ops.known(&op.kind)?.complete(&mut op)?;
+        let block = self.block_mut();
+        let inputs = op
+            .input_vars()
+            .map(|name| Ok(block.var(name, &op.kind)?.ty.clone()))
+            .collect::<Result<Vec<_>, Error>>()?;
+        let types = ops.infer(&op, &inputs)?;
+        let names: Vec<String> = op.output_vars().map(str::to_string).collect();
+        for (name, ty) in names.iter().zip(types) {
+            if !block.vars.contains_key(name) {
+                block.declare(VarDef::new(name, ty, Origin::Temp))?;
+            }
+        }
+        block.ops.push(op);
+        Ok(names)
     }
 
     /// Names of the parameters in order of declaration.

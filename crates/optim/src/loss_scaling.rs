@@ -6,8 +6,11 @@
 
 use crate::Error;
 
+use serde::{Deserialize, Serialize};
+
 /// When and by how much the factor changes. The defaults are Paddle's.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LossScaling {
     /// The first factor.
     pub initial: f32,

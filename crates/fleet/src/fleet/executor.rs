@@ -7,7 +7,7 @@ use regatta_tensor::{Tensor, Value};
 use regatta_train::metrics::Meter;
 use regatta_train::observe::Observer;
 use regatta_train::report::Report;
-use regatta_train::{Data, Family, RunSpec, Session, run_feed, run_step};
+use regatta_train::{Data, Family, Feed, RunSpec, Session, run_feed, run_step};
 
 use super::Fleet;
 use super::engine::{Closures, Engine};
@@ -57,6 +57,11 @@ impl FleetExecutor {
         FleetExecutor { fleet, fetched: Vec::new() }
     }
 
+    /// With the options that the fleet has.
+    pub fn of(fleet: &Fleet) -> FleetExecutor {
+        FleetExecutor::new(fleet.clone())
+    }
+
     /// One step on named inputs; returns the named variables, in order.
     ///
     /// In modes that wait for servers, the gradients of a step travel with the request for the next
@@ -91,9 +96,22 @@ impl FleetExecutor {
         next: impl FnMut() -> Result<Option<Batch>, Error>,
         on_step: impl FnMut(&[Tensor], Batch) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        self.train_feed(scope, fetch, &mut Closures { next, on_step })
+    }
+
+    /// As [`FleetExecutor::train`] over a feed, which sees the steps.
+    ///
+    /// # Errors
+    /// As [`FleetExecutor::train`].
+    pub fn train_feed(
+        &mut self,
+        scope: &mut Scope,
+        fetch: &[&str],
+        feed: &mut dyn Feed,
+    ) -> Result<(), Error> {
         self.fleet.with_engine("train", scope, |engine, scope| {
             engine.set_fetch(fetch);
-            Ok(run_feed(&mut **engine, scope, &mut Closures { next, on_step })?)
+            Ok(run_feed(&mut **engine, scope, feed)?)
         })
     }
 

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use regatta_cluster::{CollectivePlace, Place, PsPlace};
 use regatta_collective::{Group, Transport};
-use regatta_exec::Options;
-use regatta_ir::Programs;
+use regatta_ir::{Program, Programs};
 use regatta_passes::{Backward, Minimized, Optimizer, Split, minimize, split_trainer};
 use regatta_ps::Mode;
 
@@ -77,38 +76,79 @@ impl DistributedOptimizer {
         loss: &str,
         what: &Backward,
     ) -> Result<Minimized, Error> {
-        let mut state = self.fleet.lock();
-        if state.plan.is_some() {
+        if self.fleet.lock().plan.is_some() {
             let reason = "this fleet has a program already; init another fleet for another program";
             return Err(Error::Order { call: "minimize", reason: reason.into() });
         }
-        let collective = self.fleet.is_collective();
-        let optimizer = match collective {
+        let mut minimized = self.append(programs, loss, what)?;
+        let startup = self.fleet.adopt(&minimized.programs, loss, &self.strategy)?;
+        minimized.programs.startup = startup;
+        Ok(minimized)
+    }
+
+    /// Appends backward and updates to a program, and no more. For programs that grow afterwards:
+    /// [`Fleet::adopt`] takes them when they are complete.
+    ///
+    /// # Errors
+    /// As [`regatta_passes::minimize`].
+    pub fn append(
+        &self,
+        programs: &Programs,
+        loss: &str,
+        what: &Backward,
+    ) -> Result<Minimized, Error> {
+        let optimizer = match self.fleet.is_collective() {
             true => optimizer_for(&self.optimizer, &self.strategy)?,
             false => self.optimizer.clone(),
         };
-        let mut minimized = minimize(programs, loss, &optimizer, what)?;
-        let ps = match self.fleet.place() {
-            Place::ParameterServer(place) => {
-                Some(PsPlan::new(&minimized.programs, place, &self.strategy)?)
-            }
+        Ok(minimize(programs, loss, &optimizer, what)?)
+    }
+}
+
+impl Fleet {
+    /// Prepares this process for its part of a training program. Returns the startup program of
+    /// this process, which makes what it needs and leaves out what servers or other ranks have.
+    /// Until training or serving begins, another program can take the place of one.
+    ///
+    /// # Errors
+    /// If the program cannot be divided between workers and servers, or training has begun.
+    pub fn adopt(
+        &self,
+        programs: &Programs,
+        loss: &str,
+        strategy: &DistributedStrategy,
+    ) -> Result<Program, Error> {
+        let mut state = self.lock();
+        if state.engine.is_some() || state.server.is_some() || state.stopped {
+            let reason = "training has begun, and its program can no longer change".to_string();
+            return Err(Error::Order { call: "adopt", reason });
+        }
+        let ps = match self.place() {
+            Place::ParameterServer(place) => Some(PsPlan::new(programs, place, strategy)?),
             _ => None,
         };
-        let (programs, strategy) = (minimized.programs.clone(), self.strategy.clone());
-        if let Some(ps) = &ps
-            && !matches!(ps.job.mode, Mode::Geo { .. })
-        {
-            minimized.programs.startup = worker_startup(&programs.startup, &ps.split);
-        }
-        let collective = collective
-            .then(|| CollectiveJob::new(&programs, &strategy, self.fleet.place(), loss))
+        let collective = self
+            .is_collective()
+            .then(|| CollectiveJob::new(programs, strategy, self.place(), loss))
             .transpose()?;
-        if let Some(job) = &collective {
-            minimized.programs.startup = job.plan.each.startup.clone();
-        }
+        let startup = match (&ps, &collective) {
+            (_, Some(job)) => job.plan.each.startup.clone(),
+            (Some(ps), _) if !matches!(ps.job.mode, Mode::Geo { .. }) => {
+                worker_startup(&programs.startup, &ps.split)
+            }
+            _ => programs.startup.clone(),
+        };
+        let (programs, strategy) = (programs.clone(), strategy.clone());
+        let options = state.options.clone();
         state.plan = Some(Plan { programs, strategy, ps, collective });
-        state.set_options(Options::default())?;
-        Ok(minimized)
+        state.set_options(options)?;
+        Ok(startup)
+    }
+
+    /// The division of the program between workers and servers, if there are servers.
+    pub fn split(&self) -> Option<Split> {
+        let state = self.lock();
+        Some(state.plan.as_ref()?.ps.as_ref()?.split.clone())
     }
 }
 

@@ -146,6 +146,20 @@ impl Fleet {
         })
     }
 
+    /// Takes whole tables of servers into `scope`, as many rows as the program declares, for
+    /// programs that read them in this process. Without servers there is nothing to take.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    pub fn pull_tables(&self, scope: &mut Scope) -> Result<(), Error> {
+        self.with_engine("pull_tables", scope, |engine, scope| {
+            engine.pull_parameters(scope)?;
+            let tables = engine.pull_tables()?;
+            tables.into_iter().for_each(|(name, table)| scope.set(&name, table));
+            Ok(())
+        })
+    }
+
     /// The training program, as far as there is one.
     fn main_program(&self) -> Program {
         let state = self.lock();

@@ -1,0 +1,128 @@
+//! Ranks that exchange arrays.
+
+use std::sync::{Arc, Mutex};
+
+use numpy::{PyArrayDyn, PyArrayMethods};
+use pyo3::prelude::*;
+use regatta_cluster::{Env, Place};
+use regatta_collective::{ReduceOp, Transport, Wire};
+use regatta_tensor::Tensor;
+
+use crate::array::{tensor_of, to_numpy};
+use crate::error::{raise, wrong};
+use crate::lane::Lane;
+
+/// All ranks of a collective job.
+#[pyclass(frozen, module = "regatta._core")]
+pub(crate) struct Group {
+    group: Arc<Mutex<regatta_collective::Group>>,
+    lane: Lane,
+    rank: usize,
+    size: usize,
+}
+
+#[pymethods]
+impl Group {
+    /// Joins the ranks of this job, as the environment says; a process without a job is alone.
+    #[staticmethod]
+    fn join(py: Python<'_>) -> PyResult<Group> {
+        let lane = Lane::default();
+        let joined = lane.run(py, || match Place::from_env(&Env::process())? {
+            Place::Collective(place) => regatta_fleet::collective::join(&place, Transport::Auto),
+            Place::Local => Ok(regatta_collective::Group::in_memory(1)?.remove(0)),
+            other => Err(regatta_fleet::Error::Config(format!(
+                "this process is {other} of a job with parameter servers, and has no ranks"
+            ))),
+        })?;
+        let group = joined.map_err(raise)?;
+        let (rank, size) = (group.rank(), group.size());
+        Ok(Group { group: Arc::new(Mutex::new(group)), lane, rank, size })
+    }
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    #[pyo3(signature = (values, op = "sum"))]
+    fn all_reduce(&self, py: Python<'_>, values: &Bound<'_, PyAny>, op: &str) -> PyResult<()> {
+        let op = match op {
+            "sum" => ReduceOp::Sum,
+            "max" => ReduceOp::Max,
+            "min" => ReduceOp::Min,
+            "prod" => ReduceOp::Prod,
+            "mean" | "avg" => ReduceOp::Mean,
+            _ => return Err(wrong(format!("'{op}' is not sum, max, min, prod or mean"))),
+        };
+        self.in_place(py, values, move |group, data| {
+            group.all_reduce("all_reduce", data, op, Wire::F32)
+        })
+    }
+
+    fn broadcast(&self, py: Python<'_>, values: &Bound<'_, PyAny>, root: usize) -> PyResult<()> {
+        self.in_place(py, values, move |group, data| group.broadcast("broadcast", data, root))
+    }
+
+    fn all_gather<'py>(
+        &self,
+        py: Python<'py>,
+        values: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let tensor = tensor_of("values", values)?;
+        let shape: Vec<usize> =
+            std::iter::once(self.size).chain(tensor.shape().iter().copied()).collect();
+        let all = self.on(py, move |group| group.all_gather("all_gather", tensor.f32()))?;
+        to_numpy(py, &Tensor::from_f32(&shape, all).map_err(raise)?)
+    }
+
+    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
+        self.on(py, |group| group.barrier("barrier"))
+    }
+}
+
+impl Group {
+    fn on<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut regatta_collective::Group) -> Result<T, regatta_collective::Error>
+        + Send
+        + 'static,
+    ) -> PyResult<T> {
+        let group = self.group.clone();
+        let done = self.lane.run(py, move || {
+            work(&mut group.lock().unwrap_or_else(|e| e.into_inner()))
+        })?;
+        done.map_err(raise)
+    }
+
+    /// Exchanges the values of an array of 32-bit floats, and writes the result into it.
+    fn in_place(
+        &self,
+        py: Python<'_>,
+        values: &Bound<'_, PyAny>,
+        work: impl FnOnce(
+            &mut regatta_collective::Group,
+            &mut [f32],
+        ) -> Result<(), regatta_collective::Error>
+        + Send
+        + 'static,
+    ) -> PyResult<()> {
+        let array = values.cast::<PyArrayDyn<f32>>();
+        let array = array.map_err(|_| wrong("the values should be a numpy array of float32"))?;
+        let mut data = array.try_readonly().map_err(|e| wrong(e.to_string()))?;
+        let _ = &mut data;
+        let mut copied = match data.as_slice() {
+            Ok(slice) => slice.to_vec(),
+            Err(_) => return Err(wrong("the array should be contiguous")),
+        };
+        drop(data);
+        let copied = self.on(py, move |group| work(group, &mut copied).map(|()| copied))?;
+        let mut array = array.try_readwrite().map_err(|e| wrong(e.to_string()))?;
+        let to = array.as_slice_mut().map_err(|_| wrong("the array should be contiguous"))?;
+        to.copy_from_slice(&copied);
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! The native module of the Python package: programs, values, training and jobs for
+//! `python/regatta`. It does not speak Paddle; names and defaults of Paddle are Python code.
+//!
+//! In: names, numbers and numpy arrays. Out: the same. Whatever takes long runs without the
+//! interpreter's lock, and ends when a signal arrives (`lane`).
+//!
+//! Reading order: [`program`] (programs that grow), [`array`] (numpy and back), [`scope`],
+//! [`training`] (from a dictionary to a training program), [`executor`], [`dataset`], [`lane`]
+//! (long calls), [`fleet`] (jobs), [`strategy`], [`group`], [`model`], [`error`].
+
+mod array;
+mod dataset;
+mod error;
+mod executor;
+mod fleet;
+mod group;
+mod lane;
+mod model;
+mod program;
+mod scope;
+mod strategy;
+mod training;
+
+use pyo3::prelude::*;
+
+/// The module `regatta._core`.
+#[pymodule]
+fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add_class::<program::Program>()?;
+    m.add_class::<scope::Scope>()?;
+    m.add_class::<executor::Executor>()?;
+    m.add_class::<dataset::Dataset>()?;
+    m.add_class::<strategy::Strategy>()?;
+    m.add_class::<fleet::Fleet>()?;
+    m.add_class::<group::Group>()?;
+    m.add_class::<model::Model>()?;
+    m.add_function(wrap_pyfunction!(program::op_kinds, m)?)?;
+    m.add_function(wrap_pyfunction!(training::minimize, m)?)?;
+    m.add_function(wrap_pyfunction!(training::append_backward, m)?)?;
+    m.add_function(wrap_pyfunction!(scope::save_persistables, m)?)?;
+    m.add_function(wrap_pyfunction!(scope::load_persistables, m)?)?;
+    m.add_function(wrap_pyfunction!(scope::save_inference_model, m)?)?;
+    Ok(())
+}
