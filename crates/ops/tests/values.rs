@@ -604,3 +604,38 @@ fn sequence_mask_has_ones_before_the_length() {
     let e = mask(&[1, -1]).error();
     assert_eq!(e, "running sequence_mask: the length -1 of example 1 is negative");
 }
+
+#[test]
+fn embedding_gives_ids_of_any_rank_one_more_dimension() {
+    let table = || f32s(&[3, 2], &[0.0, 1.0, 10.0, 11.0, 20.0, 21.0]);
+    let look = |ids: Vec<Tensor>| case("embedding").input("W", table()).inputs("Ids", ids);
+    near(&look(vec![i64s(&[2], &[2, 0])]).out(), &[2, 2], &[20.0, 21.0, 0.0, 1.0]);
+    near(&look(vec![i64s(&[2, 1], &[2, 0])]).out(), &[2, 1, 2], &[20.0, 21.0, 0.0, 1.0]);
+    near(&look(vec![i64s(&[1, 1, 2], &[1, 0])]).out(), &[1, 1, 2, 2], &[10.0, 11.0, 0.0, 1.0]);
+    near(&look(vec![u64s(&[1, 1, 2], &[1, 0])]).out(), &[1, 1, 2, 2], &[10.0, 11.0, 0.0, 1.0]);
+    // One unsigned column has a vector per example, as several inputs have.
+    near(&look(vec![u64s(&[2], &[2, 0])]).out(), &[2, 1, 2], &[20.0, 21.0, 0.0, 1.0]);
+    let several = vec![i64s(&[1, 1], &[2]), u64s(&[1], &[0]), i64s(&[1], &[1])];
+    near(&look(several).out(), &[1, 3, 2], &[20.0, 21.0, 0.0, 1.0, 10.0, 11.0]);
+    let padded = look(vec![i64s(&[2], &[2, 0])]).attr("padding_idx", 2);
+    near(&padded.out(), &[2, 2], &[0.0, 0.0, 0.0, 1.0]);
+}
+
+#[test]
+fn embedding_names_what_is_no_id() {
+    let look = |ids: Vec<Tensor>| {
+        case("embedding").input("W", f32s(&[3, 1], &[0.0; 3])).inputs("Ids", ids)
+    };
+    for hash in [true, false] {
+        let e = look(vec![i64s(&[2], &[1, -4])]).attr("hash", hash).error();
+        assert_eq!(e, "running embedding: id -4 of 'Ids0' is negative; ids count from 0");
+    }
+    let e = look(vec![i64s(&[2], &[1, 3])]).error();
+    assert_eq!(e, "running embedding: id 3 of 'Ids0' is beyond the table of 3 rows");
+    let e = look(vec![i64s(&[2], &[1, 3])]).attr("padding_idx", -2).error();
+    assert!(e.contains("'padding_idx' is -2, but should be an id, or -1 for none"), "{e}");
+    let e = look(vec![f32s(&[2], &[1.0, 2.0])]).error();
+    assert!(e.contains("'Ids0'") && e.contains("u64 or i64"), "{e}");
+    let e = look(vec![i64s(&[1, 1, 1], &[1]), i64s(&[1], &[1])]).error();
+    assert!(e.contains("'Ids0'") && e.contains("the same batch for all"), "{e}");
+}

@@ -88,6 +88,28 @@ fn updates_leave_and_what_is_exchanged_is_data() {
 }
 
 #[test]
+fn signed_ids_stay_signed_row_numbers() {
+    let mut b = regatta_ops::builder(1);
+    let user = b.data("user", DType::I64, &[-1]).unwrap();
+    let mut spec = Embedding { padding_idx: Some(7), ..Embedding::new(100, 2) };
+    spec.table = spec.table.named("table");
+    let e = b.embedding(&[&user], &spec).unwrap();
+    let loss = b.mean(&e).unwrap().name().to_string();
+    let programs = minimize(&b.finish(), &loss, &adagrad(), &Backward::default()).unwrap().programs;
+    let split = split_trainer(&programs).unwrap();
+    assert_eq!(split.exchange.tables[0].padding, Some(7));
+    let text = split.to_string();
+    for line in [
+        "data user@LOCAL@table: i64[-1]",
+        "var embedding_0.tmp_0: f32[-1, 2]",
+        "embedding(W: table@PULLED, Ids: user@LOCAL@table) {",
+        "is_sparse: true, padding_idx: 0, pool",
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
+}
+
+#[test]
 fn a_schedule_goes_to_the_servers() {
     let schedule = Schedule::Exponential { decay_steps: 10, decay_rate: 0.5, staircase: false };
     let optimizer = Optimizer { schedule: schedule.clone(), ..adagrad() };
