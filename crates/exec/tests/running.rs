@@ -71,6 +71,22 @@ fn more_threads_than_examples_is_fine() {
     one.iter().zip(&many).for_each(|(a, b)| assert!((a - b).abs() < 1e-5));
 }
 
+#[test]
+fn threads_add_up_integers() {
+    let mut b = regatta_ops::builder(3);
+    let x = b.data("x", DType::I64, &[-1, 2]).unwrap();
+    let twice = b.sum(&[&x, &x]).unwrap();
+    let total = b.reduce_sum(&twice, &[0], false).unwrap();
+    let (total, program) = (total.name().to_string(), b.finish().main);
+    let x: Value = Tensor::from_i64(&[5, 2], (0..10).collect()).unwrap().into();
+    for threads in 1..=3 {
+        let options = Options { threads, ..Options::default() };
+        let mut executor = Executor::new(program.clone(), options).unwrap();
+        let out = executor.run(&mut Scope::new(), &[("x", &x)], &[&total]).unwrap();
+        assert_eq!(out[0].i64(), [40, 50], "{threads} threads");
+    }
+}
+
 /// Two slots over one table, pooled, with clipping: row-sparse gradients all the way.
 fn sparse_losses(threads: usize, sparse: bool) -> Vec<f32> {
     let mut b = regatta_ops::builder(3);

@@ -639,3 +639,35 @@ fn embedding_names_what_is_no_id() {
     let e = look(vec![i64s(&[1, 1, 1], &[1]), i64s(&[1], &[1])]).error();
     assert!(e.contains("'Ids0'") && e.contains("the same batch for all"), "{e}");
 }
+
+#[test]
+fn integers_are_added_and_multiplied() {
+    let (x, y) = (|| i64s(&[2, 2], &[1, -2, 3, 4]), || i64s(&[2], &[10, -1]));
+    let of = |kind: &str| case(kind).input("X", x()).input("Y", y()).out();
+    assert_eq!(of("elementwise_add"), i64s(&[2, 2], &[11, -3, 13, 3]));
+    assert_eq!(of("elementwise_sub"), i64s(&[2, 2], &[-9, -1, -7, 5]));
+    assert_eq!(of("elementwise_mul"), i64s(&[2, 2], &[10, 2, 30, -4]));
+    let sum = case("sum").inputs("X", vec![x(), x(), i64s(&[2, 2], &[0, 0, i64::MAX, 1])]).out();
+    assert_eq!(sum, i64s(&[2, 2], &[2, -4, i64::MIN + 5, 9]));
+    let reduce = |dims: Vec<i64>| case("reduce_sum").input("X", x()).attr("dims", dims).out();
+    assert_eq!(reduce(vec![]), i64s(&[1], &[6]));
+    assert_eq!(reduce(vec![0]), i64s(&[2], &[4, 2]));
+    assert_eq!(reduce(vec![-1]), i64s(&[2], &[-1, 7]));
+}
+
+#[test]
+fn what_integers_cannot_do_is_refused() {
+    let (i, u) = (|| i64s(&[1], &[2]), || u64s(&[1], &[2]));
+    for (case, slot) in [
+        (case("sum").inputs("X", vec![u(), u()]), "X0"),
+        (case("sum").inputs("X", vec![i(), f32s(&[1], &[1.0])]), "X1"),
+        (case("elementwise_add").input("X", i()).input("Y", f32s(&[1], &[1.0])), "Y0"),
+        (case("elementwise_mul").input("X", u()).input("Y", u()), "X0"),
+        (case("elementwise_div").input("X", i()).input("Y", i()), "X0"),
+        (case("reduce_sum").input("X", u()), "X0"),
+        (case("reduce_mean").input("X", i()), "X0"),
+    ] {
+        let e = case.run().unwrap_err();
+        assert!(matches!(&e, Error::Type { var, .. } if var == slot), "{e}");
+    }
+}
