@@ -671,3 +671,35 @@ fn what_integers_cannot_do_is_refused() {
         assert!(matches!(&e, Error::Type { var, .. } if var == slot), "{e}");
     }
 }
+
+#[test]
+fn labels_are_flat_ignored_or_soft() {
+    let x = || f32s(&[3, 2], &[0.0, 1.0, 2.0, 0.5, -1.0, 1.0]);
+    let loss = |label: Tensor, soft: bool| {
+        let case = case("softmax_with_cross_entropy").input("Logits", x()).input("Label", label);
+        let case = case.attr("soft_label", soft).output("Loss", "Loss");
+        tensor(&case.output("Softmax", "Softmax").run().unwrap(), "Loss")
+    };
+    let of = |row: usize, class: usize| {
+        let row = &x().f32()[row * 2..row * 2 + 2].to_vec();
+        (row[0].exp() + row[1].exp()).ln() - row[class]
+    };
+    let hard = [of(0, 1), 0.0, of(2, 0)];
+    near(&loss(i64s(&[3, 1], &[1, -100, 0]), false), &[3, 1], &hard);
+    near(&loss(i64s(&[3], &[1, -100, 0]), false), &[3, 1], &hard);
+    let soft = f32s(&[3, 2], &[0.5, 0.5, 1.0, 0.0, 0.0, 2.0]);
+    let want = [(of(0, 0) + of(0, 1)) / 2.0, of(1, 0), 2.0 * of(2, 1)];
+    near(&loss(soft, true), &[3, 1], &want);
+
+    let p = || f32s(&[2, 2], &[0.25, 0.75, 0.5, 0.5]);
+    let loss = |label: Tensor, ignored: i64| {
+        case("cross_entropy").input("X", p()).input("Label", label).attr("ignore_index", ignored)
+    };
+    let want = [-(0.75f32.ln()), -(0.5f32.ln())];
+    near(&loss(i64s(&[2], &[1, 0]), -100).out(), &[2, 1], &want);
+    near(&loss(i64s(&[2], &[1, 0]), 0).out(), &[2, 1], &[want[0], 0.0]);
+    let e = loss(i64s(&[2], &[1, -100]), -1).error();
+    assert!(e.contains("label -100 of example 1 is not one of the 2 classes"), "{e}");
+    let e = loss(i64s(&[1, 2], &[1, 0]), -1).error();
+    assert!(e.contains("'Label0'"), "{e}");
+}

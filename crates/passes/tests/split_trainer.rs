@@ -57,11 +57,11 @@ fn updates_leave_and_what_is_exchanged_is_data() {
           Out: embedding_0.tmp_0 = embedding(W: table@PULLED, Ids: [user@LOCAL@table, tags@LOCAL@table]) {hash: false, is_sparse: true, padding_idx: 0, pool: "sum"}
           Out: reshape_0.tmp_0 = reshape(X: embedding_0.tmp_0) {shape: [-1, 4]}
           Out: fc_0.tmp_0 = fc(X: reshape_0.tmp_0, W: fc_0.w_0, Bias: fc_0.b_0) {act: ""}
-          Loss: softmax_with_cross_entropy_0.tmp_0, Softmax: softmax_with_cross_entropy_0.tmp_1 = softmax_with_cross_entropy(Logits: fc_0.tmp_0, Label: label)
+          Loss: softmax_with_cross_entropy_0.tmp_0, Softmax: softmax_with_cross_entropy_0.tmp_1 = softmax_with_cross_entropy(Logits: fc_0.tmp_0, Label: label) {ignore_index: -100, soft_label: false}
           Out: mean_0.tmp_0 = mean(X: softmax_with_cross_entropy_0.tmp_0)
           Out: mean_0.tmp_0@GRAD = fill_constant() {dtype: "f32", shape: [1], value: 1.0} @backward
           dX: softmax_with_cross_entropy_0.tmp_0@GRAD = mean_grad(X: softmax_with_cross_entropy_0.tmp_0, dOut: mean_0.tmp_0@GRAD) @backward
-          dLogits: fc_0.tmp_0@GRAD = softmax_with_cross_entropy_grad(Softmax: softmax_with_cross_entropy_0.tmp_1, Label: label, dLoss: softmax_with_cross_entropy_0.tmp_0@GRAD) @backward
+          dLogits: fc_0.tmp_0@GRAD = softmax_with_cross_entropy_grad(Softmax: softmax_with_cross_entropy_0.tmp_1, Label: label, dLoss: softmax_with_cross_entropy_0.tmp_0@GRAD) {ignore_index: -100, soft_label: false} @backward
           dX: reshape_0.tmp_0@GRAD, dW: fc_0.w_0@GRAD, dBias: fc_0.b_0@GRAD = fc_grad(X: reshape_0.tmp_0, W: fc_0.w_0, Out: fc_0.tmp_0, dOut: fc_0.tmp_0@GRAD) {act: ""} @backward
           Out: embedding_0.tmp_0@GRAD = reshape(X: reshape_0.tmp_0@GRAD) {shape: [-1, 2, 2]} @backward
           dW: table@GRAD = embedding_grad(W: table@PULLED, dOut: embedding_0.tmp_0@GRAD, Ids: [user@LOCAL@table, tags@LOCAL@table]) {hash: false, is_sparse: true, padding_idx: 0, pool: "sum"} @backward
