@@ -703,3 +703,22 @@ fn labels_are_flat_ignored_or_soft() {
     let e = loss(i64s(&[1, 2], &[1, 0]), -1).error();
     assert!(e.contains("'Label0'"), "{e}");
 }
+
+#[test]
+fn softmax_over_any_dimension() {
+    let x = || f32s(&[2, 2], &[0.0, 1.0, 2.0, 1.0]);
+    let (a, b) = (1.0 / (1.0 + 2f32.exp()), 1.0 / (1.0 + 1f32.exp()));
+    let over = |axis: i64| case("softmax").input("X", x()).attr("axis", axis);
+    near(&over(0).out(), &[2, 2], &[a, 0.5, 1.0 - a, 0.5]);
+    near(&over(1).out(), &[2, 2], &[b, 1.0 - b, 1.0 - b, b]);
+    near(&over(-1).out(), &[2, 2], &[b, 1.0 - b, 1.0 - b, b]);
+    // Numbers that are large together, side by side with small ones.
+    let x = f32s(&[1, 2, 2], &[1000.0, -1000.0, 1000.0, -1001.0]);
+    let out = case("softmax").input("X", x).attr("axis", 1).out();
+    near(&out, &[1, 2, 2], &[0.5, 1.0 - b, 0.5, b]);
+    let e = over(2).error();
+    assert!(e.contains("'axis' is 2, but there are 2 dimensions"), "{e}");
+    let op = Op::new("softmax").input("X", "x").attr("axis", -2).output("Out", "y");
+    let e = symbolic(op, &[VarType::f32([-1, 3])]).unwrap_err();
+    assert!(e.contains("which is the batch dimension; write 0"), "{e}");
+}

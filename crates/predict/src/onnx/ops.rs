@@ -20,7 +20,7 @@ impl Mapper<'_> {
             "elementwise_sub" => self.binary(op, "Sub"),
             "elementwise_mul" => self.binary(op, "Mul"),
             "elementwise_div" => self.binary(op, "Div"),
-            "sum" => self.several(op, "Sum", &[]),
+            "sum" => self.sum(op),
             "concat" => self.several(op, "Concat", &[Attr::Int("axis", op.int("axis")?)]),
             "split" => self.split(op),
             "slice" => self.slice(op),
@@ -30,7 +30,7 @@ impl Mapper<'_> {
             "reduce_mean" => self.reduce(op, "ReduceMean"),
             "reduce_max" => self.reduce(op, "ReduceMax"),
             "mean" => self.mean(op),
-            "softmax" => self.unary(op, "Softmax", &[Attr::Int("axis", -1)]),
+            "softmax" => self.unary(op, "Softmax", &[Attr::Int("axis", op.int("axis")?)]),
             "scale" => self.scale(op),
             "cast" => self.cast(op),
             "one_hot" => self.one_hot(op),
@@ -124,6 +124,20 @@ impl Mapper<'_> {
     fn binary(&mut self, op: &Op, kind: &str) -> Result<(), Error> {
         let (x, y) = (self.input(op, "X")?, self.input(op, "Y")?);
         self.emit(op, "Out", kind, &[&x, &y], &[])
+    }
+
+    /// `Sum` takes floats only.
+    fn sum(&mut self, op: &Op) -> Result<(), Error> {
+        if self.ty(op.input_var("X").unwrap_or_default())?.dtype == DType::F32 {
+            return self.several(op, "Sum", &[]);
+        }
+        let mut sum = self.input(op, "X")?;
+        let zero = self.graph.int(0);
+        for var in &op.ins("X")[1..] {
+            let var = self.value(var)?;
+            sum = self.graph.node("Add", &[&sum, &var], &[]);
+        }
+        self.emit(op, "Out", "Add", &[&sum, &zero], &[])
     }
 
     fn several(&mut self, op: &Op, kind: &str, attrs: &[Attr<'_>]) -> Result<(), Error> {
