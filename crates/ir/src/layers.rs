@@ -337,7 +337,7 @@ impl Builder {
         self.emit_one(Op::new("pow").input("X", x.name()).attr("factor", factor))
     }
 
-    /// Matrix product over the last two dimensions, leading dimensions being equal.
+    /// Matrix product over the last two dimensions; leading dimensions broadcast.
     ///
     /// # Errors
     /// If the inputs do not fit.

@@ -130,7 +130,9 @@ fn matmul_refuses_what_does_not_fit() {
          but is f32[2, 3]"
     );
     let e = case("matmul").input("X", f32s(&[3], &[0.0; 3])).input("Y", matrix()).error();
-    assert_eq!(e, "op matmul: X 'X0' should be f32 with 2 or 3 dimensions, but is f32[3]");
+    assert!(e.contains("with 3 as its second to last dimension"), "{e}");
+    let e = case("matmul").input("X", f32s(&[], &[0.0])).input("Y", matrix()).error();
+    assert!(e.contains("X 'X0' should be f32 with at least one dimension"), "{e}");
     let batched = || VarType::f32([-1, 4]);
     let product = || Op::new("matmul").input("X", "x").input("Y", "y").output("Out", "o");
     let e = symbolic(product().attr("trans_y", true), &[batched(), batched()]).unwrap_err();
@@ -721,4 +723,75 @@ fn softmax_over_any_dimension() {
     let op = Op::new("softmax").input("X", "x").attr("axis", -2).output("Out", "y");
     let e = symbolic(op, &[VarType::f32([-1, 3])]).unwrap_err();
     assert!(e.contains("which is the batch dimension; write 0"), "{e}");
+}
+
+#[test]
+fn matmul_broadcasts_as_loops_over_matrices_do() {
+    let numbers = |shape: &[usize], seed: usize| {
+        let n: usize = shape.iter().product();
+        f32s(shape, &(0..n).map(|i| ((i * 7 + seed) % 11) as f32 - 5.0).collect::<Vec<_>>())
+    };
+    for (x, y, out) in [
+        (&[2, 3, 2, 4][..], &[2, 3, 4, 5][..], &[2, 3, 2, 5][..]),
+        (&[2, 1, 2, 4], &[3, 4, 5], &[2, 3, 2, 5]),
+        (&[3, 2, 4], &[4, 5], &[3, 2, 5]),
+        (&[1, 2, 4], &[3, 4, 5], &[3, 2, 5]),
+        (&[2, 3, 2, 4], &[4, 5], &[2, 3, 2, 5]),
+    ] {
+        let (a, b) = (numbers(x, 1), numbers(y, 2));
+        let got = case("matmul").input("X", a.clone()).input("Y", b.clone()).out();
+        assert_eq!(got.shape(), out);
+        let at = |t: &Tensor, lead: &[usize], r: usize, c: usize| {
+            let shape = t.shape();
+            let own = &shape[..shape.len() - 2];
+            let lead = &lead[lead.len() - own.len()..];
+            let of = own.iter().zip(lead).fold(0, |of, (&d, &i)| of * d + i.min(d - 1));
+            let [rows, cols] = shape[shape.len() - 2..] else { unreachable!() };
+            t.f32()[of * rows * cols + r * cols + c]
+        };
+        let lead = &out[..out.len() - 2];
+        for which in 0..lead.iter().product() {
+            let mut rest = which;
+            let mut index = vec![0; lead.len()];
+            for (i, d) in index.iter_mut().zip(lead).rev() {
+                (*i, rest) = (rest % d, rest / d);
+            }
+            for (r, c) in (0..2).flat_map(|r| (0..5).map(move |c| (r, c))) {
+                let want: f32 = (0..4).map(|k| at(&a, &index, r, k) * at(&b, &index, k, c)).sum();
+                assert_eq!(at(&got, &index, r, c), want, "{x:?} {y:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn matmul_of_vectors() {
+    let v = || f32s(&[3], &[1.0, 2.0, -1.0]);
+    let of = |x: Tensor, y: Tensor| case("matmul").input("X", x).input("Y", y);
+    assert_eq!(of(matrix(), v()).out(), f32s(&[2], &[2.0, 8.0]));
+    assert_eq!(of(v(), matrix()).attr("trans_y", true).out(), f32s(&[2], &[2.0, 8.0]));
+    assert_eq!(of(v(), v()).out(), f32s(&[1], &[6.0]));
+}
+
+#[test]
+fn matmul_knows_where_the_batch_is() {
+    let product = || Op::new("matmul").input("X", "x").input("Y", "y").output("Out", "o");
+    let of = |x: &[i64], y: &[i64]| symbolic(product(), &[VarType::f32(x), VarType::f32(y)]);
+    assert_eq!(of(&[-1, 8, 2, 4], &[-1, 8, 4, 3]).unwrap(), ["f32[-1, 8, 2, 3]"]);
+    assert_eq!(of(&[-1, 8, 2, 4], &[8, 4, 3]).unwrap(), ["f32[-1, 8, 2, 3]"]);
+    assert_eq!(of(&[-1, 4], &[4]).unwrap(), ["f32[-1]"]);
+    assert_eq!(of(&[4], &[-1, 4, 3]).unwrap(), ["f32[-1, 3]"]);
+    assert_eq!(of(&[-1], &[-1, 3]).unwrap(), ["f32[3]"]);
+    let turned = product().attr("trans_y", true);
+    let column = symbolic(turned, &[VarType::f32([4]), VarType::f32([-1, 4])]).unwrap();
+    assert_eq!(column, ["f32[-1]"]);
+    for (x, y, of_which) in [
+        (&[-1, 2, 4][..], &[5, 4, 3][..], "'y'"),
+        (&[-1, 1, 2, 4], &[-1, 4, 3], "'y'"),
+        (&[-1, 4], &[5, 4, 3], "'x'"),
+        (&[5, 2, 4], &[4, -1], "'y'"),
+    ] {
+        let e = of(x, y).unwrap_err();
+        assert!(e.contains(of_which), "{x:?} {y:?}: {e}");
+    }
 }

@@ -183,14 +183,19 @@ impl Mapper<'_> {
         let mut sides = Vec::new();
         for (slot, flag) in [("X", "trans_x"), ("Y", "trans_y")] {
             let x = self.input(op, slot)?;
-            sides.push(if op.bool(flag)? {
-                let rank = self.ty(&x)?.shape.len() as i64;
+            let rank = self.ty(&x)?.shape.len() as i64;
+            sides.push(if op.bool(flag)? && rank > 1 {
                 let mut perm: Vec<i64> = (0..rank).collect();
                 perm.swap(rank as usize - 1, rank as usize - 2);
                 self.graph.node("Transpose", &[&x], &[Attr::Ints("perm", &perm)])
             } else {
                 x
             });
+        }
+        if sides.iter().map(|x| self.ty(x)).all(|ty| ty.is_ok_and(|ty| ty.shape.len() == 1)) {
+            let product = self.graph.node("MatMul", &[&sides[0], &sides[1]], &[]);
+            let shape = self.graph.ints(&[1]);
+            return self.emit(op, "Out", "Reshape", &[&product, &shape], &[]);
         }
         self.emit(op, "Out", "MatMul", &[&sides[0], &sides[1]], &[])
     }
