@@ -795,3 +795,42 @@ fn matmul_knows_where_the_batch_is() {
         assert!(e.contains(of_which), "{x:?} {y:?}: {e}");
     }
 }
+
+#[test]
+fn auc_of_the_last_batches() {
+    let batches: [(&[f32], &[i64]); 4] = [
+        (&[0.9, 0.1], &[1, 0]),
+        (&[0.9, 0.1], &[0, 1]),
+        (&[0.4, 0.6, 0.6], &[0, 1, 0]),
+        (&[0.2, 0.8], &[0, 1]),
+    ];
+    let exact = |from: usize, to: usize| {
+        let (mut scores, mut labels) = (Vec::new(), Vec::new());
+        for (s, l) in &batches[from..=to] {
+            scores.extend_from_slice(s);
+            labels.extend_from_slice(l);
+        }
+        regatta_ops::metrics::exact_auc(&scores, &labels) as f32
+    };
+    for steps in 0..=3usize {
+        let mut counters = [0, 1].map(|_| i64s(&[steps + 1, 11], &vec![0; (steps + 1) * 11]));
+        for (at, (scores, labels)) in batches.iter().enumerate() {
+            let env = case("auc")
+                .input("Predict", f32s(&[scores.len(), 1], scores))
+                .input("Label", i64s(&[labels.len()], labels))
+                .input("StatPos", counters[0].clone())
+                .input("StatNeg", counters[1].clone())
+                .attr("slide_steps", steps as i64)
+                .output("AUC", "AUC")
+                .output("StatPosOut", "StatPos0")
+                .output("StatNegOut", "StatNeg0")
+                .run()
+                .unwrap();
+            let from = if steps == 0 { 0 } else { (at + 1).saturating_sub(steps) };
+            assert_eq!(tensor(&env, "AUC").f32(), [exact(from, at)], "{steps} steps, batch {at}");
+            counters = ["StatPos0", "StatNeg0"].map(|name| tensor(&env, name));
+        }
+    }
+    let flat = auc(f32s(&[1, 1], &[0.5]), &[1], [&[0; 5], &[0; 5]]).attr("slide_steps", 1).error();
+    assert_eq!(flat, "op auc: StatPos 'StatPos0' should be i64[2, buckets + 1], but is i64[5]");
+}
