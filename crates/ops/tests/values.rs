@@ -834,3 +834,22 @@ fn auc_of_the_last_batches() {
     let flat = auc(f32s(&[1, 1], &[0.5]), &[1], [&[0; 5], &[0; 5]]).attr("slide_steps", 1).error();
     assert_eq!(flat, "op auc: StatPos 'StatPos0' should be i64[2, buckets + 1], but is i64[5]");
 }
+
+#[test]
+fn assign_value_gives_what_is_written() {
+    let of = |shape: Vec<i64>, values: Attr| {
+        case("assign_value").attr("shape", shape).attr("values", values)
+    };
+    let floats = || Attr::Floats(vec![1.5, -2.0]);
+    assert_eq!(of(vec![2, 1], floats()).out(), f32s(&[2, 1], &[1.5, -2.0]));
+    let ints = || Attr::Ints(vec![3, i64::MAX]);
+    assert_eq!(of(vec![2], Attr::Ints(vec![3, -4])).out(), f32s(&[2], &[3.0, -4.0]));
+    assert_eq!(of(vec![2], ints()).attr("dtype", "i64").out(), i64s(&[2], &[3, i64::MAX]));
+    assert_eq!(of(vec![2], ints()).attr("dtype", "u64").out(), u64s(&[2], &[3, i64::MAX as u64]));
+    let e = of(vec![3], ints()).error();
+    assert!(e.contains("'values' are 2, but f32[3] is to be filled"), "{e}");
+    let e = of(vec![2], floats()).attr("dtype", "i64").error();
+    assert!(e.contains("'values' have 1.5, which is no i64"), "{e}");
+    let e = of(vec![2], Attr::Ints(vec![1, -2])).attr("dtype", "u64").error();
+    assert!(e.contains("'values' have -2, which is no u64"), "{e}");
+}

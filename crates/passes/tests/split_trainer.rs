@@ -211,3 +211,17 @@ fn padded_sequences_are_pulled_by_their_inputs() {
         assert!(text.contains(line), "{line}\n{text}");
     }
 }
+
+#[test]
+fn a_table_that_starts_with_given_values_is_refused() {
+    let mut programs = click_model(&adagrad(), None);
+    let ops = &mut programs.startup.block_mut().ops;
+    let init = ops.iter_mut().find(|op| op.output_vars().any(|v| v == "table")).unwrap();
+    *init = regatta_ir::Op::new("assign_value")
+        .attr("shape", vec![100, 2])
+        .attr("dtype", "f32")
+        .attr("values", vec![0.5; 200])
+        .output("Out", "table");
+    let e = split_trainer(&programs).unwrap_err().to_string();
+    assert!(e.starts_with("split_trainer: the table 'table' starts with given values"), "{e}");
+}
