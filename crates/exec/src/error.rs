@@ -55,6 +55,14 @@ pub enum Error {
         /// As given.
         actual: String,
     },
+    /// A negative id.
+    #[error("id {id} of '{name}' is negative; ids count from 0")]
+    NegativeId {
+        /// The input.
+        name: String,
+        /// The id.
+        id: i64,
+    },
     /// Fed values with different numbers of examples.
     #[error("feed '{name}' has {rows} examples, but '{other}' has {other_rows}")]
     BatchSize {

@@ -307,6 +307,14 @@ fn take_over(import: &Import, parts: &mut [Part], rest: &mut Segment, index: &mu
             let parts = parts.iter_mut().zip(from()).map(|(p, l)| &*p.segment.halves(l));
             add_halves(dtype, parts, rest.halves(import.to));
         }
+        (Parts::Sum, Some(DType::I64 | DType::U64)) => {
+            let out = rest.ints(import.to);
+            out.fill(0);
+            for (part, loc) in parts.iter_mut().zip(from()) {
+                let ints = part.segment.ints(loc);
+                out.iter_mut().zip(ints).for_each(|(o, x)| *o = o.wrapping_add(*x));
+            }
+        }
         (Parts::Sum, _) => {
             let out = rest.floats(import.to);
             out.copy_from_slice(parts[0].segment.floats(import.from[0]));

@@ -38,7 +38,7 @@ impl Lookup {
     /// often each appears if `count` says so.
     ///
     /// # Errors
-    /// If the batch lacks one of the table's inputs.
+    /// If the batch lacks one of the table's inputs, or one holds no ids or a negative one.
     pub fn prepare<'a>(
         &mut self,
         table: &TableExchange,
@@ -47,19 +47,21 @@ impl Lookup {
         value: impl Fn(&str) -> Option<&'a Value>,
     ) -> Result<(), Error> {
         let input = |(name, _): &(String, String)| {
-            value(name).ok_or_else(|| Error::MissingFeed { name: name.clone(), ty: "ids".into() })
+            let missing = || Error::MissingFeed { name: name.clone(), ty: "ids".into() };
+            let value = value(name).ok_or_else(missing)?;
+            Ok((value, ids_of(name, value)?))
         };
-        let inputs = table.inputs.iter().map(input).collect::<Result<Vec<&Value>, Error>>()?;
-        let total: usize = inputs.iter().map(|v| ids_of(v).len()).sum();
+        let inputs = table.inputs.iter().map(input);
+        let inputs = inputs.collect::<Result<Vec<(&Value, &[u64])>, Error>>()?;
+        let total: usize = inputs.iter().map(|(_, ids)| ids.len()).sum();
         self.dim = table.dim;
         self.offset = usize::from(table.padding.is_some());
         index.clear(total);
         self.local.resize_with(inputs.len(), || Tensor::zeros(DType::U64, &[0]).into());
         let mut local = std::mem::take(&mut self.local);
-        for (input, local) in inputs.iter().zip(&mut local) {
+        for ((input, ids), local) in inputs.iter().zip(&mut local) {
             reshape_like(local, input);
-            let to = local_ids(local);
-            for (&id, to) in ids_of(input).iter().zip(to) {
+            for (&id, to) in ids.iter().zip(local_ids(local)) {
                 *to = self.row(id, table, index);
             }
         }
@@ -70,7 +72,7 @@ impl Lookup {
         if count {
             self.count();
         }
-        self.make_room(total, inputs.iter().any(|v| matches!(v, Value::Ragged(_))));
+        self.make_room(total, inputs.iter().any(|(v, _)| matches!(v, Value::Ragged(_))));
         Ok(())
     }
 
@@ -85,7 +87,7 @@ impl Lookup {
 
     fn count(&mut self) {
         self.counts.resize(self.keys.len(), 0);
-        for &row in self.local.iter().flat_map(ids_of) {
+        for &row in self.local.iter().filter_map(Value::ids).flatten() {
             // The padding row is no key.
             if let Some(at) = (row as usize).checked_sub(self.offset) {
                 self.counts[at] += 1;
@@ -150,23 +152,32 @@ impl Lookup {
     }
 }
 
-fn ids_of(value: &Value) -> &[u64] {
-    match value {
-        Value::Dense(t) => t.u64(),
-        Value::Ragged(r) => r.u64(),
+/// The ids of an input, which is named in errors.
+fn ids_of<'a>(name: &str, value: &'a Value) -> Result<&'a [u64], Error> {
+    let ids = value.ids().ok_or_else(|| Error::FeedType {
+        name: name.to_string(),
+        expected: "ids (u64 or i64)".into(),
+        actual: value.dtype().to_string(),
+    })?;
+    if value.dtype() == DType::I64
+        && let Some(id) = ids.iter().map(|&id| id as i64).find(|id| *id < 0)
+    {
+        return Err(Error::NegativeId { name: name.to_string(), id });
     }
+    Ok(ids)
 }
 
-/// Gives `local` the shape of `like`, keeping its memory where the shape is the same.
+/// Gives `local` the shape and type of `like`, keeping its memory where these are the same.
 fn reshape_like(local: &mut Value, like: &Value) {
     match like {
         Value::Dense(t) => {
-            if local.as_dense().is_none_or(|l| l.shape() != t.shape()) {
-                *local = Tensor::zeros(DType::U64, t.shape()).into();
+            let same = |l: &Tensor| l.shape() == t.shape() && l.dtype() == t.dtype();
+            if !local.as_dense().is_some_and(same) {
+                *local = Tensor::zeros(t.dtype(), t.shape()).into();
             }
         }
         Value::Ragged(r) => {
-            let values = Data::zeros(DType::U64, r.u64().len());
+            let values = Data::zeros(r.values().dtype(), r.values().len());
             let same = Ragged::new(values, r.offsets().to_vec());
             *local = same.expect("offsets of a ragged value fit its values").into();
         }
@@ -177,7 +188,8 @@ fn local_ids(local: &mut Value) -> &mut [u64] {
     match local {
         Value::Dense(t) => match t.data_mut() {
             Data::U64(v) => v,
-            _ => unreachable!("local ids are u64"),
+            Data::I64(v) => bytemuck::cast_slice_mut(v),
+            _ => unreachable!("local ids have the type of ids"),
         },
         Value::Ragged(r) => r.u64_mut(),
     }
@@ -222,5 +234,36 @@ mod tests {
         assert_eq!(lookup.keys(), [7, 0, 9, 17]);
         assert!(lookup.counts().is_empty());
         assert_eq!(lookup.key_of_row(0), 7);
+    }
+    #[test]
+    fn signed_ids_keep_their_shape_and_type() {
+        let a: Value = Tensor::from_i64(&[2, 1, 2], vec![7, 3, 9, 7]).unwrap().into();
+        let b: Value = Tensor::from_u64(&[2], vec![9, 1 << 63]).unwrap().into();
+        let value = |name: &str| Some(if name == "a" { &a } else { &b });
+        let (mut lookup, mut index) = (Lookup::default(), RowIndex::default());
+        let t = table(Some(3), None);
+        lookup.prepare(&t, true, &mut index, value).unwrap();
+        assert_eq!((lookup.keys(), lookup.counts()), (&[7, 9, 1 << 63][..], &[2, 2, 1][..]));
+        let local: Vec<_> = lookup.feeds(&t).skip(1).map(|(_, v)| v.clone()).collect();
+        assert_eq!(local[0], Tensor::from_i64(&[2, 1, 2], vec![1, 0, 2, 1]).unwrap().into());
+        assert_eq!(local[1], Tensor::from_u64(&[2], vec![2, 3]).unwrap().into());
+    }
+
+    #[test]
+    fn what_is_no_id_is_named() {
+        let prepare = |a: Tensor| {
+            let a: Value = a.into();
+            let (mut lookup, mut index) = (Lookup::default(), RowIndex::default());
+            let done = lookup.prepare(&table(None, Some(5)), false, &mut index, |_| Some(&a));
+            done.unwrap_err().to_string()
+        };
+        assert_eq!(
+            prepare(Tensor::from_i64(&[2], vec![4, -6]).unwrap()),
+            "id -6 of 'a' is negative; ids count from 0"
+        );
+        assert_eq!(
+            prepare(Tensor::from_f32(&[1], vec![4.0]).unwrap()),
+            "feed 'a' should be ids (u64 or i64), but is f32"
+        );
     }
 }

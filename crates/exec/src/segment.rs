@@ -315,7 +315,7 @@ impl Segment {
     /// The integers at a location in this segment.
     pub(crate) fn ints(&mut self, loc: Loc) -> &mut [i64] {
         match loc {
-            // Unsigned ones are moved as they are: only copies are made of them.
+            // Unsigned ones are moved as they are: bits are copied and added alike.
             Loc::Arena { len, dtype, .. } | Loc::File { len, dtype, .. } if !dtype.is_float() => {
                 // SAFETY: as in `floats`.
                 unsafe { std::slice::from_raw_parts_mut(self.at(loc).cast(), len) }

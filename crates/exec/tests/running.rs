@@ -4,7 +4,7 @@ mod common;
 
 use common::{adam, batch, initialised, mlp, sgd};
 use regatta_exec::{Error, Executor, Options, Scope, run_startup};
-use regatta_ir::{Act, Embedding, Origin, Pool, VarType};
+use regatta_ir::{Act, Embedding, Origin, ParamAttr, Pool, VarType};
 use regatta_passes::pipeline::Rewrite;
 use regatta_passes::{Backward, Clip, minimize};
 use regatta_tensor::{DType, Data, Ragged, Rng, Tensor, Value};
@@ -69,6 +69,36 @@ fn more_threads_than_examples_is_fine() {
     let (one, _) = losses(Options::default(), 3, 5);
     let (many, _) = losses(Options { threads: 8, ..Options::default() }, 3, 5);
     one.iter().zip(&many).for_each(|(a, b)| assert!((a - b).abs() < 1e-5));
+}
+
+#[test]
+fn parameters_start_with_given_values() {
+    let mut b = regatta_ops::builder(3);
+    let w = b.param("w", &[2, 2], &ParamAttr::weight()).unwrap();
+    b.initial_values(&w, &[0.5, -1.0, 2.0, 3.25]).unwrap();
+    assert!(b.initial_values(&w, &[0.5]).unwrap_err().to_string().contains("f32[2, 2]"));
+    let mut programs = b.finish();
+    // What is written as text comes back the same.
+    let text = programs.startup.to_string();
+    programs.startup = regatta_ir::text::parse(&text).unwrap();
+    let scope = initialised(&programs);
+    assert_eq!(scope.get("w").unwrap().f32(), [0.5, -1.0, 2.0, 3.25], "{text}");
+}
+
+#[test]
+fn threads_add_up_integers() {
+    let mut b = regatta_ops::builder(3);
+    let x = b.data("x", DType::I64, &[-1, 2]).unwrap();
+    let twice = b.sum(&[&x, &x]).unwrap();
+    let total = b.reduce_sum(&twice, &[0], false).unwrap();
+    let (total, program) = (total.name().to_string(), b.finish().main);
+    let x: Value = Tensor::from_i64(&[5, 2], (0..10).collect()).unwrap().into();
+    for threads in 1..=3 {
+        let options = Options { threads, ..Options::default() };
+        let mut executor = Executor::new(program.clone(), options).unwrap();
+        let out = executor.run(&mut Scope::new(), &[("x", &x)], &[&total]).unwrap();
+        assert_eq!(out[0].i64(), [40, 50], "{threads} threads");
+    }
 }
 
 /// Two slots over one table, pooled, with clipping: row-sparse gradients all the way.

@@ -99,6 +99,27 @@ impl Builder {
         self.persistable(def, crate::Initializer::Constant(init))
     }
 
+    /// Lets a parameter or state start with given values, in row-major order.
+    ///
+    /// # Errors
+    /// If there is no such variable, or it does not hold so many values.
+    pub fn initial_values(&mut self, var: &Var, values: &[f64]) -> Result<(), Error> {
+        let ty = self.ty(var)?.clone();
+        let ops = &mut self.programs.startup.block_mut().ops;
+        let init = ops.iter_mut().find(|op| op.output_vars().any(|out| out == var.name()));
+        let init = init.ok_or_else(|| unknown(var))?;
+        if ty.numel() != Some(values.len()) {
+            let reason = format!("{ty} cannot start with {} values", values.len());
+            return Err(Error::Shape { var: var.name().to_string(), reason });
+        }
+        *init = Op::new("assign_value")
+            .attr("shape", ty.shape)
+            .attr("dtype", ty.dtype.to_string())
+            .attr("values", values.to_vec())
+            .output("Out", var.name());
+        Ok(())
+    }
+
     fn persistable(&mut self, def: VarDef, init: crate::Initializer) -> Result<Var, Error> {
         add_startup(&mut self.programs.startup, &def, init, self.seed)?;
         self.declare(def)

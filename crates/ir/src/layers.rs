@@ -277,7 +277,8 @@ impl Builder {
     /// Looks up one id (or the pooled ids) of each input in one shared table.
     ///
     /// Inputs are dense ids `[batch, n]`, each giving `n` vectors per example, or ragged slots,
-    /// each giving one pooled vector. The result is `[batch, vectors, dim]`.
+    /// each giving one pooled vector. The result is `[batch, vectors, dim]`. A single dense input
+    /// of a higher rank gives its own shape with `dim` behind it; so does a single `i64[batch]`.
     ///
     /// # Errors
     /// If an input holds no ids.
@@ -336,7 +337,7 @@ impl Builder {
         self.emit_one(Op::new("pow").input("X", x.name()).attr("factor", factor))
     }
 
-    /// Matrix product over the last two dimensions, leading dimensions being equal.
+    /// Matrix product over the last two dimensions; leading dimensions broadcast.
     ///
     /// # Errors
     /// If the inputs do not fit.

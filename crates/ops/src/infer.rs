@@ -58,6 +58,18 @@ impl<'a> Infer<'a> {
         Ok(ty)
     }
 
+    /// Type of a slot that must hold dense numbers that can be added: floats or signed integers.
+    ///
+    /// # Errors
+    /// If it holds anything else.
+    pub fn numbers(&self, slot: &str) -> Result<&'a VarType, Error> {
+        let ty = self.ty(slot);
+        if !matches!(ty.dtype, DType::F32 | DType::I64) || ty.layout != Layout::Dense {
+            return Err(self.wrong(slot, "dense f32 or i64"));
+        }
+        Ok(ty)
+    }
+
     /// Type of a slot that must hold dense floats with a number of dimensions.
     ///
     /// # Errors

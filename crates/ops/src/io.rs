@@ -92,6 +92,15 @@ impl<'a> Io<'a> {
         }
     }
 
+    /// Input `i` as ids. A negative one of signed integers has the bits of 2^63 or more.
+    pub fn ids(&self, i: usize) -> &'a [u64] {
+        match self.ins[i] {
+            // SAFETY: as in `f32`; integers of both kinds have one size, and all bits are valid.
+            Buf::I64(p, n) => unsafe { std::slice::from_raw_parts(p.cast(), n) },
+            _ => self.u64(i),
+        }
+    }
+
     /// Input `i` as a ragged slot of ids: all values, and one offset more than this part has rows.
     pub fn ragged_u64(&self, i: usize) -> (&'a [u64], &'a [u32]) {
         match self.ins[i] {

@@ -158,6 +158,22 @@ fn products_and_norms_of_parts() {
     product((&[6, 2, 4], true), (&[6, 4, 3], true), false, false);
     product((&[6, 2, 4], true), (&[4, 3], false), false, false);
     product((&[6, 4, 2], true), (&[4, 3], false), true, false);
+    product((&[6, 2, 3, 4], true), (&[6, 2, 4, 3], true), false, false);
+    product((&[6, 2, 3, 4], true), (&[2, 4, 3], false), false, false);
+    product((&[6, 4], true), (&[4], false), false, false);
+    product((&[6], true), (&[6, 3], true), false, false);
+    let gradient = |x: (&[usize], bool), y: (&[usize], bool), d: (&[usize], bool)| {
+        check(&Case {
+            kind: "matmul_grad",
+            inputs: &[("X", x.0, x.1), ("Y", y.0, y.1), ("dOut", d.0, d.1)],
+            outputs: &["dX", "dY"],
+            attrs: vec![],
+        });
+    };
+    gradient((&[6, 2, 3, 4], true), (&[2, 4, 3], false), (&[6, 2, 3, 3], true));
+    gradient((&[6, 1, 3, 4], true), (&[6, 2, 4, 3], true), (&[6, 2, 3, 3], true));
+    gradient((&[6, 4], true), (&[4], false), (&[6], true));
+    gradient((&[6], true), (&[6, 3], true), (&[3], false));
     let sum = |tx: bool, ty: bool, x: &[usize], y: &[usize]| {
         check(&Case {
             kind: "matmul_sum",

@@ -130,7 +130,9 @@ fn matmul_refuses_what_does_not_fit() {
          but is f32[2, 3]"
     );
     let e = case("matmul").input("X", f32s(&[3], &[0.0; 3])).input("Y", matrix()).error();
-    assert_eq!(e, "op matmul: X 'X0' should be f32 with 2 or 3 dimensions, but is f32[3]");
+    assert!(e.contains("with 3 as its second to last dimension"), "{e}");
+    let e = case("matmul").input("X", f32s(&[], &[0.0])).input("Y", matrix()).error();
+    assert!(e.contains("X 'X0' should be f32 with at least one dimension"), "{e}");
     let batched = || VarType::f32([-1, 4]);
     let product = || Op::new("matmul").input("X", "x").input("Y", "y").output("Out", "o");
     let e = symbolic(product().attr("trans_y", true), &[batched(), batched()]).unwrap_err();
@@ -603,4 +605,251 @@ fn sequence_mask_has_ones_before_the_length() {
     assert_eq!(mask(&[2, 0, 3, 9]).out(), f32s(&[4, 3], &want));
     let e = mask(&[1, -1]).error();
     assert_eq!(e, "running sequence_mask: the length -1 of example 1 is negative");
+}
+
+#[test]
+fn embedding_gives_ids_of_any_rank_one_more_dimension() {
+    let table = || f32s(&[3, 2], &[0.0, 1.0, 10.0, 11.0, 20.0, 21.0]);
+    let look = |ids: Vec<Tensor>| case("embedding").input("W", table()).inputs("Ids", ids);
+    near(&look(vec![i64s(&[2], &[2, 0])]).out(), &[2, 2], &[20.0, 21.0, 0.0, 1.0]);
+    near(&look(vec![i64s(&[2, 1], &[2, 0])]).out(), &[2, 1, 2], &[20.0, 21.0, 0.0, 1.0]);
+    near(&look(vec![i64s(&[1, 1, 2], &[1, 0])]).out(), &[1, 1, 2, 2], &[10.0, 11.0, 0.0, 1.0]);
+    near(&look(vec![u64s(&[1, 1, 2], &[1, 0])]).out(), &[1, 1, 2, 2], &[10.0, 11.0, 0.0, 1.0]);
+    // One unsigned column has a vector per example, as several inputs have.
+    near(&look(vec![u64s(&[2], &[2, 0])]).out(), &[2, 1, 2], &[20.0, 21.0, 0.0, 1.0]);
+    let several = vec![i64s(&[1, 1], &[2]), u64s(&[1], &[0]), i64s(&[1], &[1])];
+    near(&look(several).out(), &[1, 3, 2], &[20.0, 21.0, 0.0, 1.0, 10.0, 11.0]);
+    let padded = look(vec![i64s(&[2], &[2, 0])]).attr("padding_idx", 2);
+    near(&padded.out(), &[2, 2], &[0.0, 0.0, 0.0, 1.0]);
+}
+
+#[test]
+fn embedding_names_what_is_no_id() {
+    let look = |ids: Vec<Tensor>| {
+        case("embedding").input("W", f32s(&[3, 1], &[0.0; 3])).inputs("Ids", ids)
+    };
+    for hash in [true, false] {
+        let e = look(vec![i64s(&[2], &[1, -4])]).attr("hash", hash).error();
+        assert_eq!(e, "running embedding: id -4 of 'Ids0' is negative; ids count from 0");
+    }
+    let e = look(vec![i64s(&[2], &[1, 3])]).error();
+    assert_eq!(e, "running embedding: id 3 of 'Ids0' is beyond the table of 3 rows");
+    let e = look(vec![i64s(&[2], &[1, 3])]).attr("padding_idx", -2).error();
+    assert!(e.contains("'padding_idx' is -2, but should be an id, or -1 for none"), "{e}");
+    let e = look(vec![f32s(&[2], &[1.0, 2.0])]).error();
+    assert!(e.contains("'Ids0'") && e.contains("u64 or i64"), "{e}");
+    let e = look(vec![i64s(&[1, 1, 1], &[1]), i64s(&[1], &[1])]).error();
+    assert!(e.contains("'Ids0'") && e.contains("the same batch for all"), "{e}");
+}
+
+#[test]
+fn integers_are_added_and_multiplied() {
+    let (x, y) = (|| i64s(&[2, 2], &[1, -2, 3, 4]), || i64s(&[2], &[10, -1]));
+    let of = |kind: &str| case(kind).input("X", x()).input("Y", y()).out();
+    assert_eq!(of("elementwise_add"), i64s(&[2, 2], &[11, -3, 13, 3]));
+    assert_eq!(of("elementwise_sub"), i64s(&[2, 2], &[-9, -1, -7, 5]));
+    assert_eq!(of("elementwise_mul"), i64s(&[2, 2], &[10, 2, 30, -4]));
+    let sum = case("sum").inputs("X", vec![x(), x(), i64s(&[2, 2], &[0, 0, i64::MAX, 1])]).out();
+    assert_eq!(sum, i64s(&[2, 2], &[2, -4, i64::MIN + 5, 9]));
+    let reduce = |dims: Vec<i64>| case("reduce_sum").input("X", x()).attr("dims", dims).out();
+    assert_eq!(reduce(vec![]), i64s(&[1], &[6]));
+    assert_eq!(reduce(vec![0]), i64s(&[2], &[4, 2]));
+    assert_eq!(reduce(vec![-1]), i64s(&[2], &[-1, 7]));
+}
+
+#[test]
+fn what_integers_cannot_do_is_refused() {
+    let (i, u) = (|| i64s(&[1], &[2]), || u64s(&[1], &[2]));
+    for (case, slot) in [
+        (case("sum").inputs("X", vec![u(), u()]), "X0"),
+        (case("sum").inputs("X", vec![i(), f32s(&[1], &[1.0])]), "X1"),
+        (case("elementwise_add").input("X", i()).input("Y", f32s(&[1], &[1.0])), "Y0"),
+        (case("elementwise_mul").input("X", u()).input("Y", u()), "X0"),
+        (case("elementwise_div").input("X", i()).input("Y", i()), "X0"),
+        (case("reduce_sum").input("X", u()), "X0"),
+        (case("reduce_mean").input("X", i()), "X0"),
+    ] {
+        let e = case.run().unwrap_err();
+        assert!(matches!(&e, Error::Type { var, .. } if var == slot), "{e}");
+    }
+}
+
+#[test]
+fn labels_are_flat_ignored_or_soft() {
+    let x = || f32s(&[3, 2], &[0.0, 1.0, 2.0, 0.5, -1.0, 1.0]);
+    let loss = |label: Tensor, soft: bool| {
+        let case = case("softmax_with_cross_entropy").input("Logits", x()).input("Label", label);
+        let case = case.attr("soft_label", soft).output("Loss", "Loss");
+        tensor(&case.output("Softmax", "Softmax").run().unwrap(), "Loss")
+    };
+    let of = |row: usize, class: usize| {
+        let row = &x().f32()[row * 2..row * 2 + 2].to_vec();
+        (row[0].exp() + row[1].exp()).ln() - row[class]
+    };
+    let hard = [of(0, 1), 0.0, of(2, 0)];
+    near(&loss(i64s(&[3, 1], &[1, -100, 0]), false), &[3, 1], &hard);
+    near(&loss(i64s(&[3], &[1, -100, 0]), false), &[3, 1], &hard);
+    let soft = f32s(&[3, 2], &[0.5, 0.5, 1.0, 0.0, 0.0, 2.0]);
+    let want = [(of(0, 0) + of(0, 1)) / 2.0, of(1, 0), 2.0 * of(2, 1)];
+    near(&loss(soft, true), &[3, 1], &want);
+
+    let p = || f32s(&[2, 2], &[0.25, 0.75, 0.5, 0.5]);
+    let loss = |label: Tensor, ignored: i64| {
+        case("cross_entropy").input("X", p()).input("Label", label).attr("ignore_index", ignored)
+    };
+    let want = [-(0.75f32.ln()), -(0.5f32.ln())];
+    near(&loss(i64s(&[2], &[1, 0]), -100).out(), &[2, 1], &want);
+    near(&loss(i64s(&[2], &[1, 0]), 0).out(), &[2, 1], &[want[0], 0.0]);
+    let e = loss(i64s(&[2], &[1, -100]), -1).error();
+    assert!(e.contains("label -100 of example 1 is not one of the 2 classes"), "{e}");
+    let e = loss(i64s(&[1, 2], &[1, 0]), -1).error();
+    assert!(e.contains("'Label0'"), "{e}");
+}
+
+#[test]
+fn softmax_over_any_dimension() {
+    let x = || f32s(&[2, 2], &[0.0, 1.0, 2.0, 1.0]);
+    let (a, b) = (1.0 / (1.0 + 2f32.exp()), 1.0 / (1.0 + 1f32.exp()));
+    let over = |axis: i64| case("softmax").input("X", x()).attr("axis", axis);
+    near(&over(0).out(), &[2, 2], &[a, 0.5, 1.0 - a, 0.5]);
+    near(&over(1).out(), &[2, 2], &[b, 1.0 - b, 1.0 - b, b]);
+    near(&over(-1).out(), &[2, 2], &[b, 1.0 - b, 1.0 - b, b]);
+    // Numbers that are large together, side by side with small ones.
+    let x = f32s(&[1, 2, 2], &[1000.0, -1000.0, 1000.0, -1001.0]);
+    let out = case("softmax").input("X", x).attr("axis", 1).out();
+    near(&out, &[1, 2, 2], &[0.5, 1.0 - b, 0.5, b]);
+    let e = over(2).error();
+    assert!(e.contains("'axis' is 2, but there are 2 dimensions"), "{e}");
+    let op = Op::new("softmax").input("X", "x").attr("axis", -2).output("Out", "y");
+    let e = symbolic(op, &[VarType::f32([-1, 3])]).unwrap_err();
+    assert!(e.contains("which is the batch dimension; write 0"), "{e}");
+}
+
+#[test]
+fn matmul_broadcasts_as_loops_over_matrices_do() {
+    let numbers = |shape: &[usize], seed: usize| {
+        let n: usize = shape.iter().product();
+        f32s(shape, &(0..n).map(|i| ((i * 7 + seed) % 11) as f32 - 5.0).collect::<Vec<_>>())
+    };
+    for (x, y, out) in [
+        (&[2, 3, 2, 4][..], &[2, 3, 4, 5][..], &[2, 3, 2, 5][..]),
+        (&[2, 1, 2, 4], &[3, 4, 5], &[2, 3, 2, 5]),
+        (&[3, 2, 4], &[4, 5], &[3, 2, 5]),
+        (&[1, 2, 4], &[3, 4, 5], &[3, 2, 5]),
+        (&[2, 3, 2, 4], &[4, 5], &[2, 3, 2, 5]),
+    ] {
+        let (a, b) = (numbers(x, 1), numbers(y, 2));
+        let got = case("matmul").input("X", a.clone()).input("Y", b.clone()).out();
+        assert_eq!(got.shape(), out);
+        let at = |t: &Tensor, lead: &[usize], r: usize, c: usize| {
+            let shape = t.shape();
+            let own = &shape[..shape.len() - 2];
+            let lead = &lead[lead.len() - own.len()..];
+            let of = own.iter().zip(lead).fold(0, |of, (&d, &i)| of * d + i.min(d - 1));
+            let [rows, cols] = shape[shape.len() - 2..] else { unreachable!() };
+            t.f32()[of * rows * cols + r * cols + c]
+        };
+        let lead = &out[..out.len() - 2];
+        for which in 0..lead.iter().product() {
+            let mut rest = which;
+            let mut index = vec![0; lead.len()];
+            for (i, d) in index.iter_mut().zip(lead).rev() {
+                (*i, rest) = (rest % d, rest / d);
+            }
+            for (r, c) in (0..2).flat_map(|r| (0..5).map(move |c| (r, c))) {
+                let want: f32 = (0..4).map(|k| at(&a, &index, r, k) * at(&b, &index, k, c)).sum();
+                assert_eq!(at(&got, &index, r, c), want, "{x:?} {y:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn matmul_of_vectors() {
+    let v = || f32s(&[3], &[1.0, 2.0, -1.0]);
+    let of = |x: Tensor, y: Tensor| case("matmul").input("X", x).input("Y", y);
+    assert_eq!(of(matrix(), v()).out(), f32s(&[2], &[2.0, 8.0]));
+    assert_eq!(of(v(), matrix()).attr("trans_y", true).out(), f32s(&[2], &[2.0, 8.0]));
+    assert_eq!(of(v(), v()).out(), f32s(&[1], &[6.0]));
+}
+
+#[test]
+fn matmul_knows_where_the_batch_is() {
+    let product = || Op::new("matmul").input("X", "x").input("Y", "y").output("Out", "o");
+    let of = |x: &[i64], y: &[i64]| symbolic(product(), &[VarType::f32(x), VarType::f32(y)]);
+    assert_eq!(of(&[-1, 8, 2, 4], &[-1, 8, 4, 3]).unwrap(), ["f32[-1, 8, 2, 3]"]);
+    assert_eq!(of(&[-1, 8, 2, 4], &[8, 4, 3]).unwrap(), ["f32[-1, 8, 2, 3]"]);
+    assert_eq!(of(&[-1, 4], &[4]).unwrap(), ["f32[-1]"]);
+    assert_eq!(of(&[4], &[-1, 4, 3]).unwrap(), ["f32[-1, 3]"]);
+    assert_eq!(of(&[-1], &[-1, 3]).unwrap(), ["f32[3]"]);
+    let turned = product().attr("trans_y", true);
+    let column = symbolic(turned, &[VarType::f32([4]), VarType::f32([-1, 4])]).unwrap();
+    assert_eq!(column, ["f32[-1]"]);
+    for (x, y, of_which) in [
+        (&[-1, 2, 4][..], &[5, 4, 3][..], "'y'"),
+        (&[-1, 1, 2, 4], &[-1, 4, 3], "'y'"),
+        (&[-1, 4], &[5, 4, 3], "'x'"),
+        (&[5, 2, 4], &[4, -1], "'y'"),
+    ] {
+        let e = of(x, y).unwrap_err();
+        assert!(e.contains(of_which), "{x:?} {y:?}: {e}");
+    }
+}
+
+#[test]
+fn auc_of_the_last_batches() {
+    let batches: [(&[f32], &[i64]); 4] = [
+        (&[0.9, 0.1], &[1, 0]),
+        (&[0.9, 0.1], &[0, 1]),
+        (&[0.4, 0.6, 0.6], &[0, 1, 0]),
+        (&[0.2, 0.8], &[0, 1]),
+    ];
+    let exact = |from: usize, to: usize| {
+        let (mut scores, mut labels) = (Vec::new(), Vec::new());
+        for (s, l) in &batches[from..=to] {
+            scores.extend_from_slice(s);
+            labels.extend_from_slice(l);
+        }
+        regatta_ops::metrics::exact_auc(&scores, &labels) as f32
+    };
+    for steps in 0..=3usize {
+        let mut counters = [0, 1].map(|_| i64s(&[steps + 1, 11], &vec![0; (steps + 1) * 11]));
+        for (at, (scores, labels)) in batches.iter().enumerate() {
+            let env = case("auc")
+                .input("Predict", f32s(&[scores.len(), 1], scores))
+                .input("Label", i64s(&[labels.len()], labels))
+                .input("StatPos", counters[0].clone())
+                .input("StatNeg", counters[1].clone())
+                .attr("slide_steps", steps as i64)
+                .output("AUC", "AUC")
+                .output("StatPosOut", "StatPos0")
+                .output("StatNegOut", "StatNeg0")
+                .run()
+                .unwrap();
+            let from = if steps == 0 { 0 } else { (at + 1).saturating_sub(steps) };
+            assert_eq!(tensor(&env, "AUC").f32(), [exact(from, at)], "{steps} steps, batch {at}");
+            counters = ["StatPos0", "StatNeg0"].map(|name| tensor(&env, name));
+        }
+    }
+    let flat = auc(f32s(&[1, 1], &[0.5]), &[1], [&[0; 5], &[0; 5]]).attr("slide_steps", 1).error();
+    assert_eq!(flat, "op auc: StatPos 'StatPos0' should be i64[2, buckets + 1], but is i64[5]");
+}
+
+#[test]
+fn assign_value_gives_what_is_written() {
+    let of = |shape: Vec<i64>, values: Attr| {
+        case("assign_value").attr("shape", shape).attr("values", values)
+    };
+    let floats = || Attr::Floats(vec![1.5, -2.0]);
+    assert_eq!(of(vec![2, 1], floats()).out(), f32s(&[2, 1], &[1.5, -2.0]));
+    let ints = || Attr::Ints(vec![3, i64::MAX]);
+    assert_eq!(of(vec![2], Attr::Ints(vec![3, -4])).out(), f32s(&[2], &[3.0, -4.0]));
+    assert_eq!(of(vec![2], ints()).attr("dtype", "i64").out(), i64s(&[2], &[3, i64::MAX]));
+    assert_eq!(of(vec![2], ints()).attr("dtype", "u64").out(), u64s(&[2], &[3, i64::MAX as u64]));
+    let e = of(vec![3], ints()).error();
+    assert!(e.contains("'values' are 2, but f32[3] is to be filled"), "{e}");
+    let e = of(vec![2], floats()).attr("dtype", "i64").error();
+    assert!(e.contains("'values' have 1.5, which is no i64"), "{e}");
+    let e = of(vec![2], Attr::Ints(vec![1, -2])).attr("dtype", "u64").error();
+    assert!(e.contains("'values' have -2, which is no u64"), "{e}");
 }

@@ -140,6 +140,13 @@ fn take_updates(block: &mut Block, programs: &Programs) -> Result<Updates, Error
         let shape: Vec<usize> = shape.iter().map(|&d| d as usize).collect();
         if block.var(&grad, PASS)?.ty.layout == Layout::Rows {
             let init = startup_op(&programs.startup, &name)?;
+            if init.kind == "assign_value" {
+                let reason = format!(
+                    "the table '{name}' starts with given values, but servers make a row when its \
+                     id comes; start it with a constant or random values, and load trained ones"
+                );
+                return refused(PASS, reason);
+            }
             let (rows, dim) = (shape[0], shape[1]);
             updates.tables.push(TableSpec { name, dim, rows, rule, lr_scale, init });
             updates.sparse_grads.push(grad);

@@ -57,11 +57,11 @@ fn updates_leave_and_what_is_exchanged_is_data() {
           Out: embedding_0.tmp_0 = embedding(W: table@PULLED, Ids: [user@LOCAL@table, tags@LOCAL@table]) {hash: false, is_sparse: true, padding_idx: 0, pool: "sum"}
           Out: reshape_0.tmp_0 = reshape(X: embedding_0.tmp_0) {shape: [-1, 4]}
           Out: fc_0.tmp_0 = fc(X: reshape_0.tmp_0, W: fc_0.w_0, Bias: fc_0.b_0) {act: ""}
-          Loss: softmax_with_cross_entropy_0.tmp_0, Softmax: softmax_with_cross_entropy_0.tmp_1 = softmax_with_cross_entropy(Logits: fc_0.tmp_0, Label: label)
+          Loss: softmax_with_cross_entropy_0.tmp_0, Softmax: softmax_with_cross_entropy_0.tmp_1 = softmax_with_cross_entropy(Logits: fc_0.tmp_0, Label: label) {ignore_index: -100, soft_label: false}
           Out: mean_0.tmp_0 = mean(X: softmax_with_cross_entropy_0.tmp_0)
           Out: mean_0.tmp_0@GRAD = fill_constant() {dtype: "f32", shape: [1], value: 1.0} @backward
           dX: softmax_with_cross_entropy_0.tmp_0@GRAD = mean_grad(X: softmax_with_cross_entropy_0.tmp_0, dOut: mean_0.tmp_0@GRAD) @backward
-          dLogits: fc_0.tmp_0@GRAD = softmax_with_cross_entropy_grad(Softmax: softmax_with_cross_entropy_0.tmp_1, Label: label, dLoss: softmax_with_cross_entropy_0.tmp_0@GRAD) @backward
+          dLogits: fc_0.tmp_0@GRAD = softmax_with_cross_entropy_grad(Softmax: softmax_with_cross_entropy_0.tmp_1, Label: label, dLoss: softmax_with_cross_entropy_0.tmp_0@GRAD) {ignore_index: -100, soft_label: false} @backward
           dX: reshape_0.tmp_0@GRAD, dW: fc_0.w_0@GRAD, dBias: fc_0.b_0@GRAD = fc_grad(X: reshape_0.tmp_0, W: fc_0.w_0, Out: fc_0.tmp_0, dOut: fc_0.tmp_0@GRAD) {act: ""} @backward
           Out: embedding_0.tmp_0@GRAD = reshape(X: reshape_0.tmp_0@GRAD) {shape: [-1, 2, 2]} @backward
           dW: table@GRAD = embedding_grad(W: table@PULLED, dOut: embedding_0.tmp_0@GRAD, Ids: [user@LOCAL@table, tags@LOCAL@table]) {hash: false, is_sparse: true, padding_idx: 0, pool: "sum"} @backward
@@ -85,6 +85,28 @@ fn updates_leave_and_what_is_exchanged_is_data() {
     let dense: Vec<_> = split.dense.iter().map(|d| (d.name.as_str(), d.shape.clone())).collect();
     assert_eq!(dense, [("fc_0.w_0", vec![4, 2]), ("fc_0.b_0", vec![2])]);
     assert_eq!((split.learning_rate, split.schedule), (0.1, Schedule::Constant));
+}
+
+#[test]
+fn signed_ids_stay_signed_row_numbers() {
+    let mut b = regatta_ops::builder(1);
+    let user = b.data("user", DType::I64, &[-1]).unwrap();
+    let mut spec = Embedding { padding_idx: Some(7), ..Embedding::new(100, 2) };
+    spec.table = spec.table.named("table");
+    let e = b.embedding(&[&user], &spec).unwrap();
+    let loss = b.mean(&e).unwrap().name().to_string();
+    let programs = minimize(&b.finish(), &loss, &adagrad(), &Backward::default()).unwrap().programs;
+    let split = split_trainer(&programs).unwrap();
+    assert_eq!(split.exchange.tables[0].padding, Some(7));
+    let text = split.to_string();
+    for line in [
+        "data user@LOCAL@table: i64[-1]",
+        "var embedding_0.tmp_0: f32[-1, 2]",
+        "embedding(W: table@PULLED, Ids: user@LOCAL@table) {",
+        "is_sparse: true, padding_idx: 0, pool",
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
 }
 
 #[test]
@@ -188,4 +210,18 @@ fn padded_sequences_are_pulled_by_their_inputs() {
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
+}
+
+#[test]
+fn a_table_that_starts_with_given_values_is_refused() {
+    let mut programs = click_model(&adagrad(), None);
+    let ops = &mut programs.startup.block_mut().ops;
+    let init = ops.iter_mut().find(|op| op.output_vars().any(|v| v == "table")).unwrap();
+    *init = regatta_ir::Op::new("assign_value")
+        .attr("shape", vec![100, 2])
+        .attr("dtype", "f32")
+        .attr("values", vec![0.5; 200])
+        .output("Out", "table");
+    let e = split_trainer(&programs).unwrap_err().to_string();
+    assert!(e.starts_with("split_trainer: the table 'table' starts with given values"), "{e}");
 }

@@ -47,7 +47,7 @@ impl Session {
         let value =
             |name: &str| batch.iter().find(|(given, _)| *given == name).map(|(_, value)| *value);
         for ((exchange, table), lookup) in model.tables.iter().zip(lookups.iter_mut()) {
-            lookup.prepare(exchange, false, index, value).expect("all inputs were found before");
+            lookup.prepare(exchange, false, index, value)?;
             let rows = lookup.rows_mut().chunks_exact_mut(exchange.dim);
             for (&id, row) in index.ids().iter().zip(rows) {
                 if table.read(id, row)? {

@@ -149,7 +149,9 @@ fn limit_of(program: &Program, op: &Op, input: &str) -> Option<u64> {
             let padding = u64::try_from(op.int("padding_idx").ok()?).ok();
             padding.is_none_or(|id| id < rows).then_some(rows)
         }
-        "softmax_with_cross_entropy" if reads("Label") => size("Logits", <[i64]>::last),
+        "softmax_with_cross_entropy" if reads("Label") && !op.bool("soft_label").ok()? => {
+            size("Logits", <[i64]>::last)
+        }
         "cross_entropy" if reads("Label") && !op.bool("soft_label").ok()? => {
             size("X", <[i64]>::last)
         }

@@ -64,6 +64,24 @@ impl Value {
         }
     }
 
+    /// The integers as ids, or nothing if it holds floats. A negative one of signed integers has
+    /// the bits of 2^63 or more.
+    pub fn ids(&self) -> Option<&[u64]> {
+        match self.data() {
+            Data::U64(ids) => Some(ids),
+            Data::I64(ids) => Some(bytemuck::cast_slice(ids)),
+            Data::F32(_) | Data::F16(_) | Data::BF16(_) => None,
+        }
+    }
+
+    /// The elements, of all rows end to end where it is ragged.
+    pub fn data(&self) -> &Data {
+        match self {
+            Value::Dense(t) => t.data(),
+            Value::Ragged(r) => r.values(),
+        }
+    }
+
     /// The dense tensor, if this is one.
     pub fn as_dense(&self) -> Option<&Tensor> {
         match self {

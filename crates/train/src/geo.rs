@@ -503,11 +503,8 @@ impl TouchedRows {
 /// Remembers the rows of a table that a batch trains.
 fn touch(table: &TableExchange, batch: &Input, touched: &mut TouchedRows) {
     for (name, _) in &table.inputs {
-        let ids = match batch.get(name) {
-            Some(Value::Dense(t)) => t.u64(),
-            Some(Value::Ragged(r)) => r.u64(),
-            None => continue,
-        };
+        // The step has looked them up: none is negative.
+        let Some(ids) = batch.get(name).and_then(Value::ids) else { continue };
         let keys = ids.iter().filter(|id| table.padding != Some(**id));
         keys.for_each(|&id| touched.insert(table.modulo.map_or(id, |m| id % m)));
     }

@@ -124,7 +124,7 @@ pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerCon
     let mut tables = Vec::new();
     for (number, table) in split.tables.iter().enumerate() {
         let mut plain = PlainConfig::new(table.dim, rule(&table.rule));
-        plain.initializer = initializer(&table.init)?;
+        plain.initializer = initializer(&table.name, &table.init)?;
         let seed = table.init.int("seed").unwrap_or(0) as u64;
         let mut config = SparseConfig::new(TableId(number as u32), seed, Accessor::Plain(plain));
         // The same initial values as a table in one process.
@@ -190,7 +190,7 @@ pub fn client_config(split: &Split, job: &Job, worker: usize) -> ClientConfig {
     }
 }
 
-fn initializer(init: &Op) -> Result<Initializer, Error> {
+fn initializer(table: &str, init: &Op) -> Result<Initializer, Error> {
     let get = |name: &str| Ok::<f32, regatta_ir::Error>(init.float(name)? as f32);
     Ok(match init.kind.as_str() {
         "fill_constant" => Initializer::Constant(get("value")?),
@@ -201,7 +201,7 @@ fn initializer(init: &Op) -> Result<Initializer, Error> {
         }
         other => {
             return Err(Error::Config(format!(
-                "a table cannot start with the values of op '{other}'"
+                "table '{table}' cannot start with the values of op '{other}' on servers"
             )));
         }
     })

@@ -1,14 +1,19 @@
-//! `elementwise_add`, `_sub`, `_mul`, `_div` with broadcasting, and their gradients.
+//! `elementwise_add`, `_sub`, `_mul`, `_div` with broadcasting, and their gradients. All but the
+//! last take signed integers as well, which wrap around.
 
 use regatta_ir::schema::{one, optional};
 use regatta_ir::{Error, Op, Schema, VarType};
+use regatta_tensor::DType;
 
 use super::broadcast::{Broadcast, broadcast_shape};
+use super::element::Element;
 use crate::def::{linear, no_samples, per_example, spread};
 use crate::{Batch, Grad, GradCtx, Infer, Kernel, OpDef, Sample, Spec};
 
 /// `f(x, y)`, `df/dx` and `df/dy`, the latter two as functions of `(x, y, dout)`.
 trait Binary: 'static {
+    /// The same on integers, if it takes them.
+    const INTS: Option<fn(i64, i64) -> i64>;
     fn f(x: f32, y: f32) -> f32;
     fn dx(x: f32, y: f32, d: f32) -> f32;
     fn dy(x: f32, y: f32, d: f32) -> f32;
@@ -20,6 +25,7 @@ struct Mul;
 struct Div;
 
 impl Binary for Add {
+    const INTS: Option<fn(i64, i64) -> i64> = Some(i64::wrapping_add);
     #[inline(always)]
     fn f(x: f32, y: f32) -> f32 {
         x + y
@@ -35,6 +41,7 @@ impl Binary for Add {
 }
 
 impl Binary for Sub {
+    const INTS: Option<fn(i64, i64) -> i64> = Some(i64::wrapping_sub);
     #[inline(always)]
     fn f(x: f32, y: f32) -> f32 {
         x - y
@@ -50,6 +57,7 @@ impl Binary for Sub {
 }
 
 impl Binary for Mul {
+    const INTS: Option<fn(i64, i64) -> i64> = Some(i64::wrapping_mul);
     #[inline(always)]
     fn f(x: f32, y: f32) -> f32 {
         x * y
@@ -65,6 +73,7 @@ impl Binary for Mul {
 }
 
 impl Binary for Div {
+    const INTS: Option<fn(i64, i64) -> i64> = None;
     #[inline(always)]
     fn f(x: f32, y: f32) -> f32 {
         x / y
@@ -87,7 +96,7 @@ const fn forward_def<B: Binary>(kind: &'static str, batch: fn(&Op) -> Batch) -> 
             outputs: const { &[one("Out")] },
             attrs: &[],
         },
-        infer,
+        infer: infer::<B>,
         grad: Grad::Rule(grad),
         kernel: forward::<B>,
         batch,
@@ -122,11 +131,12 @@ pub(crate) static DEFS: &[OpDef] = &[
     grad_def::<Div>("elementwise_div_grad"),
 ];
 
-fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
-    let (x, y) = (i.floats("X")?, i.floats("Y")?);
-    let shape = broadcast_shape(&x.shape, &y.shape)
-        .ok_or_else(|| i.wrong("Y", &format!("f32 that broadcasts with {:?}", x.shape)))?;
-    Ok(vec![VarType::f32(shape)])
+fn infer<B: Binary>(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
+    let x = if B::INTS.is_some() { i.numbers("X")? } else { i.floats("X")? };
+    let y = i.dense("Y")?;
+    let shape = broadcast_shape(&x.shape, &y.shape).filter(|_| y.dtype == x.dtype);
+    let misfit = || i.wrong("Y", &format!("{} that broadcasts with {:?}", x.dtype, x.shape));
+    Ok(vec![VarType::dense(x.dtype, shape.ok_or_else(misfit)?)])
 }
 
 fn infer_grad(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
@@ -172,28 +182,38 @@ fn copies(g: &GradCtx<'_>, dout: &str, sign: f64) -> Vec<Op> {
 }
 
 fn forward<B: Binary>(s: &Spec<'_>) -> Result<Kernel, Error> {
+    match (s.outs[0].dtype, B::INTS) {
+        (DType::I64, Some(f)) => map::<i64>(s, f),
+        _ => map::<f32>(s, B::f),
+    }
+}
+
+fn map<T: Element>(
+    s: &Spec<'_>,
+    f: impl Fn(T, T) -> T + Copy + Send + 'static,
+) -> Result<Kernel, Error> {
     let walk = Broadcast::new(&s.dims(0), &s.dims(1));
     Ok(Box::new(move |io, _| {
-        let (x, y, out) = (io.f32(0), io.f32(1), io.out_f32(0));
+        let (x, y, out) = (T::input(io, 0), T::input(io, 1), T::output(io, 0));
         let (n, sx, sy) = walk.inner;
         walk.for_each_run(|o, xo, yo| {
             let out = &mut out[o..o + n];
             match (sx, sy) {
                 (1, 1) => {
                     for ((o, &x), &y) in out.iter_mut().zip(&x[xo..xo + n]).zip(&y[yo..yo + n]) {
-                        *o = B::f(x, y);
+                        *o = f(x, y);
                     }
                 }
                 (1, _) => {
                     let y = y[yo];
                     for (o, &x) in out.iter_mut().zip(&x[xo..xo + n]) {
-                        *o = B::f(x, y);
+                        *o = f(x, y);
                     }
                 }
                 _ => {
                     let x = x[xo];
                     for (o, &y) in out.iter_mut().zip(&y[yo..yo + n]) {
-                        *o = B::f(x, y);
+                        *o = f(x, y);
                     }
                 }
             }

@@ -1,5 +1,10 @@
 //! `embedding`: rows of a table by id, for one or many inputs at once; its gradient names only the
 //! rows that the batch touched.
+//!
+//! One dense input of shape `[d0, .., dk]` gives `[d0, .., dk, dim]`. Several inputs, ragged ones
+//! and a single `u64[batch]` give `[batch, vectors, dim]`: a vector for each id of a dense input
+//! `[batch]` or `[batch, n]`, a pooled one for each ragged input. Ids are u64, or i64 that are not
+//! negative. The padding id gives zeros and takes no gradient; -1 says that there is none.
 
 use regatta_ir::schema::{AttrKind, any, many, one};
 use regatta_ir::{Error, Layout, Op, Schema, VarType};
@@ -93,29 +98,60 @@ pub(crate) static DEFS: &[OpDef] = &[
 ];
 
 fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
-    let w = i.floats_of_rank("W", 2)?;
+    let dim = check_table(i)?;
+    if let [ids] = i.many("Ids")
+        && ids.layout == Layout::Dense
+        && (ids.shape.len() > 2 || ids.dtype == DType::I64)
+    {
+        let known = ids.shape.get(1..).is_some_and(|rest| rest.iter().all(|&d| d > 0));
+        if !known || !is_id(ids.dtype) {
+            return Err(wrong_ids(i.op, &i.op.ins("Ids")[0], ids));
+        }
+        return Ok(vec![VarType::f32([&ids.shape[..], &[dim]].concat())]);
+    }
+    let (batch, vectors) = vectors(i)?;
+    Ok(vec![VarType::f32([batch, vectors, dim])])
+}
+
+/// Floats per row of the table.
+fn check_table(i: &Infer<'_>) -> Result<i64, Error> {
     pool(i.op)?;
+    let padding = i.op.int("padding_idx")?;
+    if padding < -1 {
+        let reason = format!("is {padding}, but should be an id, or -1 for none");
+        return Err(i.bad_attr("padding_idx", reason));
+    }
+    Ok(i.floats_of_rank("W", 2)?.shape[1])
+}
+
+/// The batch, and the vectors of an example.
+fn vectors(i: &Infer<'_>) -> Result<(i64, i64), Error> {
     let mut batch = -1;
     let mut vectors = 0;
     for (ty, name) in i.many("Ids").iter().zip(i.op.ins("Ids")) {
         let (rows, n) = match (ty.layout, ty.shape.as_slice()) {
-            (Layout::Ragged, [rows]) => (*rows, 1),
+            (Layout::Ragged, [rows]) if ty.dtype == DType::U64 => (*rows, 1),
             (Layout::Dense, [rows]) => (*rows, 1),
             (Layout::Dense, [rows, n]) if *n > 0 => (*rows, *n),
             _ => return Err(wrong_ids(i.op, name, ty)),
         };
-        if ty.dtype != DType::U64 || (batch != -1 && rows != -1 && rows != batch) {
+        if !is_id(ty.dtype) || (batch != -1 && rows != -1 && rows != batch) {
             return Err(wrong_ids(i.op, name, ty));
         }
         batch = batch.max(rows);
         vectors += n;
     }
-    Ok(vec![VarType::f32([batch, vectors, w.shape[1]])])
+    Ok((batch, vectors))
+}
+
+fn is_id(dtype: DType) -> bool {
+    matches!(dtype, DType::U64 | DType::I64)
 }
 
 fn infer_row(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
-    let vectors = infer(i)?.remove(0).shape;
-    let mut width = vectors[1] * vectors[2];
+    let dim = check_table(i)?;
+    let (batch, vectors) = vectors(i)?;
+    let mut width = vectors * dim;
     for (n, ty) in i.many("Beside").iter().enumerate() {
         let fits = ty.layout == Layout::Dense && ty.dtype == DType::F32 && ty.shape.len() == 2;
         if !fits || ty.shape[1] < 0 {
@@ -123,15 +159,20 @@ fn infer_row(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
         }
         width += ty.shape[1];
     }
-    Ok(vec![VarType::f32([vectors[0], width])])
+    Ok(vec![VarType::f32([batch, width])])
 }
 
 fn wrong_ids(op: &Op, name: &str, ty: &VarType) -> Error {
+    let expected = if op.ins("Ids").len() == 1 {
+        "ids: u64 or i64 of known size but for the batch, or ragged u64[batch]"
+    } else {
+        "u64 or i64[batch, n] or ragged u64[batch], the same batch for all"
+    };
     Error::Type {
         op: op.kind.clone(),
         slot: "Ids".into(),
         var: name.to_string(),
-        expected: "u64[batch, n] or ragged u64[batch], the same batch for all".into(),
+        expected: expected.into(),
         actual: ty.to_string(),
     }
 }
@@ -173,6 +214,8 @@ struct Lookup {
     padding: Option<u64>,
     hash: bool,
     names: Vec<String>,
+    /// Whether each input holds signed ids.
+    signed: Vec<bool>,
 }
 
 impl Lookup {
@@ -183,13 +226,15 @@ impl Lookup {
         let mut vectors = 0;
         let inputs = (first..first + s.op.ins("Ids").len())
             .map(|i| {
-                let n = s.ins[i].shape.get(1).map_or(1, |&n| n as usize);
+                let n = s.dims(i).iter().skip(1).product();
                 vectors += n;
                 (i, vectors - n, n)
             })
             .collect();
         let padding = u64::try_from(s.op.int("padding_idx")?).ok();
         let names = s.op.ins("Ids").to_vec();
+        let signed = s.ins[first..first + names.len()].iter().map(|ty| ty.dtype == DType::I64);
+        let signed = signed.collect();
         let (pool, hash) = (pool(s.op)?, s.op.bool("hash")?);
         // Where rows hold more than vectors, the row tells: of the result or of its gradient.
         let row = s.at("dOut").map_or(&s.outs[0], |at| &s.ins[at]);
@@ -197,7 +242,7 @@ impl Lookup {
             [_, width] if row.layout == Layout::Dense => *width as usize,
             _ => vectors * dim,
         };
-        Ok(Lookup { height, dim, stride, inputs, pool, padding, hash, names })
+        Ok(Lookup { height, dim, stride, inputs, pool, padding, hash, names, signed })
     }
 
     /// The row of an id; nothing for the padding id.
@@ -209,15 +254,18 @@ impl Lookup {
         if id < self.height as u64 {
             return Ok(Some(id as usize));
         }
-        if self.hash {
+        let at = input - self.inputs[0].0;
+        // A negative id has the bits of one beyond any table.
+        let negative = self.signed[at] && (id as i64) < 0;
+        if self.hash && !negative {
             return Ok(Some((id % self.height as u64) as usize));
         }
-        let first = self.inputs[0].0;
-        Err(KernelError(format!(
-            "id {id} of '{}' is beyond the table of {} rows",
-            self.names[input - first],
-            self.height
-        )))
+        let (name, height) = (&self.names[at], self.height);
+        Err(KernelError(if negative {
+            format!("id {} of '{name}' is negative; ids count from 0", id as i64)
+        } else {
+            format!("id {id} of '{name}' is beyond the table of {height} rows")
+        }))
     }
 
     /// Factor on each vector of a pooled slot with `n` ids (padding not counted).
@@ -256,7 +304,7 @@ fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
             if io.is_ragged(input) {
                 pool_rows(&lookup, io, input, at, table, out)?;
             } else {
-                copy_rows(&lookup, io.u64(input), input, at, n, table, out)?;
+                copy_rows(&lookup, io.ids(input), input, at, n, table, out)?;
             }
         }
         Ok(())
@@ -420,7 +468,7 @@ fn id_count(io: &Io<'_>, input: usize) -> usize {
         let (_, offsets) = io.ragged_u64(input);
         (offsets[offsets.len() - 1] - offsets[0]) as usize
     } else {
-        io.u64(input).len()
+        io.ids(input).len()
     }
 }
 
@@ -456,7 +504,7 @@ fn scatter(
     };
     for &(input, at, n) in &lookup.inputs {
         if !io.is_ragged(input) {
-            for (i, &id) in io.u64(input).iter().enumerate() {
+            for (i, &id) in io.ids(input).iter().enumerate() {
                 if let Some(row) = lookup.row(id, input)? {
                     add(row, 1.0, gradient(i / n, at + i % n), None);
                 }
@@ -499,6 +547,15 @@ fn samples() -> Vec<Sample> {
         sample("padding", vec![dense().into(), ragged().into()]).attr("padding_idx", 3),
         sample("two inputs", vec![dense().into(), ragged().into()]),
     ];
+    let signed = |shape: &[usize]| {
+        let ids = [4, 1, 0, 3, 3, 2, 1, 1][..shape.iter().product()].to_vec();
+        Tensor::from_i64(shape, ids).expect("lengths agree").into()
+    };
+    all.extend([
+        sample("signed ids", vec![signed(&[3])]),
+        sample("signed ids of rank 3", vec![signed(&[2, 2, 2])]).attr("padding_idx", 3),
+        sample("signed and unsigned ids", vec![signed(&[3, 1]), dense().into(), signed(&[3, 2])]),
+    ]);
     for pool in ["mean", "max", "sqrtn"] {
         all.push(sample("pooled", vec![ragged().into()]).attr("pool", pool));
     }

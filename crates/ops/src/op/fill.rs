@@ -111,7 +111,7 @@ fn infer_gaussian(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
     Ok(vec![VarType::f32(shape(i)?)])
 }
 
-fn shape(i: &Infer<'_>) -> Result<Vec<i64>, Error> {
+pub(super) fn shape(i: &Infer<'_>) -> Result<Vec<i64>, Error> {
     let shape = i.op.ints("shape")?;
     if shape.iter().any(|&d| d < 0) {
         return Err(i.bad_attr("shape", format!("{shape:?} has a negative dimension")));

@@ -1,6 +1,7 @@
 //! One file per op or family of ops.
 
 mod assign;
+mod assign_value;
 mod batch_norm;
 mod broadcast;
 mod cast;
@@ -53,6 +54,7 @@ use crate::OpDef;
 pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
     [
         assign::DEFS,
+        assign_value::DEFS,
         batch_norm::DEFS,
         cast::DEFS,
         collective::DEFS,

@@ -3,11 +3,12 @@
 //!
 //! Over the batch, a sum or mean of a part of the batch gives the part's share of the whole, so
 //! that the parts add up. The gradient of a maximum goes to its first position in memory order. A
-//! maximum over a NaN is NaN.
+//! maximum over a NaN is NaN. Sums are of floats or of signed integers, which wrap around.
 
 use regatta_ir::schema::{AttrDef, AttrKind, one};
 use regatta_ir::{Error, Op, Schema, VarType};
 use regatta_kernels::{simd, vector};
+use regatta_tensor::DType;
 
 use super::broadcast::Broadcast;
 use super::element::{batch_from_end, say_zero};
@@ -33,9 +34,9 @@ const fn grad_schema(kind: &'static str) -> Schema {
 pub(crate) static DEFS: &[OpDef] = &[
     OpDef {
         schema: forward_schema("reduce_sum"),
-        infer,
+        infer: |i| infer_of(i, i.numbers("X")?),
         grad: Grad::Rule(|g| Ok(g.unary(&["X"]))),
-        kernel: |s| sum(s, false),
+        kernel: |s| if s.ins[0].dtype == DType::I64 { sum_ints(s) } else { sum(s, false) },
         batch: linear,
         samples,
     },
@@ -113,7 +114,10 @@ fn reduced(op: &Op, rank: usize) -> Result<Option<Vec<bool>>, Error> {
 }
 
 fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
-    let x = i.floats("X")?;
+    infer_of(i, i.floats("X")?)
+}
+
+fn infer_of(i: &Infer<'_>, x: &VarType) -> Result<Vec<VarType>, Error> {
     let reduced = reduced(i.op, x.shape.len())?.ok_or_else(|| {
         let dims = i.op.ints("dims").unwrap_or_default();
         i.bad_attr("dims", format!("{dims:?} are not different dimensions of {x}"))
@@ -127,7 +131,7 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
     if shape.is_empty() {
         shape.push(1);
     }
-    Ok(vec![VarType::f32(shape)])
+    Ok(vec![VarType::dense(x.dtype, shape)])
 }
 
 /// How the elements of X lie with respect to those of the result.
@@ -260,6 +264,26 @@ fn sum(s: &Spec<'_>, mean: bool) -> Result<Kernel, Error> {
         if mean {
             vector::scale(factor.get(ctx), out);
         }
+        Ok(())
+    }))
+}
+
+fn sum_ints(s: &Spec<'_>) -> Result<Kernel, Error> {
+    let (dims, reduced) = reduced_of(s)?;
+    let walk = Broadcast::new(&dims, &kept_dims(&dims, &reduced));
+    Ok(Box::new(move |io, _| {
+        let (x, out) = (io.i64(0), io.out_i64(0));
+        out.fill(0);
+        if x.is_empty() {
+            return Ok(());
+        }
+        let (n, _, step) = walk.inner;
+        walk.for_each_run(|_, from, to| {
+            for (i, &x) in x[from..from + n].iter().enumerate() {
+                let out = &mut out[to + i * step];
+                *out = out.wrapping_add(x);
+            }
+        });
         Ok(())
     }))
 }

@@ -1,8 +1,9 @@
-//! `sum`: adds any number of variables of one shape; also merges row-sparse gradients.
+//! `sum`: adds any number of variables of one shape, floats or signed integers (which wrap around);
+//! also merges row-sparse gradients.
 
 use regatta_ir::schema::many;
 use regatta_ir::{Layout, Op, Schema, grad_name};
-use regatta_tensor::{RowIndex, RowSparse};
+use regatta_tensor::{DType, RowIndex, RowSparse};
 
 use crate::def::{linear, spread};
 use crate::{Grad, Io, Kernel, OpDef, Sample};
@@ -18,14 +19,16 @@ pub(crate) static DEFS: &[OpDef] = &[OpDef {
         let types = i.many("X");
         let first = types.iter().find(|t| t.layout == Layout::Dense).unwrap_or(&types[0]);
         for (n, ty) in types.iter().enumerate() {
+            let adds = match ty.dtype {
+                DType::F32 => ty.layout != Layout::Ragged,
+                DType::I64 => ty.layout == Layout::Dense,
+                DType::U64 | DType::F16 | DType::BF16 => false,
+            };
+            if !adds {
+                return Err(i.wrong_nth("X", n, "dense f32 or i64, or row-sparse f32"));
+            }
             if ty.shape != first.shape || ty.dtype != first.dtype {
-                return Err(regatta_ir::Error::Type {
-                    op: "sum".into(),
-                    slot: "X".into(),
-                    var: i.op.ins("X")[n].clone(),
-                    expected: first.to_string(),
-                    actual: ty.to_string(),
-                });
+                return Err(i.wrong_nth("X", n, &first.to_string()));
             }
         }
         Ok(vec![first.clone()])
@@ -40,10 +43,13 @@ pub(crate) static DEFS: &[OpDef] = &[OpDef {
     kernel: |s| {
         let n = s.ins.len();
         let merged = s.outs[0].layout == Layout::Rows;
+        let ints = s.outs[0].dtype == DType::I64;
         let mut index = RowIndex::default();
         let kernel: Kernel = Box::new(move |io, _| {
             if merged {
                 merge_rows(io, n, &mut index)
+            } else if ints {
+                add_ints(io, n)
             } else {
                 add_all(io, n)
             }
@@ -71,6 +77,14 @@ fn add_all(io: &mut Io<'_>, n: usize) {
         } else {
             regatta_kernels::vector::axpy(1.0, io.f32(i), out);
         }
+    }
+}
+
+fn add_ints(io: &mut Io<'_>, n: usize) {
+    let out = io.out_i64(0);
+    out.fill(0);
+    for i in 0..n {
+        out.iter_mut().zip(io.i64(i)).for_each(|(o, x)| *o = o.wrapping_add(*x));
     }
 }
 

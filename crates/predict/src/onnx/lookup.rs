@@ -6,6 +6,7 @@
 
 use regatta_checkpoint::ModelTable;
 use regatta_ir::{Layout, Op};
+use regatta_tensor::DType;
 
 use super::graph::{Attr, FLOAT, INT64, UINT64};
 use super::{ML_DOMAIN, Mapper, NO_ID};
@@ -28,6 +29,14 @@ impl Mapper<'_> {
     /// each by itself; the vectors of all stand beside each other.
     pub(super) fn embedding(&mut self, op: &Op) -> Result<(), Error> {
         let rows = self.rows(op)?;
+        if let [ids] = op.ins("Ids") {
+            let ty = self.ty(ids)?;
+            let own_shape = ty.shape.len() > 2 || ty.dtype == DType::I64;
+            if ty.layout == Layout::Dense && own_shape {
+                let at = self.row_numbers(op, &rows, ids)?;
+                return self.emit(op, "Out", "Gather", &[&rows.name, &at], &[Attr::Int("axis", 0)]);
+            }
+        }
         let mut parts = Vec::new();
         let mut fixed: Vec<String> = Vec::new();
         for ids in op.ins("Ids") {

@@ -20,7 +20,7 @@ impl Mapper<'_> {
             "elementwise_sub" => self.binary(op, "Sub"),
             "elementwise_mul" => self.binary(op, "Mul"),
             "elementwise_div" => self.binary(op, "Div"),
-            "sum" => self.several(op, "Sum", &[]),
+            "sum" => self.sum(op),
             "concat" => self.several(op, "Concat", &[Attr::Int("axis", op.int("axis")?)]),
             "split" => self.split(op),
             "slice" => self.slice(op),
@@ -30,7 +30,7 @@ impl Mapper<'_> {
             "reduce_mean" => self.reduce(op, "ReduceMean"),
             "reduce_max" => self.reduce(op, "ReduceMax"),
             "mean" => self.mean(op),
-            "softmax" => self.unary(op, "Softmax", &[Attr::Int("axis", -1)]),
+            "softmax" => self.unary(op, "Softmax", &[Attr::Int("axis", op.int("axis")?)]),
             "scale" => self.scale(op),
             "cast" => self.cast(op),
             "one_hot" => self.one_hot(op),
@@ -126,6 +126,20 @@ impl Mapper<'_> {
         self.emit(op, "Out", kind, &[&x, &y], &[])
     }
 
+    /// `Sum` takes floats only.
+    fn sum(&mut self, op: &Op) -> Result<(), Error> {
+        if self.ty(op.input_var("X").unwrap_or_default())?.dtype == DType::F32 {
+            return self.several(op, "Sum", &[]);
+        }
+        let mut sum = self.input(op, "X")?;
+        let zero = self.graph.int(0);
+        for var in &op.ins("X")[1..] {
+            let var = self.value(var)?;
+            sum = self.graph.node("Add", &[&sum, &var], &[]);
+        }
+        self.emit(op, "Out", "Add", &[&sum, &zero], &[])
+    }
+
     fn several(&mut self, op: &Op, kind: &str, attrs: &[Attr<'_>]) -> Result<(), Error> {
         let inputs = op.ins("X").iter().map(|var| self.value(var));
         let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
@@ -169,14 +183,19 @@ impl Mapper<'_> {
         let mut sides = Vec::new();
         for (slot, flag) in [("X", "trans_x"), ("Y", "trans_y")] {
             let x = self.input(op, slot)?;
-            sides.push(if op.bool(flag)? {
-                let rank = self.ty(&x)?.shape.len() as i64;
+            let rank = self.ty(&x)?.shape.len() as i64;
+            sides.push(if op.bool(flag)? && rank > 1 {
                 let mut perm: Vec<i64> = (0..rank).collect();
                 perm.swap(rank as usize - 1, rank as usize - 2);
                 self.graph.node("Transpose", &[&x], &[Attr::Ints("perm", &perm)])
             } else {
                 x
             });
+        }
+        if sides.iter().map(|x| self.ty(x)).all(|ty| ty.is_ok_and(|ty| ty.shape.len() == 1)) {
+            let product = self.graph.node("MatMul", &[&sides[0], &sides[1]], &[]);
+            let shape = self.graph.ints(&[1]);
+            return self.emit(op, "Out", "Reshape", &[&product, &shape], &[]);
         }
         self.emit(op, "Out", "MatMul", &[&sides[0], &sides[1]], &[])
     }
