@@ -18,10 +18,11 @@ use regatta_cluster::names;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+use crate::ThisProgram;
 use crate::folder::remove_after_owner;
 
-/// The first argument with which a program that supervises others must call [`guard`]. The name of
-/// the job follows, then its folder, if it has one.
+/// The first argument, after those of [`ThisProgram`], with which a program that supervises others
+/// must call [`guard`]. The name of the job follows, then its folder, if it has one.
 pub const GUARDIAN: &str = "guardian";
 
 /// Guardians that take the place of one that was killed; a system that kills more of them does not
@@ -35,6 +36,7 @@ const ROUNDS: usize = 16;
 pub(crate) struct Guard {
     guardian: Child,
     input: ChildStdin,
+    this: ThisProgram,
     job: String,
     folder: Option<PathBuf>,
     groups: Vec<u32>,
@@ -42,11 +44,11 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(job: &str, folder: Option<PathBuf>) -> io::Result<Guard> {
+    pub(crate) fn new(this: &ThisProgram, job: &str, folder: Option<PathBuf>) -> io::Result<Guard> {
         adopt_orphans()?;
-        let (guardian, input) = start(job, folder.as_deref())?;
-        let (job, groups) = (job.to_string(), Vec::new());
-        Ok(Guard { guardian, input, job, folder, groups, successors: 0 })
+        let (guardian, input) = start(this, job, folder.as_deref())?;
+        let (this, job, groups) = (this.clone(), job.to_string(), Vec::new());
+        Ok(Guard { guardian, input, this, job, folder, groups, successors: 0 })
     }
 
     /// The process of the guardian.
@@ -73,7 +75,7 @@ impl Guard {
             return Err(io::Error::other(format!("{SUCCESSORS} of them have ended ({ended})")));
         }
         self.successors += 1;
-        (self.guardian, self.input) = start(&self.job, self.folder.as_deref())?;
+        (self.guardian, self.input) = start(&self.this, &self.job, self.folder.as_deref())?;
         let groups = std::mem::take(&mut self.groups);
         self.watch(groups);
         Ok(ended)
@@ -106,26 +108,15 @@ impl Drop for Guard {
 }
 
 /// Starts this program as the guardian of a job.
-fn start(job: &str, folder: Option<&Path>) -> io::Result<(Child, ChildStdin)> {
-    let mut command = Command::new(this_program()?);
-    command.arg0("regatta").arg(GUARDIAN).arg(job).args(folder);
+fn start(this: &ThisProgram, job: &str, folder: Option<&Path>) -> io::Result<(Child, ChildStdin)> {
+    let mut command = this.command().map_err(io::Error::other)?;
+    command.arg(GUARDIAN).arg(job).args(folder);
     // It is not a part of any job, not even if this launcher is.
     command.env_remove(names::STATUS).process_group(0);
     let mut guardian =
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let input = guardian.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
     Ok((guardian, input))
-}
-
-/// The file of this program, also if another version has taken its place meanwhile.
-#[cfg(target_os = "linux")]
-fn this_program() -> io::Result<PathBuf> {
-    Ok("/proc/self/exe".into())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn this_program() -> io::Result<PathBuf> {
-    std::env::current_exe()
 }
 
 /// What the process of the guardian does. Each line of its input holds the groups that live now.

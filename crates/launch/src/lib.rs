@@ -41,7 +41,7 @@ pub use error::Error;
 pub use folder::JobFolder;
 pub use guard::{GUARDIAN, guard};
 pub use process::{Exit, Part, Spec};
-pub use program::Program;
+pub use program::{Program, ThisProgram};
 pub use supervisor::{Failure, LISTENING, Options, Outcome, Remote, Report, Supervisor, Timing};
 
 /// A token for a job, which nobody can guess.

@@ -3,9 +3,56 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::Error;
+
+/// How this very command line is started once more: as a process of a job, or as its guardian.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ThisProgram {
+    /// The file of this process, without further arguments.
+    #[default]
+    Binary,
+    /// This process is an interpreter of Python.
+    Python {
+        /// Its file.
+        interpreter: PathBuf,
+        /// What comes before the arguments of the command line, such as `-m regatta`.
+        args: Vec<String>,
+    },
+}
+
+impl ThisProgram {
+    /// What to start.
+    ///
+    /// # Errors
+    /// If the system does not say which file this process runs.
+    pub fn program(&self) -> Result<Program, Error> {
+        match self {
+            ThisProgram::Binary => std::env::current_exe()
+                .map(Program::binary)
+                .map_err(|e| Error::System(format!("cannot find this program: {e}"))),
+            ThisProgram::Python { interpreter, args } => {
+                Ok(Program { path: interpreter.clone(), args: args.clone() })
+            }
+        }
+    }
+
+    /// A command that starts it, also if another version has taken the place of the file meanwhile.
+    pub(crate) fn command(&self) -> Result<Command, Error> {
+        if *self == ThisProgram::Binary && cfg!(target_os = "linux") {
+            let mut command = Command::new("/proc/self/exe");
+            command.arg0("regatta");
+            return Ok(command);
+        }
+        let program = self.program()?;
+        let mut command = Command::new(&program.path);
+        command.args(&program.args);
+        Ok(command)
+    }
+}
 
 /// What runs: a file and the arguments before the user's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,14 +70,14 @@ impl Program {
     }
 
     /// What the user means: a binary, a script by its first line or its suffix (`.py`, `.sh`), or a
-    /// command. `regatta` is `this`, the running program.
+    /// command. `regatta` is this very command line.
     ///
     /// # Errors
     /// If there is such a file, but nothing says how to run it, or a path that leads nowhere.
-    pub fn resolve(text: &str, this: &Path) -> Result<Program, Error> {
+    pub fn resolve(text: &str, this: &ThisProgram) -> Result<Program, Error> {
         let path = Path::new(text);
         if text == "regatta" {
-            return Ok(Program::binary(this));
+            return this.program();
         }
         if !path.is_file() {
             if text.contains('/') || path.extension().is_some_and(|e| e == "py" || e == "sh") {
@@ -84,9 +131,8 @@ fn by_suffix(path: &Path) -> Option<Vec<String>> {
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
-    use std::path::Path;
 
-    use super::Program;
+    use super::{Program, ThisProgram};
 
     #[test]
     fn scripts_binaries_and_commands() {
@@ -97,8 +143,11 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             path.to_string_lossy().into_owned()
         };
-        let resolve =
-            |text: &str| Program::resolve(text, Path::new("/this")).map_err(|e| e.to_string());
+        let this = ThisProgram::Python {
+            interpreter: "/this".into(),
+            args: vec!["-m".into(), "regatta".into()],
+        };
+        let resolve = |text: &str| Program::resolve(text, &this).map_err(|e| e.to_string());
         let how = |text: &str| {
             let program = resolve(text).unwrap();
             let words = program.args.iter().map(|a| a.replace(text, "FILE"));
@@ -111,7 +160,7 @@ mod tests {
         assert_eq!(how(&file("d.sh", "true", 0o644)), "sh FILE");
         assert_eq!(how(&file("e", "#!/bin/sh -e\n", 0o644)), "/bin/sh -e FILE");
         assert_eq!(how(&file("f", "ELF", 0o755)), "FILE");
-        assert_eq!(how("regatta"), "/this");
+        assert_eq!(how("regatta"), "/this -m FILE");
         assert_eq!(how("python3"), "FILE");
         assert!(resolve(&file("g", "text", 0o644)).unwrap_err().contains("neither executable"));
         assert!(resolve("nowhere/x").unwrap_err().contains("no file nowhere/x"));

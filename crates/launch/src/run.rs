@@ -1,7 +1,6 @@
 //! From the flags to the end of the job: the whole of `regatta launch`.
 
 use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use regatta_cluster::{Env, JobIdentity, Place, PsRole, endpoints, names, token};
@@ -11,14 +10,15 @@ use crate::flags::{Flags, JobRequest, Members, Shape};
 use crate::meeting::{Card, ListenRule, Meeting, Participants, Point};
 use crate::plan::{self, Here, Node, Plan};
 use crate::{
-    Error, Options, Outcome, Part, Program, Report, Spec, Supervisor, ports, random_token,
+    Error, Options, Outcome, Part, Program, Report, Spec, Supervisor, ThisProgram, ports,
+    random_token,
 };
 
 /// Where machines meet if nobody says otherwise: this port of the first one.
 const MEETING_PORT: u16 = 6767;
 
 /// Starts `command` as the flags say and stays until the job has ended. `this` is the running
-/// program, for `regatta train`; `started` is when it was started.
+/// program; `started` is when it was started.
 ///
 /// # Errors
 /// If the job cannot be started. What happens after that is in the report.
@@ -26,7 +26,7 @@ pub fn launch(
     flags: &Flags,
     env: &Env,
     command: &[String],
-    this: &Path,
+    this: &ThisProgram,
     started: Instant,
 ) -> Result<Report, Error> {
     let request = flags.resolve(env)?;
@@ -50,7 +50,7 @@ pub fn launch(
     }
     drop(held);
     let specs = specs(&plan, &request, &program, args)?;
-    supervise(specs, meeting, started)
+    supervise(specs, meeting, Options::new(this, started))
 }
 
 /// What `--emit k8s` prints.
@@ -67,9 +67,8 @@ pub fn emit(flags: &Flags, env: &Env, command: &[String]) -> Result<String, Erro
 fn supervise(
     specs: Vec<Spec>,
     meeting: Option<Meeting>,
-    started: Instant,
+    mut options: Options,
 ) -> Result<Report, Error> {
-    let mut options = Options::new(started);
     if let Some(meeting) = &meeting {
         options.follower_limit = None;
         options.on_leaders_done = Some(std::sync::Arc::new(meeting.leaders_done()));

@@ -20,7 +20,7 @@ use crate::guard::{Guard, signal_group};
 use crate::output::{Output, Stream, read_lines};
 use crate::process::{Exit, Part, STOP_LIMIT, Spec};
 use crate::status::{self, Heard, Status};
-use crate::{Error, random_hex};
+use crate::{Error, ThisProgram, random_hex};
 
 /// What a server prints when it accepts connections, before its address.
 pub const LISTENING: &str = "Server listening on ";
@@ -33,6 +33,8 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// How a job is looked after.
 #[derive(Clone)]
 pub struct Options {
+    /// The program that supervises; its guardian is the same once more.
+    pub this: ThisProgram,
     /// When the launcher was started; times are counted from there.
     pub started: Instant,
     /// How long followers may take to end by themselves after the last leader; then they are
@@ -47,8 +49,9 @@ pub struct Options {
 
 impl Options {
     /// For a job that is all on this machine.
-    pub fn new(started: Instant) -> Options {
+    pub fn new(this: &ThisProgram, started: Instant) -> Options {
         Options {
+            this: this.clone(),
             started,
             follower_limit: Some(Duration::from_secs(10)),
             on_leaders_done: None,
@@ -198,7 +201,7 @@ impl Supervisor {
         let (job, status) = (listener.name().to_string(), listener.variable());
         let to = sender.clone();
         thread::spawn(move || hear(&listener, &to));
-        let guard = Guard::new(&job, options.folder.clone());
+        let guard = Guard::new(&options.this, &job, options.folder.clone());
         let guard = guard.map_err(inner("start the guardian, this program once more"))?;
         notify_end(guard.pid(), &sender, Event::Unguarded);
         Ok(Supervisor {

@@ -29,10 +29,12 @@
 //! ```
 //!
 //! Reading order: [`prelude`], [`io`] (save and load what a [`Scope`](exec::Scope) holds),
-//! [`quickstart`] (the two models that the command line trains).
+//! [`quickstart`] (the two models that the command line trains), [`cli`] (the whole command line,
+//! for programs that carry it inside them).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod cli;
 pub mod io;
 pub mod listing;
 pub mod quickstart;

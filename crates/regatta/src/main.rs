@@ -1,10 +1,10 @@
 //! The command line.
 #![forbid(unsafe_code)]
 
-mod cli;
-
 use std::process::ExitCode;
 
+use regatta::cli::{self, ThisProgram};
+
 fn main() -> ExitCode {
-    cli::main()
+    cli::main(std::env::args_os().skip(1), &ThisProgram::Binary).into()
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use regatta::quickstart::FitALine;
-use regatta::quickstart::fit_a_line::{GOAL, Housing, Options};
+use crate::quickstart::FitALine;
+use crate::quickstart::fit_a_line::{GOAL, Housing, Options};
 
 use super::progress::Progress;
 use super::{Outcome, count, positive, threads};

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use regatta_cluster::{Env, Place};
+use regatta_launch::ThisProgram;
 
 use super::Outcome;
 use super::job::{Work, run_alone, run_place, supervise};
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     part_report: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &Args, this: &ThisProgram) -> anyhow::Result<Outcome> {
     let ps = PsArgs {
         servers: args.servers,
         workers: args.workers,
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     let env = Env::process();
     match Place::from_env(&env)? {
-        Place::Local if ps.is_wanted() => supervise(work, &args.run, &ps, ps.kind(), false),
+        Place::Local if ps.is_wanted() => supervise(work, &args.run, &ps, ps.kind(), false, this),
         place if ps.is_wanted() => anyhow::bail!(
             "this process is already {place} of a job (the environment says so); --servers and \
              --workers start a new job"

@@ -11,7 +11,7 @@ use regatta_cluster::{CollectivePlace, Env, JobIdentity, Place, PsPlace, PsRole,
 use regatta_collective::Group;
 use regatta_launch::status::{Reporter, Status};
 use regatta_launch::{
-    JobFolder, LISTENING, Options, Outcome as Ended, Program, Report as Ran, Spec, Supervisor,
+    JobFolder, LISTENING, Options, Outcome as Ended, Report as Ran, Spec, Supervisor, ThisProgram,
     cores, plan,
 };
 use regatta_ps::{Mode, Notice};
@@ -133,6 +133,7 @@ pub(super) fn supervise(
     args: &PsArgs,
     kind: JobKind,
     bind: bool,
+    this: &ThisProgram,
 ) -> Result<Outcome> {
     let started = Instant::now();
     let config = work.load(run)?;
@@ -158,7 +159,7 @@ pub(super) fn supervise(
     let waits = kind.waits(work, &config, args);
     let mut run = run.clone();
     for restart in 0..=args.max_restart {
-        let report = run_job(work, &run, args, kind, cores.as_deref(), waits, started)?;
+        let report = run_job(work, &run, args, kind, cores.as_deref(), waits, (this, started))?;
         match &report.outcome {
             Ended::Failed(failure) if restart < args.max_restart => {
                 eprintln!("error: {}", failure.message);
@@ -182,15 +183,15 @@ fn run_job(
     kind: JobKind,
     cores: Option<&[Vec<usize>]>,
     waits: bool,
-    started: Instant,
+    (this, started): (&ThisProgram, Instant),
 ) -> Result<Ran> {
     let reports = JobFolder::new()?;
     let token = Some(regatta_launch::random_token()?);
     let tls = Tls::from_env(&Env::process())?;
     let plan = kind.plan(&JobIdentity { token, tls, ..JobIdentity::default() })?;
-    let this = std::env::current_exe().context("cannot find this program")?;
+    let program = this.program()?;
     let spec = |place: &Place| {
-        let mut spec = Spec::new(place, Program::binary(&this));
+        let mut spec = Spec::new(place, program.clone());
         spec.args = run.child_args(work.command());
         if args.allow_worker_loss {
             spec.args.push("--allow-worker-loss".into());
@@ -211,7 +212,7 @@ fn run_job(
         spec
     };
     let specs = plan.places.iter().map(spec).collect();
-    let options = Options { folder: Some(reports.path().into()), ..Options::new(started) };
+    let options = Options { folder: Some(reports.path().into()), ..Options::new(this, started) };
     let report = Supervisor::new(specs, options)?.run()?;
     if let (Ended::Done, Some(path)) = (&report.outcome, run.report()) {
         write_report(reports.path(), kind, path)?;

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use regatta_cluster::Env;
 use regatta_launch::flags::Flags;
-use regatta_launch::run;
+use regatta_launch::{ThisProgram, run};
 
 use super::Outcome;
 
@@ -19,14 +19,13 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<Outcome> {
+pub(crate) fn run(args: &Args, this: &ThisProgram) -> Result<Outcome> {
     let started = Instant::now();
     if args.flags.emit.is_some() {
         print!("{}", run::emit(&args.flags, &Env::process(), &args.command)?);
         return Ok(Outcome::Done);
     }
-    let this = std::env::current_exe().context("cannot find this program")?;
-    let report = run::launch(&args.flags, &Env::process(), &args.command, &this, started)?;
+    let report = run::launch(&args.flags, &Env::process(), &args.command, this, started)?;
     if args.flags.timing {
         println!("{}", run::timing_line(&report));
     }

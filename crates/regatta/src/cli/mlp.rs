@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
+use crate::optim::{Adagrad, Adam, Momentum, Rule, Sgd};
+use crate::passes::Optimizer;
+use crate::quickstart::Mlp;
+use crate::quickstart::mlp::Options;
 use clap::ValueEnum;
-use regatta::optim::{Adagrad, Adam, Momentum, Rule, Sgd};
-use regatta::passes::Optimizer;
-use regatta::quickstart::Mlp;
-use regatta::quickstart::mlp::Options;
 
 use super::progress::Progress;
 use super::{Outcome, count, positive, threads};

@@ -1,7 +1,10 @@
-//! Flags in, lines out; one file per subcommand.
+//! The command line: flags in, lines out; one file per subcommand.
+//!
+//! It is a part of the library so that a program in another language can carry it inside. Such a
+//! program says how it is started again ([`ThisProgram`]): jobs have processes of their own.
 //!
 //! Exit codes: 0 done, 1 the training did not reach its goal or failed on the way, 2 wrong flags or
-//! input.
+//! input, 101 a defect of this program.
 
 mod checkpoint;
 mod console;
@@ -26,15 +29,20 @@ mod serve;
 mod train;
 mod verify;
 
-use std::io;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+pub use regatta_launch::ThisProgram;
+
+/// What the command is called, however it was started.
+const NAME: &str = "regatta";
 
 /// Trains recommender models, on one machine or many.
 #[derive(Debug, Parser)]
-#[command(name = "regatta", version, max_term_width = 100)]
+#[command(name = NAME, version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -75,14 +83,47 @@ enum Outcome {
     Exit(u8),
 }
 
-pub(crate) fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+/// Runs the command line with these arguments, without the name of the program, and returns its
+/// exit code.
+///
+/// It is meant for a process of its own, and for the main thread of it. `launch`, `train` with
+/// several processes and `serve` take the signals INT and TERM of the process; those of a job also
+/// take every child of the process for a part of the job ([`regatta_launch::Supervisor`]). All
+/// other commands leave signals as they are: whoever wants Ctrl-C to end them must not have set a
+/// handler.
+///
+/// ```
+/// use regatta::cli::{self, ThisProgram};
+///
+/// // Does not end this process, whatever is asked for.
+/// assert_eq!(cli::main(["--version".into()], &ThisProgram::Binary), 0);
+/// assert_eq!(cli::main(["row".into()], &ThisProgram::Binary), 2);
+/// ```
+pub fn main(args: impl IntoIterator<Item = OsString>, this: &ThisProgram) -> u8 {
+    let args = [OsString::from(NAME)].into_iter().chain(args);
+    // What a binary does about a panic: the message is printed, the exit code is this one. Nothing
+    // is used after it.
+    let code = match Cli::try_parse_from(args) {
+        Ok(cli) => catch_unwind(AssertUnwindSafe(|| run(cli.command, this))).unwrap_or(101),
+        Err(error) => {
+            // If nobody reads it, there is nobody to tell.
+            let _ = error.print();
+            u8::try_from(error.exit_code()).unwrap_or(2)
+        }
+    };
+    // Only the end of a Rust program does this by itself.
+    let _ = io::stdout().flush();
+    code
+}
+
+fn run(command: Command, this: &ThisProgram) -> u8 {
+    let result = match command {
         Command::FitALine(args) => fit_a_line::run(&args),
         Command::Mlp(args) => mlp::run(&args),
         Command::Programs(args) => programs::run(&args),
-        Command::Train(args) => train::run(&args),
-        Command::Launch(args) => launch::run(&args),
-        Command::Infer(args) => infer::run(&args),
+        Command::Train(args) => train::run(&args, this),
+        Command::Launch(args) => launch::run(&args, this),
+        Command::Infer(args) => infer::run(&args, this),
         Command::Models(args) => models::run(&args),
         Command::Data(args) => data::run(&args),
         Command::Checkpoint(args) => checkpoint::run(&args),
@@ -98,14 +139,14 @@ pub(crate) fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
     };
     match result {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::GoalMissed) => ExitCode::from(1),
-        Ok(Outcome::Exit(code)) => ExitCode::from(code),
+        Ok(Outcome::Done) => 0,
+        Ok(Outcome::GoalMissed) => 1,
+        Ok(Outcome::Exit(code)) => code,
         // The reader of our lines has seen enough.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => 0,
         Err(error) => {
             eprintln!("error: {error}");
-            ExitCode::from(if is_disk(&error) { 1 } else { 2 })
+            if is_disk(&error) { 1 } else { 2 }
         }
     }
 }

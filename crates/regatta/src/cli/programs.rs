@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use crate::ir::{Program, Regularizer};
+use crate::listing::{Inputs, Listing};
+use crate::passes::Clip;
+use crate::quickstart::{fit_a_line, mlp};
 use clap::ValueEnum;
-use regatta::ir::{Program, Regularizer};
-use regatta::listing::{Inputs, Listing};
-use regatta::passes::Clip;
-use regatta::quickstart::{fit_a_line, mlp};
 use regatta_exec::Options;
 use regatta_fleet::collective::{optimizer_for, plan_ranks_watched};
 use regatta_passes::pipeline::Rewrite;

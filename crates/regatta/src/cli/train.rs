@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use regatta_checkpoint::try_file;
 use regatta_cluster::{Env, Place};
+use regatta_launch::ThisProgram;
 use regatta_rec::{Config, Error};
 use regatta_train::remote::is_remote;
 
@@ -104,7 +105,7 @@ pub(crate) struct RunArgs {
     threads: Option<usize>,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &Args, this: &ThisProgram) -> anyhow::Result<Outcome> {
     let mut run = args.run.clone();
     run.overrides.extend(args.checkpoint.overrides()?);
     if run.print_config {
@@ -119,13 +120,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.no_bind && !starts_job {
         anyhow::bail!("--no-bind is for jobs that this command starts: set --ranks or --workers");
     }
+    let start = |kind| job::supervise(Work::Train, &run, &args.ps, kind, !args.no_bind, this);
     match place {
         Place::Local => match (args.ps.is_wanted(), args.ranks.ranks) {
-            (true, _) => job::supervise(Work::Train, &run, &args.ps, args.ps.kind(), !args.no_bind),
-            (_, Some(ranks)) => {
-                let kind = JobKind::Ranks { ranks, carrier: args.ranks.transport };
-                job::supervise(Work::Train, &run, &args.ps, kind, !args.no_bind)
-            }
+            (true, _) => start(args.ps.kind()),
+            (_, Some(ranks)) => start(JobKind::Ranks { ranks, carrier: args.ranks.transport }),
             _ => job::run_alone(Work::Train, &run),
         },
         place if starts_job => anyhow::bail!(
