@@ -145,6 +145,8 @@ class Executor:
             if program._runner is not None:
                 fetched = program._runner(self, feed, names, scope)
             else:
+                if framework.refreshers:
+                    framework.refresh(program, scope)
                 fetched = self._core.run(program._core, scope._core, feed, names)
         except _LOCATED as error:
             located = _with_line(error, program)
@@ -233,6 +235,8 @@ class Executor:
                 return program._runner(
                     self, {}, names, scope, ("train", native, max(1, print_period), handler)
                 )
+            if framework.refreshers:
+                framework.refresh(program, scope)
             return self._core.train(
                 program._core, scope._core, native, names, max(1, print_period), handler
             )
