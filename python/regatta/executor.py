@@ -138,12 +138,14 @@ class Executor:
             if run is None:
                 raise TypeError(f"Executor.run takes a Program, not {type(program).__name__}")
             return run(self, feed, names, scope, return_numpy)
+        if feed is None and getattr(program, "_loader", None) is not None:
+            feed = program._loader.next_feed()
         feed = _as_feed(feed, program)
         if program._lr_scheduler is not None and program._lr_name is not None:
             self._set_rate(program, scope)
         try:
             if program._runner is not None:
-                fetched = program._runner(self, feed, names, scope)
+                fetched = program._runner(self, feed, names, scope, "run")
             else:
                 if framework.refreshers:
                     framework.refresh(program, scope)
@@ -165,7 +167,7 @@ class Executor:
         return [_one_or_many(value) for value in fetched]
 
     def _set_rate(self, program: Program, scope: Scope) -> None:
-        rate = program._lr_scheduler.get_lr()
+        rate = program._lr_scheduler()
         scope._core.set(program._lr_name, np.array([rate], dtype=np.float32))
 
     # --- data passes -------------------------------------------------------------------------
