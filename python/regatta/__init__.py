@@ -28,10 +28,11 @@ from importlib import import_module
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # what editors and type checkers see
     from . import (  # noqa: F401
-        base, dataset, device, distributed, fluid, framework, incubate, inference, io, metric, nn,
+        base, dataset, device, distributed, errors, fluid, framework, incubate, inference, io, metric, nn,
         optimizer, reader, regularizer, static, tensor, utils, v2, version,
     )
-    from ._core import PeerLost, RegattaError, op_kinds  # noqa: F401
+    from ._core import op_kinds  # noqa: F401
+    from .errors import PeerLost, RegattaError  # noqa: F401
     from ._files import load, save  # noqa: F401
     from ._mode import (  # noqa: F401
         disable_signal_handler, disable_static, enable_static, get_default_dtype, get_flags,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     __version__: str
 
 _MODULES = (
-    "base", "dataset", "device", "distributed", "fluid", "framework", "incubate", "inference", "io",
+    "base", "dataset", "device", "distributed", "errors", "fluid", "framework", "incubate", "inference", "io",
     "metric", "nn", "optimizer", "paddle", "reader", "regularizer", "static", "tensor", "utils",
     "v2", "version",
 )
@@ -59,8 +60,8 @@ _MODULES = (
 # name: module and, if it differs, the name there.
 _NAMES = {
     "__version__": "_core",
-    "PeerLost": "_core",
-    "RegattaError": "_core",
+    "PeerLost": "errors",
+    "RegattaError": "errors",
     "op_kinds": "_core",
     "Model": "_model",
     "ParamAttr": "framework",

@@ -9,7 +9,7 @@ import sys
 from collections import deque
 from typing import Any, Deque, Dict, Iterator, List, Optional, Tuple, Union
 
-from . import _core
+from .errors import RegattaError
 
 # Arguments of `regatta train` that stand beside the keys of the configuration.
 _FLAGS = (
@@ -194,7 +194,7 @@ def _run(command: List[str], progress: bool) -> None:
         _end(process)
         raise
     if code:
-        raise _core.RegattaError(_failure(code, list(last)))
+        raise RegattaError(_failure(code, list(last)))
 
 
 def _failure(code: int, last: List[str]) -> str:
