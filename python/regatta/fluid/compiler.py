@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
-from ..framework import Program
+from ..framework import Program, Scope
+from .lod_tensor import LoDTensor
 
 __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]
 
@@ -154,6 +155,7 @@ class CompiledProgram:
         self._loss_name: Optional[str] = None
         self._share_vars_from: Optional[CompiledProgram] = None
         self._places: Any = None
+        self._executor: Any = None
 
     def with_data_parallel(
         self,
@@ -188,6 +190,38 @@ class CompiledProgram:
             return len(self._places)
         return cpu_num()
 
+    def _run(
+        self, executor: Any, feed: Any, names: Sequence[str], scope: Scope, return_numpy: bool
+    ) -> List[Any]:
+        """What :meth:`Executor.run` calls."""
+        parts = list(feed) if isinstance(feed, (list, tuple)) else None
+        merged = merge_feeds(parts) if parts is not None else feed
+        results = self._executor_like(executor).run(
+            self._program, feed=merged, fetch_list=list(names), scope=scope,
+            return_numpy=return_numpy,
+        )
+        if parts is None or len(parts) < 2:
+            return results
+        return [self._per_part(name, value, len(parts)) for name, value in zip(names, results)]
+
+    def _executor_like(self, executor: Any) -> Any:
+        """The executor, or one with as many threads as were asked for."""
+        threads = self._threads()
+        if threads in (0, executor._threads):
+            return executor
+        if self._executor is None or self._executor._threads != threads:
+            self._executor = type(executor)(executor.place, threads=threads)
+        return self._executor
+
+    def _per_part(self, name: str, value: Any, many: int) -> Any:
+        """A result per batch once for every part, as several devices give it."""
+        import numpy as np
+
+        shape = self._program.global_block().var(name).shape
+        if any(d < 0 for d in shape):
+            return value  # One row per example.
+        return np.concatenate([np.asarray(value).reshape(shape or (1,))] * many)
+
     def __getattr__(self, name: str) -> Any:
         # Everything else is asked of the program itself.
         if name.startswith("__"):
@@ -196,6 +230,43 @@ class CompiledProgram:
 
     def __repr__(self) -> str:
         return f"CompiledProgram of\n{self._program}"
+
+
+def merge_feeds(parts: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
+    """One feed of several: the examples of all parts, in order."""
+    import numpy as np
+
+    if not parts:
+        return {}
+    names = list(parts[0])
+    for at, part in enumerate(parts):
+        if not isinstance(part, dict):
+            raise TypeError(f"part {at} of the feed should be a dict, not {type(part).__name__}")
+        if set(part) != set(names):
+            raise ValueError(
+                f"part {at} of the feed has {sorted(part)}, but part 0 has {sorted(names)}"
+            )
+    merged: Dict[str, Any] = {}
+    for name in names:
+        values = [part[name] for part in parts]
+        if any(isinstance(v, LoDTensor) and v.lod() for v in values):
+            merged[name] = _join(values)
+            continue
+        try:
+            merged[name] = np.concatenate([np.atleast_1d(np.asarray(v)) for v in values])
+        except ValueError as error:
+            raise ValueError(f"the parts of '{name}' cannot be joined: {error}") from None
+    return merged
+
+
+def _join(values: Sequence[LoDTensor]) -> LoDTensor:
+    import numpy as np
+
+    joined = LoDTensor(np.concatenate([np.asarray(v) for v in values]))
+    joined.set_recursive_sequence_lengths(
+        [[n for v in values for n in v.recursive_sequence_lengths()[0]]]
+    )
+    return joined
 
 
 def cpu_num() -> int:

@@ -85,7 +85,7 @@ class LoDTensor:
     def __len__(self) -> int:
         return len(self.numpy())
 
-    def _feed_value(self) -> Any:
+    def _as_feed(self) -> Any:
         """What an executor takes: an array, or its elements and the offsets of examples."""
         import numpy as np
 

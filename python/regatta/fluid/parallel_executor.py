@@ -3,9 +3,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence
 
-from ..framework import Program, Scope, Variable, default_main_program, global_scope
+from ..framework import Program, Scope, default_main_program, global_scope
 from .compiler import BuildStrategy, CompiledProgram, ExecutionStrategy, check_loss, cpu_num
-from .lod_tensor import LoDTensor
 
 __all__ = ["ParallelExecutor"]
 
@@ -70,17 +69,12 @@ class ParallelExecutor:
     ) -> List[Any]:
         """One step. ``feed`` is a dict, or a list of dicts with one part of the batch each."""
         feed = feed if feed is not None else feed_dict
-        parts = list(feed) if isinstance(feed, (list, tuple)) else None
-        merged = merge_feeds(parts) if parts is not None else dict(feed or {})
-        self._check_feed(merged)
-        fetches = list(fetch_list) if fetch_list is not None else []
-        results = self._executor.run(
-            self._compiled, feed=merged, fetch_list=fetches, scope=self._scope or global_scope(),
+        for part in feed if isinstance(feed, (list, tuple)) else [feed or {}]:
+            self._check_feed(part)
+        return self._executor.run(
+            self._compiled, feed=feed, fetch_list=fetch_list, scope=self._scope or global_scope(),
             return_numpy=return_numpy,
         )
-        if parts is None or len(parts) < 2 or results is None:
-            return results
-        return [self._per_part(f, r, len(parts)) for f, r in zip(fetches, results)]
 
     def _check_feed(self, feed: Dict[str, Any]) -> None:
         block = self._program.global_block()
@@ -93,58 +87,10 @@ class ParallelExecutor:
                 f"has no such variables ({has})"
             )
 
-    def _per_part(self, fetch: Any, result: Any, many: int) -> Any:
-        """A result per batch once for every part."""
-        name = fetch.name if isinstance(fetch, Variable) else str(fetch)
-        shape = self._program.global_block().var(name).shape
-        if any(d < 0 for d in shape):
-            return result  # One row per example.
-        import numpy as np
-
-        rows = np.asarray(result).reshape(1) if not shape else np.asarray(result)
-        return np.concatenate([rows] * many)
-
     def drop_local_exe_scopes(self) -> None:
         """Nothing to do: memory of a step is reused by the next."""
 
     _need_create_local_exe_scopes = False
-
-
-def merge_feeds(parts: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
-    """One feed of several: the examples of all parts, in order."""
-    import numpy as np
-
-    if not parts:
-        return {}
-    names = list(parts[0])
-    for at, part in enumerate(parts):
-        if not isinstance(part, dict):
-            raise TypeError(f"part {at} of the feed should be a dict, not {type(part).__name__}")
-        if set(part) != set(names):
-            raise ValueError(
-                f"part {at} of the feed has {sorted(part)}, but part 0 has {sorted(names)}"
-            )
-    merged: Dict[str, Any] = {}
-    for name in names:
-        values = [part[name] for part in parts]
-        if any(isinstance(v, LoDTensor) and v.lod() for v in values):
-            merged[name] = _join(values)
-            continue
-        try:
-            merged[name] = np.concatenate([np.atleast_1d(np.asarray(v)) for v in values])
-        except ValueError as error:
-            raise ValueError(f"the parts of '{name}' cannot be joined: {error}") from None
-    return merged
-
-
-def _join(values: Sequence[LoDTensor]) -> LoDTensor:
-    import numpy as np
-
-    joined = LoDTensor(np.concatenate([np.asarray(v) for v in values]))
-    joined.set_recursive_sequence_lengths(
-        [[n for v in values for n in v.recursive_sequence_lengths()[0]]]
-    )
-    return joined
 
 
 def _check_trainers(program: Program, num_trainers: int, trainer_id: int) -> None:

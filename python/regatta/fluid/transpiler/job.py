@@ -56,7 +56,7 @@ class Job(FleetJob):
 
     # What executors call for servers
     def run_server_startup(
-        self, executor: Any, feed: Any, fetch: Sequence[str], scope: Scope, kind: Any
+        self, executor: Any, feed: Any, fetch: Sequence[str], scope: Scope, kind: Any = "run"
     ) -> List[Any]:
         """Makes the part of the parameters that this server holds."""
         self.prepare()
@@ -64,7 +64,7 @@ class Job(FleetJob):
         return []
 
     def run_server(
-        self, executor: Any, feed: Any, fetch: Sequence[str], scope: Scope, kind: Any
+        self, executor: Any, feed: Any, fetch: Sequence[str], scope: Scope, kind: Any = "run"
     ) -> List[Any]:
         """Serves until all workers have left."""
         self.prepare()

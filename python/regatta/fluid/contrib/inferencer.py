@@ -1,0 +1,4 @@
+"""``paddle.fluid.contrib.inferencer``."""
+from ..inferencer import Inferencer
+
+__all__ = ["Inferencer"]
