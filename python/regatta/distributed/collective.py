@@ -69,7 +69,7 @@ def join() -> None:
     """Joins the other ranks, if that was not done."""
     global _world
     if _world is None:
-        _world = _core.Group.join(None)
+        _world = _core.Group.join()
 
 
 def _group(call: str, group: Any = None) -> Optional[_core.Group]:

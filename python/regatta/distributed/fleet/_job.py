@@ -55,7 +55,7 @@ class Job:
     # What the executor calls
     def run_startup(
         self, executor: Any, feed: Dict[str, Any], fetch: Sequence[str], scope: framework.Scope,
-        kind: Any,
+        kind: Any = "run",
     ) -> List[Any]:
         """Makes the initial values that this process needs."""
         if kind != "run":
@@ -69,7 +69,7 @@ class Job:
 
     def run_main(
         self, executor: Any, feed: Dict[str, Any], fetch: Sequence[str], scope: framework.Scope,
-        kind: Any,
+        kind: Any = "run",
     ) -> Any:
         """A step, or a data pass."""
         self.begin(executor, scope)
@@ -83,8 +83,8 @@ class Job:
     def begin(self, executor: Any, scope: framework.Scope) -> None:
         """Before steps."""
         self.prepare()
-        options = _executor_options(executor)
-        if options is not None and options != self._options:
+        options = (getattr(executor, "_threads", 1), getattr(executor, "_check", False))
+        if options != self._options:
             self.core.set_options(*options)
             self._options = options
         self.scope = scope
@@ -142,11 +142,6 @@ def _reads_table(program: framework.Program, name: str) -> bool:
     """Whether a lookup of a program reads a parameter."""
     ops = program._core.ops()
     return any("embedding" in kind and [name] in inputs.values() for kind, inputs, *_ in ops)
-
-
-def _executor_options(executor: Any) -> Optional[Tuple[int, bool]]:
-    options = getattr(executor, "_options", None)
-    return options() if callable(options) else options
 
 
 # --- the end of the interpreter --------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from ...._missing import missing
 from .... import _core
+from ....errors import RegattaError
 
 __all__ = ["DistributedStrategy"]
 
@@ -175,7 +176,7 @@ class DistributedStrategy:
             text = file.read()
         try:
             native = _core.Strategy.from_prototxt(text)
-        except (ValueError, _core.RegattaError) as error:
+        except (ValueError, RegattaError) as error:
             raise ValueError(_PREFIX.sub(f"{pb_file}:\\1: ", str(error))) from None
         self._reset(_difference(_parse_yaml(native.to_yaml()), _defaults()))
 
@@ -237,7 +238,7 @@ def _check(written: Dict[str, Any], unknown: type) -> _core.Strategy:
 
     try:
         return _core.Strategy(json.dumps(written))
-    except (ValueError, _core.RegattaError) as error:
+    except (ValueError, RegattaError) as error:
         text = _PREFIX.sub("", str(error))
     if "there is no option" in text or " is now called " in text or "is a process flag" in text:
         raise unknown(f"strategy: {text}") from None
@@ -270,10 +271,9 @@ def _as_group(name: str, value: Any, known: Mapping[str, Any]) -> Mapping[str, A
     if isinstance(value, _Options):
         return dict(value._strategy._written.get(value._name, {}))
     if name in _OBJECTS and not isinstance(value, (str, bytes, int, float, list, tuple)):
-        changed = getattr(value, "_changed_options", None)
-        if callable(changed):
-            return changed()
-        return {k: getattr(value, k) for k in known if hasattr(value, k)}
+        usual = getattr(value, "_defaults", {})
+        given = {k: getattr(value, k) for k in {**known, **usual} if hasattr(value, k)}
+        return {k: v for k, v in given.items() if k not in usual or v != usual[k]}
     raise TypeError(
         f"strategy.{name} should be a dict of options, such as {{{next(iter(known))!r}: ...}}, but "
         f"is {value!r}"

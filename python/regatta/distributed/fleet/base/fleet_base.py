@@ -395,21 +395,26 @@ class DistributedOptimizer:
             loss = loss[0]
         if not isinstance(loss, framework.Variable):
             raise TypeError(f"minimize takes a variable, not a {type(loss).__name__}")
-        native = _native(self._strategy, self._job.core.is_collective())
-
-        def minimize(*args: Any) -> Any:
-            main, startup, name, spec, params, no_grad = args
-            return self._job.core.minimize(main, startup, name, spec, native, params, no_grad)
-
-        startup = startup_program or framework.default_startup_program()
-        result = self.user_defined_optimizer._minimize(
-            minimize, loss, startup, parameters or parameter_list, no_grad_set
+        job, optimizer = self._job, self.user_defined_optimizer
+        if parameters is None:
+            parameters = parameter_list
+        main, startup = optimizer._programs_of(loss, startup_program)
+        chosen = optimizer._parameter_list if parameters is None else _names(parameters)
+        native = _native(self._strategy, job.core.is_collective())
+        has_servers = job.core.server_num() > 0
+        optimizer._check_tables(main)
+        optimizer._take_names(main, chosen)
+        ops, pairs = job.core.minimize(
+            main._core, startup._core, loss.name, optimizer._spec(for_servers=has_servers), native,
+            chosen, _names(no_grad_set or []),
         )
-        main = loss.program
+        optimizer._note(main)
+        if has_servers:
+            main._lr_scheduler = None  # servers hold the rate
         if main._fleet_opt is None:
             main._fleet_opt = {}
-        self._job.attach(main, startup)
-        return result
+        job.attach(main, startup)
+        return optimizer._made(main, ops, pairs)
 
     def amp_init(
         self, place: Any, scope: Any = None, test_program: Any = None, use_fp16_test: bool = False

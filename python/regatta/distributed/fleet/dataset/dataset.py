@@ -72,12 +72,12 @@ class DatasetBase:
         ``thread_num`` threads read files. ``pipe_command`` gets a file on its standard input and
         writes MultiSlot text; a command that begins with ``python`` runs with this interpreter.
         """
+        self.update_settings(input_type=input_type, download_cmd=download_cmd, **settings)
+        self.set_hdfs_config(fs_name, fs_ugi)
         self.set_batch_size(batch_size)
         self.set_thread(thread_num)
         self.set_use_var(use_var)
         self.set_pipe_command(pipe_command)
-        self.set_hdfs_config(fs_name, fs_ugi)
-        self.update_settings(input_type=input_type, download_cmd=download_cmd, **settings)
 
     def update_settings(self, **settings: Any) -> None:
         """Changes some of the settings of :meth:`init`, by the same names."""
@@ -199,7 +199,7 @@ class DatasetBase:
             self._thread_num, self._drop_last, self._seed, self._pipe_timeout,
         )
 
-    def _native(self) -> _core.Dataset:
+    def _prepare_to_read(self) -> _core.Dataset:
         """What the executor reads: a new data pass over the files."""
         return self._make()
 
@@ -329,7 +329,7 @@ class InMemoryDataset(DatasetBase):
         """Not implemented."""
         raise NotImplementedError("set_date: parameter servers on GPUs are not implemented")
 
-    def _native(self) -> _core.Dataset:
+    def _prepare_to_read(self) -> _core.Dataset:
         """What the executor reads: the examples in memory."""
         if self._loaded is None:
             self.load_into_memory()
