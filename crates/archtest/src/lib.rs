@@ -32,6 +32,7 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("launch", &["cluster", "net"]),
     ("serve", &["ir", "tensor"]),
     ("regatta", REGATTA),
+    ("python", PYTHON),
     ("bench", BENCH),
     ("archtest", &[]),
 ];
@@ -63,6 +64,12 @@ const PLAN: &[&str] = &[
 const REGATTA: &[&str] = &[
     "checkpoint", "cluster", "collective", "data", "exec", "fleet", "ir", "launch", "ops", "optim",
     "passes", "plan", "predict", "ps", "rec", "serve", "tensor", "train",
+];
+
+#[rustfmt::skip]
+const PYTHON: &[&str] = &[
+    "checkpoint", "cluster", "collective", "data", "exec", "fleet", "ir", "ops", "optim", "passes",
+    "predict", "ps", "regatta", "tensor", "train",
 ];
 
 #[rustfmt::skip]
@@ -169,7 +176,8 @@ pub const UNSAFE: &[&str] = &[
 
 /// Files with a `static` that changes: numbers that are given out once, and MPI, of which a process
 /// has one.
-pub const GLOBALS: &[&str] = &["collective/src/mpi.rs", "exec/src/scope.rs"];
+pub const GLOBALS: &[&str] =
+    &["collective/src/mpi.rs", "exec/src/scope.rs", "python/src/program.rs"];
 
 /// Columns of a line of Rust; rustfmt.toml says the same for what it can break.
 pub const RUST_COLUMNS: usize = 100;

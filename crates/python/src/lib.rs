@@ -21,7 +21,21 @@ mod scope;
 mod strategy;
 mod training;
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+
 use pyo3::prelude::*;
+use regatta::cli::ThisProgram;
+
+/// The command line. `python` is what starts it again: the interpreter and its arguments.
+#[pyfunction]
+fn main(py: Python<'_>, argv: Vec<OsString>, python: Vec<String>) -> PyResult<u8> {
+    let mut python = python.into_iter();
+    let interpreter = python.next().map(PathBuf::from);
+    let interpreter = interpreter.ok_or_else(|| error::wrong("main: no interpreter is named"))?;
+    let this = ThisProgram::Python { interpreter, args: python.collect() };
+    Ok(py.detach(|| regatta::cli::main(argv, &this)))
+}
 
 /// The module `regatta._core`.
 #[pymodule]
@@ -35,6 +49,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<fleet::Fleet>()?;
     m.add_class::<group::Group>()?;
     m.add_class::<model::Model>()?;
+    m.add_function(wrap_pyfunction!(main, m)?)?;
     m.add_function(wrap_pyfunction!(program::op_kinds, m)?)?;
     m.add_function(wrap_pyfunction!(training::minimize, m)?)?;
     m.add_function(wrap_pyfunction!(training::append_backward, m)?)?;
