@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Union
+from typing import Any, Dict, List, Tuple, Union
 
 from . import _core
+from .errors import RegattaError
 
 _DTYPES = {"f32": "float32", "i64": "int64", "u64": "uint64", "f16": "float16", "bf16": "bfloat16"}
 
@@ -54,7 +55,7 @@ class Model:
     @property
     def program_text(self) -> str:
         """What the model computes, as text."""
-        return self._core.program_text()
+        return read_program(self.path)[2]
 
     def predict(self, feed: Dict[str, Any], return_list: bool = False) -> Any:
         """Outputs for a batch: arrays by name, or a list in the order of :attr:`outputs`.
@@ -90,6 +91,63 @@ def _ready(value: Any, spec: ModelInput) -> Any:
     if isinstance(value, tuple):
         return tuple(np.asarray(part) for part in value)
     return np.ascontiguousarray(value, dtype=spec.dtype)
+
+
+def read_program(folder: str) -> Tuple[List[str], List[str], str]:
+    """Names of inputs and outputs of a model, and its program as text."""
+    with open(os.path.join(folder, "model.program"), encoding="utf-8") as file:
+        lines = file.read().splitlines(keepends=True)
+    first = next(i for i, line in enumerate(lines) if line.startswith("program "))
+    head = {words[0]: words[1:] for words in map(str.split, lines[:first]) if words}
+    return head["feeds"], head["fetches"], "".join(lines[first:])
+
+
+def read_values(folder: str) -> Dict[str, Any]:
+    """All values of a model, in memory."""
+    import json
+
+    import numpy as np
+
+    with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
+        manifest = json.load(file)
+    for each in manifest["files"]:
+        size = os.path.getsize(os.path.join(folder, each["name"]))
+        if size != each["bytes"]:
+            raise RegattaError(
+                f"{folder}/{each['name']} has {size} bytes, but should have {each['bytes']}: the "
+                "model is damaged"
+            )
+    values = _read_safetensors(os.path.join(folder, "params.safetensors"))
+    for table in manifest["tables"]:
+        if table["encoding"] != "f32" or table["keys"] is not None:
+            raise NotImplementedError(
+                f"{folder}: table '{table['name']}' is compressed or keyed, and the model has "
+                "inputs of more than 2 dimensions; such a model cannot be loaded"
+            )
+        rows = np.fromfile(os.path.join(folder, table["values"]), "<f4")
+        values[table["name"]] = rows.reshape(table["rows"], table["dim"])
+    return values
+
+
+_SAFETENSORS = {"F32": "<f4", "I64": "<i8", "U64": "<u8", "F16": "<f2"}
+
+
+def _read_safetensors(path: str) -> Dict[str, Any]:
+    import json
+
+    import numpy as np
+
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        head = json.loads(file.read(length))
+        data = file.read()
+    head.pop("__metadata__", None)
+    values = {}
+    for name, about in head.items():
+        start, end = about["data_offsets"]
+        array = np.frombuffer(data[start:end], _SAFETENSORS[about["dtype"]])
+        values[name] = array.reshape(about["shape"])
+    return values
 
 
 def model_folder(path: str) -> str:

@@ -21,7 +21,7 @@ from .._files import load as _load_file
 from .._files import save as _save_file
 from .._files import unpickle, values_of, write_file
 from .._missing import missing
-from .._model import Model, model_folder
+from .._model import Model, model_folder, read_program, read_values
 from ..framework import Program, Scope, Variable, default_main_program, global_scope
 
 __all__ = [
@@ -322,8 +322,7 @@ class _ModelRunner:
         self, executor: Any, feed: Dict[str, Any], fetch: Sequence[str], scope: Scope,
         kind: Any = "run",
     ) -> List[Any]:
-        if kind != "run":
-            raise NotImplementedError("the program of a saved model is run with Executor.run")
+        _only_runs(kind)
         outputs = self.model.outputs
         for name in fetch:
             if name not in outputs:
@@ -332,6 +331,30 @@ class _ModelRunner:
         values = self.model._core.predict({n: v for n, v in feed.items() if n in wanted})
         by_name = dict(zip(outputs, values))
         return [by_name[name] for name in fetch]
+
+
+class _ValuesRunner:
+    """Runs the program of a saved model on values in memory: for inputs that are not rows, which
+    :class:`Model` does not take."""
+
+    def __init__(self, folder: str, program: Program, feeds: Sequence[str]) -> None:
+        self._program, self._feeds = program, set(feeds)
+        self._scope = _core.Scope()
+        for name, value in read_values(folder).items():
+            self._scope.set(name, value)
+
+    def run(
+        self, executor: Any, feed: Dict[str, Any], fetch: Sequence[str], scope: Scope,
+        kind: Any = "run",
+    ) -> List[Any]:
+        _only_runs(kind)
+        ready = {n: v for n, v in feed.items() if n in self._feeds}
+        return executor._core.run(self._program._core, self._scope, ready, list(fetch))
+
+
+def _only_runs(kind: Any) -> None:
+    if kind != "run":
+        raise NotImplementedError("the program of a saved model is run with Executor.run")
 
 
 def load_inference_model(
@@ -351,20 +374,22 @@ def load_inference_model(
     return load_model_folder(model_folder(os.fspath(path_prefix)))
 
 
+def _is_rows(variable: Variable) -> bool:
+    """Whether an input has one row of a known width, or any number of ids, per example."""
+    shape = variable.shape
+    return variable.lod_level > 0 or len(shape) == 1 or (len(shape) == 2 and shape[1] > 0)
+
+
 def load_model_folder(folder: str) -> List[Any]:
     """As :func:`load_inference_model`, from a folder."""
-    model = Model.open(folder)
-    program = Program(_core.Program.parse(_program_text(model)))
+    feeds, fetches, text = read_program(folder)
+    program = Program(_core.Program.parse(text))
     program._is_test = True
-    program._runner = _ModelRunner(model).run
-    fetches = [program.global_block().var(name) for name in model.outputs]
-    return [program, [each.name for each in model.inputs], fetches]
-
-
-def _program_text(model: Model) -> str:
-    text = model.program_text
-    start = text.find("program ") if not text.startswith("program ") else 0
-    return text[start:]
+    if all(_is_rows(program._variable(name)) for name in feeds):
+        program._runner = _ModelRunner(Model.open(folder)).run
+    else:
+        program._runner = _ValuesRunner(folder, program, feeds).run
+    return [program, feeds, [program.global_block().var(name) for name in fetches]]
 
 
 # --- bytes ---------------------------------------------------------------------------------------
