@@ -133,7 +133,7 @@ def _found() -> str:
             "uci_housing: no file housing.data in the folder of REGATTA_DATA or in "
             f"{common.DATA_HOME}/uci_housing: the built-in, synthetic table of the same shape is "
             "used",
-            stacklevel=4,
+            stacklevel=5,
         )
     return path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._missing import missing
+from ..base.core import EOFException, EnforceNotMet, get_cuda_device_count  # noqa: F401
 from ..device import CPUPlace, CUDAPinnedPlace, CUDAPlace, NPUPlace, XPUPlace  # noqa: F401
 from ..framework import Scope  # noqa: F401
 from .lod_tensor import LoDTensor, LoDTensorArray  # noqa: F401
@@ -14,15 +15,6 @@ __all__ = [
     "get_cudnn_version", "globals", "is_compiled_with_cuda", "is_compiled_with_dist",
     "op_support_gpu",
 ]
-
-
-class EOFException(Exception):
-    """A reader inside a program has no more batches. Nothing raises it here: there are no readers
-    inside programs."""
-
-
-#: What a failed run raises.
-EnforceNotMet = RuntimeError
 
 
 class VarDesc:
@@ -37,11 +29,6 @@ class VarDesc:
         LOD_TENSOR_ARRAY, READER, RAW = "LOD_TENSOR_ARRAY", "READER", "RAW"
         FEED_MINIBATCH, FETCH_LIST = "FEED_MINIBATCH", "FETCH_LIST"
         STEP_SCOPES, STRINGS = "STEP_SCOPES", "STRINGS"
-
-
-def get_cuda_device_count() -> int:
-    """0: Regatta computes on CPUs."""
-    return 0
 
 
 get_npu_device_count = get_xpu_device_count = get_cuda_device_count

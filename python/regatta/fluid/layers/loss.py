@@ -76,7 +76,7 @@ def log_loss(
 def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
     """Half the square of small differences, ``delta`` times large ones."""
     x, y = check(input, "huber_loss: input"), check(label, "huber_loss: label")
-    return op("huber_loss", {"X": x, "Y": y}, Namer("huber_loss").tmp(), {"delta": float(delta)})
+    return op("huber_loss", {"X": x, "Label": y}, Namer("huber_loss").tmp(), {"delta": float(delta)})
 
 
 def hinge_loss(input: Variable, label: Variable, name: Optional[str] = None) -> Variable:

@@ -74,6 +74,26 @@ class DistributeTranspilerConfig(_Options):
             )
 
 
+class TrainerProgram(Program):
+    """The program of a trainer. It has the variables of the whole program, and prints what a
+    trainer does: what it receives, forward and backward, what it sends."""
+
+    def __init__(self, main: Program, job: Job) -> None:
+        super().__init__(main._core.clone())
+        self._logical, self._lines, self._seed = dict(main._logical), dict(main._lines), main._seed
+        self._lr_name = main._lr_name
+        self._worker_job = job
+
+    def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
+        """What a trainer does, as text."""
+        return self._worker_job.worker_text()
+
+    def __str__(self) -> str:
+        return self.to_string()
+
+    __repr__ = __str__
+
+
 class DistributeTranspiler:
     """Divides a training program between trainers and parameter servers, or prepares it for ranks.
 
@@ -151,7 +171,7 @@ class DistributeTranspiler:
                 )
             self._worker = self._job("worker", self._trainer_id)
             _attach(main, startup, self._worker)
-            self._trainer = main._like(_core.Program.parse(self._worker.worker_text()))
+            self._trainer = TrainerProgram(main, self._worker)
             _mark(self._trainer, self._worker, self._worker.run_main)
         elif self._worker.is_collective:
             return main
