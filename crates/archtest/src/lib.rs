@@ -69,7 +69,7 @@ const REGATTA: &[&str] = &[
 #[rustfmt::skip]
 const PYTHON: &[&str] = &[
     "checkpoint", "cluster", "collective", "data", "exec", "fleet", "ir", "ops", "optim", "passes",
-    "predict", "ps", "regatta", "tensor", "train",
+    "predict", "ps", "regatta", "table", "tensor", "train",
 ];
 
 #[rustfmt::skip]

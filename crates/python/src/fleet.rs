@@ -313,7 +313,7 @@ impl Fleet {
     }
 
     /// A call that waits for other processes.
-    fn alone<T: Send + 'static>(
+    pub(crate) fn alone<T: Send + 'static>(
         &self,
         py: Python<'_>,
         work: impl FnOnce(&regatta_fleet::Fleet) -> Result<T, Error> + Send + 'static,

@@ -6,7 +6,8 @@
 //!
 //! Reading order: [`program`] (programs that grow), [`array`] (numpy and back), [`scope`],
 //! [`training`] (from a dictionary to a training program), [`executor`], [`dataset`], [`lane`]
-//! (long calls), [`fleet`] (jobs), [`strategy`], [`group`], [`model`], [`error`].
+//! (long calls), [`fleet`] (jobs), [`strategy`], [`tables`] (rows for programs that compute
+//! elsewhere), [`group`], [`model`], [`error`].
 
 mod array;
 mod dataset;
@@ -19,6 +20,7 @@ mod model;
 mod program;
 mod scope;
 mod strategy;
+mod tables;
 mod training;
 
 use std::ffi::OsString;
@@ -47,6 +49,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<dataset::Dataset>()?;
     m.add_class::<strategy::Strategy>()?;
     m.add_class::<fleet::Fleet>()?;
+    m.add_class::<tables::Tables>()?;
     m.add_class::<group::Group>()?;
     m.add_class::<model::Model>()?;
     m.add_function(wrap_pyfunction!(main, m)?)?;

@@ -208,6 +208,39 @@ impl Fleet {
         self.start_engine(&mut state, scope).map(|_| ())
     }
 
+    /// Connections of this worker for a program that computes by itself and only keeps rows on the
+    /// servers: it pulls and pushes them with the client, and leaves the job with it. Every worker
+    /// calls it.
+    ///
+    /// # Errors
+    /// If this process is no worker of a job with servers, has begun to train, or a server or
+    /// worker does not come.
+    pub fn table_client(&self) -> Result<Client, Error> {
+        let mut state = self.worker_state("table_client")?;
+        let Some(ps) = state.plan.as_ref().and_then(|plan| plan.ps.as_ref()) else {
+            let reason = "this job has no servers that could keep rows".to_string();
+            return Err(Error::Order { call: "table_client", reason });
+        };
+        if state.engine.is_some() {
+            let reason = "this worker trains a program already".to_string();
+            return Err(Error::Order { call: "table_client", reason });
+        }
+        if let Some(param) = ps.split.dense.first() {
+            return Err(Error::Config(format!(
+                "the program has the dense parameter '{}', and only rows of tables travel here",
+                param.name
+            )));
+        }
+        let client = connect(ps, self.worker_index())?;
+        if client.worker() == 0 {
+            client.set_dense(&[])?;
+        }
+        client.barrier("start")?;
+        // The client leaves the job, not this fleet.
+        state.stopped = true;
+        Ok(client)
+    }
+
     /// Sends what is still to be sent, takes the latest parameters into `scope`, and leaves the
     /// job. Servers end when all workers have left.
     ///
