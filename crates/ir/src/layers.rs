@@ -205,6 +205,16 @@ impl Builder {
         square,
         /// Absolute value.
         abs,
+        /// `1 / sqrt(x)`.
+        rsqrt,
+        /// `log(1 + x)`.
+        log1p,
+        /// `x / (1 + |x|)`.
+        softsign,
+        /// -1, 0 or 1.
+        sign,
+        /// The largest integer that is not above `x`.
+        floor,
         /// Mean of all elements, of shape `[1]`.
         mean,
     }
@@ -218,6 +228,10 @@ impl Builder {
         elementwise_mul("X", "Y"),
         /// Quotient with broadcasting.
         elementwise_div("X", "Y"),
+        /// The larger one, with broadcasting.
+        elementwise_max("X", "Y"),
+        /// The smaller one, with broadcasting.
+        elementwise_min("X", "Y"),
         /// Squared difference per element.
         square_error_cost("X", "Label"),
         /// Cosine of the angle between rows.

@@ -853,3 +853,55 @@ fn assign_value_gives_what_is_written() {
     let e = of(vec![2], Attr::Ints(vec![1, -2])).attr("dtype", "u64").error();
     assert!(e.contains("'values' have -2, which is no u64"), "{e}");
 }
+
+#[test]
+fn the_larger_and_the_smaller_of_two() {
+    let (x, y) = (f32s(&[2, 2], &[1.0, f32::NAN, 3.0, -1.0]), f32s(&[2], &[2.0, 0.0]));
+    let of = |kind: &str| case(kind).input("X", x.clone()).input("Y", y.clone()).out();
+    let (max, min) = (of("elementwise_max"), of("elementwise_min"));
+    assert!(max.f32()[1].is_nan() && min.f32()[1].is_nan());
+    assert_eq!([max.f32()[0], max.f32()[2], max.f32()[3]], [2.0, 3.0, 0.0]);
+    assert_eq!([min.f32()[0], min.f32()[2], min.f32()[3]], [1.0, 2.0, -1.0]);
+    let ints = case("elementwise_max").input("X", i64s(&[2], &[1, 5])).input("Y", i64s(&[1], &[3]));
+    assert_eq!(ints.out(), i64s(&[2], &[3, 5]));
+}
+
+#[test]
+fn functions_of_one_element() {
+    let of = |kind: &str, x: f32| case(kind).input("X", f32s(&[1], &[x])).out().f32()[0];
+    for (x, want) in [(2.5, 1.0), (-0.5, -1.0), (0.0, 0.0)] {
+        assert_eq!(of("sign", x), want);
+    }
+    assert_eq!((of("floor", 1.75), of("floor", -1.25)), (1.0, -2.0));
+    assert_eq!((of("softsign", 3.0), of("softsign", -1.0)), (0.75, -0.5));
+    assert_eq!(of("rsqrt", 0.25), 2.0);
+    assert_eq!(of("log1p", 1e-10), 1e-10);
+}
+
+#[test]
+fn reshapes_that_other_front_ends_write() {
+    let of = |from: &[i64], shape: &[i64]| {
+        let op = Op::new("reshape").input("X", "x").output("Out", "o");
+        let op = op.attr("shape", shape.to_vec());
+        symbolic(op, &[VarType::dense(regatta_tensor::DType::I64, from)]).map(|mut ty| ty.remove(0))
+    };
+    for (from, shape, want) in [
+        (&[-1, 26, 9][..], &[-1, 234][..], "i64[-1, 234]"),
+        (&[-1, 26, 9], &[0, -1], "i64[-1, 234]"),
+        (&[-1, 26, 9], &[0, 0, 3, 3], "i64[-1, 26, 3, 3]"),
+        (&[-1, 26, 9], &[-1, 0, 9, 1], "i64[-1, 26, 9, 1]"),
+        (&[-1, 26, 9], &[0, 9, -1], "i64[-1, 9, 26]"),
+        (&[-1, 1], &[-1], "i64[-1]"),
+        (&[-1], &[-1, 1], "i64[-1, 1]"),
+        (&[-1], &[0, 1, -1], "i64[-1, 1, 1]"),
+        (&[-1, 4, 2], &[-1, 2], "i64[-1, 2]"),
+        (&[3, 4], &[0, 2, -1], "i64[3, 2, 2]"),
+        (&[1], &[], "i64[]"),
+    ] {
+        assert_eq!(of(from, shape).as_deref(), Ok(want), "{from:?} to {shape:?}");
+    }
+    let e = of(&[-1, 6], &[6, -1]).unwrap_err();
+    assert!(e.contains("does not keep the batch first"), "{e}");
+    let part = case("slice").input("X", i64s(&[2, 3], &[1, 2, 3, 4, 5, 6])).attr("axis", 1);
+    assert_eq!(part.attr("start", -2).attr("end", 3).out(), i64s(&[2, 2], &[2, 3, 5, 6]));
+}

@@ -1,5 +1,6 @@
-//! `elementwise_add`, `_sub`, `_mul`, `_div` with broadcasting, and their gradients. All but the
-//! last take signed integers as well, which wrap around.
+//! `elementwise_add`, `_sub`, `_mul`, `_div`, `_max` and `_min` with broadcasting, and their
+//! gradients. All but `_div` take signed integers as well, which wrap around. A NaN on either side
+//! is the maximum and the minimum; where both sides are equal, the gradient goes to Y.
 
 use regatta_ir::schema::{one, optional};
 use regatta_ir::{Error, Op, Schema, VarType};
@@ -23,6 +24,8 @@ struct Add;
 struct Sub;
 struct Mul;
 struct Div;
+struct Max;
+struct Min;
 
 impl Binary for Add {
     const INTS: Option<fn(i64, i64) -> i64> = Some(i64::wrapping_add);
@@ -88,6 +91,38 @@ impl Binary for Div {
     }
 }
 
+impl Binary for Max {
+    const INTS: Option<fn(i64, i64) -> i64> = Some(Ord::max);
+    #[inline(always)]
+    fn f(x: f32, y: f32) -> f32 {
+        if x > y || x.is_nan() { x } else { y }
+    }
+    #[inline(always)]
+    fn dx(x: f32, y: f32, d: f32) -> f32 {
+        if x > y { d } else { 0.0 }
+    }
+    #[inline(always)]
+    fn dy(x: f32, y: f32, d: f32) -> f32 {
+        if x > y { 0.0 } else { d }
+    }
+}
+
+impl Binary for Min {
+    const INTS: Option<fn(i64, i64) -> i64> = Some(Ord::min);
+    #[inline(always)]
+    fn f(x: f32, y: f32) -> f32 {
+        if x < y || x.is_nan() { x } else { y }
+    }
+    #[inline(always)]
+    fn dx(x: f32, y: f32, d: f32) -> f32 {
+        if x < y { d } else { 0.0 }
+    }
+    #[inline(always)]
+    fn dy(x: f32, y: f32, d: f32) -> f32 {
+        if x < y { 0.0 } else { d }
+    }
+}
+
 const fn forward_def<B: Binary>(kind: &'static str, batch: fn(&Op) -> Batch) -> OpDef {
     OpDef {
         schema: Schema {
@@ -125,10 +160,14 @@ pub(crate) static DEFS: &[OpDef] = &[
     forward_def::<Sub>("elementwise_sub", linear),
     forward_def::<Mul>("elementwise_mul", per_example),
     forward_def::<Div>("elementwise_div", per_example),
+    forward_def::<Max>("elementwise_max", per_example),
+    forward_def::<Min>("elementwise_min", per_example),
     grad_def::<Add>("elementwise_add_grad"),
     grad_def::<Sub>("elementwise_sub_grad"),
     grad_def::<Mul>("elementwise_mul_grad"),
     grad_def::<Div>("elementwise_div_grad"),
+    grad_def::<Max>("elementwise_max_grad"),
+    grad_def::<Min>("elementwise_min_grad"),
 ];
 
 fn infer<B: Binary>(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {

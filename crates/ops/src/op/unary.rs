@@ -168,6 +168,68 @@ simd! {
     }
 }
 
+simd! {
+    fn rsqrt(x: &[f32], _p: Params, y: &mut [f32]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = 1.0 / x.sqrt();
+        }
+    }
+}
+simd! {
+    fn rsqrt_grad(y: &[f32], d: &[f32], _p: Params, dx: &mut [f32]) {
+        for ((dx, &y), &d) in dx.iter_mut().zip(y).zip(d) {
+            *dx = d * -0.5 * y * y * y;
+        }
+    }
+}
+simd! {
+    fn softsign(x: &[f32], _p: Params, y: &mut [f32]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = x / (1.0 + x.abs());
+        }
+    }
+}
+simd! {
+    fn softsign_grad(x: &[f32], d: &[f32], _p: Params, dx: &mut [f32]) {
+        for ((dx, &x), &d) in dx.iter_mut().zip(x).zip(d) {
+            let under = 1.0 + x.abs();
+            *dx = d / (under * under);
+        }
+    }
+}
+simd! {
+    fn sign(x: &[f32], _p: Params, y: &mut [f32]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            // 0 and NaN stay what they are.
+            *y = if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x };
+        }
+    }
+}
+simd! {
+    fn floor(x: &[f32], _p: Params, y: &mut [f32]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = x.floor();
+        }
+    }
+}
+
+fn log1p(x: &[f32], _: Params, y: &mut [f32]) {
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = x.ln_1p();
+    }
+}
+
+fn log1p_grad(x: &[f32], d: &[f32], _: Params, dx: &mut [f32]) {
+    for ((dx, &x), &d) in dx.iter_mut().zip(x).zip(d) {
+        *dx = d / (1.0 + x);
+    }
+}
+
+/// The gradient of a function of steps.
+fn no_slope(_: &[f32], _: &[f32], _: Params, dx: &mut [f32]) {
+    dx.fill(0.0);
+}
+
 fn pow(x: &[f32], p: Params, y: &mut [f32]) {
     for (y, &x) in y.iter_mut().zip(x) {
         *y = x.powf(p[0]);
@@ -256,9 +318,38 @@ static POW: [OpDef; 2] = unary!("pow", "pow_grad", ["factor" = 1.0], "X", pow, p
     Sample::x("cubic root of cubes", spread(&[3, 5], 0.5, 2.0)).attr("factor", 1.7)
 ]);
 
+static RSQRT: [OpDef; 2] = unary!("rsqrt", "rsqrt_grad", [], "Out", rsqrt, rsqrt_grad, positive);
+static LOG1P: [OpDef; 2] = unary!("log1p", "log1p_grad", [], "X", log1p, log1p_grad, positive);
+static SOFTSIGN: [OpDef; 2] =
+    unary!("softsign", "softsign_grad", [], "X", softsign, softsign_grad, both_signs);
+static SIGN: [OpDef; 2] = unary!("sign", "sign_grad", [], "X", sign, no_slope, positive);
+static FLOOR: [OpDef; 2] =
+    unary!("floor", "floor_grad", [], "X", floor, no_slope, || vec![Sample::x(
+        "between steps",
+        spread(&[3, 5], 1.2, 1.8)
+    )]);
+
 /// All functions of one element.
 pub(crate) fn defs() -> impl Iterator<Item = &'static OpDef> {
-    [&RELU, &TANH, &SIGMOID, &GELU, &LEAKY_RELU, &LOG, &EXP, &SQRT, &SQUARE, &ABS, &CLIP, &POW]
-        .into_iter()
-        .flatten()
+    [
+        &RELU,
+        &TANH,
+        &SIGMOID,
+        &GELU,
+        &LEAKY_RELU,
+        &LOG,
+        &EXP,
+        &SQRT,
+        &SQUARE,
+        &ABS,
+        &CLIP,
+        &POW,
+        &RSQRT,
+        &LOG1P,
+        &SOFTSIGN,
+        &SIGN,
+        &FLOOR,
+    ]
+    .into_iter()
+    .flatten()
 }

@@ -20,6 +20,8 @@ impl Mapper<'_> {
             "elementwise_sub" => self.binary(op, "Sub"),
             "elementwise_mul" => self.binary(op, "Mul"),
             "elementwise_div" => self.binary(op, "Div"),
+            "elementwise_max" => self.binary(op, "Max"),
+            "elementwise_min" => self.binary(op, "Min"),
             "sum" => self.sum(op),
             "concat" => self.several(op, "Concat", &[Attr::Int("axis", op.int("axis")?)]),
             "split" => self.split(op),
@@ -40,6 +42,14 @@ impl Mapper<'_> {
             "layer_norm" => self.layer_norm(op),
             // In programs for inference both pass on what they get.
             "assign" | "dropout" => self.unary(op, "Identity", &[]),
+            "fill_constant" => self.fill_constant(op),
+            _ => self.function(op),
+        }
+    }
+
+    /// Functions of one element.
+    fn function(&mut self, op: &Op) -> Result<(), Error> {
+        match op.kind.as_str() {
             "relu" => self.unary(op, "Relu", &[]),
             "tanh" => self.unary(op, "Tanh", &[]),
             "sigmoid" => self.unary(op, "Sigmoid", &[]),
@@ -51,6 +61,19 @@ impl Mapper<'_> {
             "exp" => self.unary(op, "Exp", &[]),
             "sqrt" => self.unary(op, "Sqrt", &[]),
             "abs" => self.unary(op, "Abs", &[]),
+            "sign" => self.unary(op, "Sign", &[]),
+            "floor" => self.unary(op, "Floor", &[]),
+            "softsign" => self.unary(op, "Softsign", &[]),
+            "rsqrt" => {
+                let x = self.input(op, "X")?;
+                let root = self.graph.node("Sqrt", &[&x], &[]);
+                self.emit(op, "Out", "Reciprocal", &[&root], &[])
+            }
+            "log1p" => {
+                let (x, one) = (self.input(op, "X")?, self.graph.float(1.0));
+                let more = self.graph.node("Add", &[&x, &one], &[]);
+                self.emit(op, "Out", "Log", &[&more], &[])
+            }
             "square" => {
                 let x = self.input(op, "X")?;
                 self.emit(op, "Out", "Mul", &[&x, &x], &[])
@@ -62,7 +85,6 @@ impl Mapper<'_> {
             }
             "clip" => self.clip(op),
             "gelu" => self.gelu(op),
-            "fill_constant" => self.fill_constant(op),
             other => {
                 let made: Vec<&str> = op.output_vars().collect();
                 let made = made.join(", ");
