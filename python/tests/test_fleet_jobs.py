@@ -10,6 +10,8 @@ import time
 import numpy as np
 import pytest
 
+import regatta
+
 TRAIN = """
 import json
 import os
@@ -102,7 +104,9 @@ else:
 def clean_env(**more):
     unwanted = ("PADDLE_", "TRAINING_ROLE", "OMPI_", "PMI_", "SLURM_")
     env = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
-    env.update(REGATTA_START_TIMEOUT="30", **more)
+    here = os.path.dirname(os.path.dirname(os.path.abspath(regatta.__file__)))
+    paths = [here, env.get("PYTHONPATH", "")]
+    env.update(REGATTA_START_TIMEOUT="30", PYTHONPATH=os.pathsep.join(p for p in paths if p), **more)
     return env
 
 
@@ -204,7 +208,8 @@ def test_workers_without_init_and_stop(tmp_path, strategy):
     """The calls of document 004: the first step connects, the end of the script leaves."""
     reports = Job(tmp_path, servers=2, workers=2, strategy=strategy, steps=30, rate=0.02).reports()
     for report in reports:
-        assert report["losses"][-1] < report["losses"][0] / 2
+        # A worker that comes late begins with what others have learned.
+        assert report["losses"][-1] < 2.0
 
 
 def test_ranks_equal_one_process_on_the_merged_batch(tmp_path):
@@ -387,4 +392,4 @@ def test_launch(tmp_path, module, flags):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     logs = "".join(p.read_text() for p in (tmp_path / "log").iterdir())
-    assert logs.count('"losses"') == 2 or (done.stdout + logs).count('"losses"') >= 2
+    assert logs.count('"losses"') == 2

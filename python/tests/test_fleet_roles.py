@@ -1,4 +1,6 @@
 """What a process is, and calls in the wrong order."""
+import sys
+
 import pytest
 
 from regatta.distributed import fleet
@@ -47,6 +49,7 @@ def test_user_defined_roles():
 
 
 def test_the_environment_of_launchers(monkeypatch):
+    monkeypatch.setattr(fleet.fleet, "_job", None)
     monkeypatch.setenv("TRAINING_ROLE", "TRAINER")
     monkeypatch.setenv("PADDLE_PSERVERS_IP_PORT_LIST", ",".join(SERVERS))
     monkeypatch.setenv("PADDLE_TRAINERS_NUM", "3")
@@ -121,8 +124,9 @@ def test_launch_ps_adds_what_is_missing(monkeypatch):
     launch.launch_ps(["train.py"])
     monkeypatch.setenv("REGATTA_PADDLE", "1")
     launch.launch(["--gpus=0,1", "train.py"])
+    python = [sys.executable, "-u"]
     assert seen == [
-        ["launch", "--server_num", "2", "--worker_num", "3", "train.py", "--server_num", "9"],
-        ["launch", "--worker_num", "2", "--server_num", "2", "train.py"],
-        ["launch", "--paddle", "--gpus=0,1", "train.py"],
+        ["launch", "--server_num", "2", "--worker_num", "3", *python, "train.py", "--server_num", "9"],
+        ["launch", "--worker_num", "2", "--server_num", "2", *python, "train.py"],
+        ["launch", "--gpus=0,1", *python, "-m", "regatta.paddle", "train.py"],
     ]

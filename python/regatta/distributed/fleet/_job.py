@@ -41,7 +41,7 @@ class Job:
         if self not in _jobs:
             _jobs.append(self)
             _watch_exit()
-        framework.refreshers.append(self.refresh)
+            framework.refreshers.append(self.refresh)
 
     def prepare(self) -> None:
         """Plans this process's part, if the programs have changed."""
@@ -51,6 +51,11 @@ class Job:
         if versions != self._prepared:
             self.core.prepare(self.main._core, self.startup._core)
             self._prepared = versions
+
+    def ensure_prepared(self) -> None:
+        """The same, for calls that use what is running: a program may have grown since."""
+        if self._prepared is None:
+            self.prepare()
 
     # What the executor calls
     def run_startup(
@@ -121,11 +126,15 @@ class Job:
         return self.scope if self.scope is not None else framework.global_scope()
 
     # The end
+    def has_peers(self) -> bool:
+        """Whether this is a worker that others wait for."""
+        return self.core.is_worker() and self.core.worker_num() + self.core.server_num() > 1
+
     def stop(self) -> None:
         """Leaves the job."""
         if self.stopped:
             return
-        self.prepare()
+        self.ensure_prepared()
         self.core.stop_worker(self.the_scope()._core)
         self.stopped = True
 
@@ -168,7 +177,7 @@ def _watch_exit() -> None:
 
 def _leave_all() -> None:
     """The script has ended."""
-    mine = [j for j in _jobs if j.process == os.getpid() and not j.stopped and j.core.is_worker()]
+    mine = [j for j in _jobs if j.process == os.getpid() and not j.stopped and j.has_peers()]
     if _failed:
         for job in mine:
             job.abandon()

@@ -3,12 +3,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import List, Optional
+from typing import List, Optional, Set, Tuple
 
 __all__ = ["launch"]
 
 # What `launch_ps` starts if nobody says how many.
 _SERVERS, _WORKERS = 2, 2
+
+# Flags without a value.
+_SWITCHES = ("--timing", "--paddle", "--help", "-h", "--use_paddlecloud", "--print_config")
 
 
 def launch(argv: Optional[List[str]] = None) -> int:
@@ -20,15 +23,23 @@ def launch(argv: Optional[List[str]] = None) -> int:
     from ...__main__ import main
 
     arguments = list(sys.argv[1:] if argv is None else argv)
-    paddle = ["--paddle"] if os.environ.get("REGATTA_PADDLE") == "1" else []
-    return main(["launch", *paddle, *arguments])
+    flags, script = _flags(arguments)
+    if script < len(arguments) and arguments[script].endswith(".py") and "--emit" not in flags:
+        arguments[script:script] = _python()
+    return main(["launch", *arguments])
+
+
+def _python() -> List[str]:
+    """How a script is run: by this interpreter, lines written at once, with the same ``paddle``."""
+    paddle = ["-m", "regatta.paddle"] if os.environ.get("REGATTA_PADDLE") == "1" else []
+    return [sys.executable, "-u", *paddle]
 
 
 def launch_ps(argv: Optional[List[str]] = None) -> int:
     """As :func:`launch`, for a job with parameter servers: two and two workers, unless flags or
     variables say otherwise."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    flags = _flags(arguments)
+    flags, _ = _flags(arguments)
     if "--help" in flags or "-h" in flags or not arguments:
         return launch(arguments)
     env = os.environ
@@ -43,17 +54,12 @@ def launch_ps(argv: Optional[List[str]] = None) -> int:
     return launch(arguments)
 
 
-def _flags(arguments: List[str]) -> set:
-    """Names of the flags before the script; those that follow are the script's."""
+def _flags(arguments: List[str]) -> Tuple[Set[str], int]:
+    """Names of the flags before the script, and where the script is; flags that follow are its."""
     flags = set()
-    skip = False
-    for argument in arguments:
-        if skip:
-            skip = False
-        elif argument.startswith("-"):
-            name, equals, _ = argument.partition("=")
-            flags.add(name)
-            skip = not equals and name not in ("--timing", "--paddle", "--help", "-h")
-        else:
-            break
-    return flags
+    at = 0
+    while at < len(arguments) and arguments[at].startswith("-"):
+        name, equals, _ = arguments[at].partition("=")
+        flags.add(name)
+        at += 1 if equals or name in _SWITCHES else 2
+    return flags, min(at, len(arguments))

@@ -303,7 +303,7 @@ class Fleet:
         if threshold is None:
             raise TypeError("fleet.shrink: pass after how many days without use a row is dropped")
         job = self._job_or_raise("shrink")
-        job.prepare()
+        job.ensure_prepared()
         return job.core.shrink(job.the_scope()._core, int(threshold))
 
     def save_one_table(self, table_id: int, path: str, mode: int) -> None:
@@ -349,7 +349,7 @@ class Fleet:
                     f"fleet.{call}: main_program is not the one that the distributed optimizer "
                     "has minimized; leave it out"
                 )
-        job.prepare()
+        job.ensure_prepared()
         return job
 
 

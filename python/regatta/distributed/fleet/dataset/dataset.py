@@ -296,6 +296,11 @@ class InMemoryDataset(DatasetBase):
         job = _job_of(fleet)
         if job is None or job.core.worker_num() == 1:
             memory.local_shuffle(seed)
+        elif not hasattr(memory, "global_shuffle"):
+            raise NotImplementedError(
+                f"global_shuffle: examples do not move among {job.core.worker_num()} workers; call "
+                "local_shuffle() and give every worker other files now and then"
+            )
         else:
             job.prepare()
             memory.global_shuffle(job.core, seed)
