@@ -127,9 +127,7 @@ def array_op(value: Any) -> Tuple[str, Dict[str, Any], dtype]:
         attrs: Dict[str, Any] = {"values": [float(v) for v in array.astype("float32").ravel()]}
     elif array.dtype.kind in "biu":
         logical = to_dtype("bool" if array.dtype.kind == "b" else "int64")
-        attrs = {"values": [float(v) for v in array.ravel()]}
-        if any(abs(v) > 2**53 for v in attrs["values"]):
-            raise ValueError("a constant has integers beyond 2^53")
+        attrs = {"values": [int(v) for v in array.ravel()]}
     else:
         raise TypeError(f"an array of type {array.dtype} cannot be a constant of a program")
     attrs["shape"] = [int(d) for d in array.shape] or [1]

@@ -13,23 +13,8 @@ __all__ = ["bmm", "dist", "dot", "matmul", "mm", "mul", "mv", "norm", "t", "tran
 def product_of(x: Any, y: Any, transpose_x: bool, transpose_y: bool, out: str) -> Variable:
     """The matrix product of the last two dimensions. A vector on the left is a row, one on the
     right a column; that dimension is not in the result."""
-    x, y = check(x, "matmul: x"), check(y, "matmul: y")
-    row, column = len(x.shape) == 1, len(y.shape) == 1
-    if row and column:
-        both = op("elementwise_mul", {"X": x, "Y": y}, part_of(out))
-        return op("reduce_sum", {"X": both}, out, {"dims": [0], "keep_dim": False})
     attrs = {"trans_x": bool(transpose_x), "trans_y": bool(transpose_y)}
-    if row:
-        x = to_shape(x, [1, x.shape[0]], part_of(out))
-        attrs["trans_x"] = False
-    if column:
-        y = to_shape(y, [y.shape[0], 1], part_of(out))
-        attrs["trans_y"] = False
-    if not row and not column:
-        return op("matmul", {"X": x, "Y": y}, out, attrs)
-    made = op("matmul", {"X": x, "Y": y}, part_of(out), attrs)
-    at = len(made.shape) - (2 if row else 1)
-    return op("reduce_sum", {"X": made}, out, {"dims": [at], "keep_dim": False})
+    return op("matmul", {"X": check(x, "matmul: x"), "Y": check(y, "matmul: y")}, out, attrs)
 
 
 def matmul(

@@ -45,7 +45,8 @@ def sqrt(x: Variable, name: Optional[str] = None) -> Variable:
 
 def rsqrt(x: Variable, name: Optional[str] = None) -> Variable:
     """One over the square root."""
-    return _unary("pow", x, name, "rsqrt", factor=-0.5)
+    need_op("rsqrt", "rsqrt")
+    return _unary("rsqrt", x, name)
 
 
 def exp(x: Variable, name: Optional[str] = None) -> Variable:

@@ -1,0 +1,382 @@
+"""The base of layers: what holds parameters, sublayers and buffers under names."""
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+
+from .. import framework
+from ..framework import Parameter, ParamAttr, Variable, global_scope, to_dtype, unique_name
+from .._missing import missing
+
+__all__ = ["Layer"]
+
+
+def snake_case(name: str) -> str:
+    """The name of a class as names of variables begin with it.
+
+    >>> snake_case("MMoELayer"), snake_case("ReLU"), snake_case("BatchNorm1D")
+    ('m_mo_e_layer', 're_lu', 'batch_norm1d')
+    """
+    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+class HookRemoveHelper:
+    """Takes a hook away again."""
+
+    def __init__(self, hooks: Dict[int, Callable[..., Any]], key: int) -> None:
+        self._hooks, self._key = hooks, key
+
+    def remove(self) -> None:
+        """The hook is not called any more."""
+        self._hooks.pop(self._key, None)
+
+
+class Layer:
+    """A part of a network. Its parameters belong to the program that is being built when the layer
+    is made; calling it adds ops to the program that is being built then.
+
+    >>> import regatta as rg
+    >>> class Tower(rg.nn.Layer):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.wide = rg.nn.Linear(4, 8)
+    ...     def forward(self, x):
+    ...         return rg.nn.functional.relu(self.wide(x))
+    >>> with rg.static.program_guard(rg.static.Program(), rg.static.Program()):
+    ...     tower = Tower()
+    >>> [name for name, _ in tower.named_parameters()]
+    ['wide.weight', 'wide.bias']
+    """
+
+    def __init__(self, name_scope: Optional[str] = None, dtype: Any = "float32") -> None:
+        own = object.__setattr__
+        own(self, "_parameters", OrderedDict())
+        own(self, "_sub_layers", OrderedDict())
+        own(self, "_buffers", OrderedDict())
+        own(self, "_non_persistable_buffers", set())
+        own(self, "_pre_hooks", OrderedDict())
+        own(self, "_post_hooks", OrderedDict())
+        own(self, "_hook_count", 0)
+        own(self, "training", True)
+        own(self, "_dtype", to_dtype(dtype))
+        word = name_scope if name_scope is not None else snake_case(type(self).__name__)
+        own(self, "_full_name", unique_name.generate(word))
+
+    # Parts
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """What the layer computes."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward")
+
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        for hook in list(self._pre_hooks.values()):
+            changed = hook(self, inputs)
+            if changed is not None:
+                inputs = changed if isinstance(changed, tuple) else (changed,)
+        outputs = self.forward(*inputs, **kwargs)
+        for hook in list(self._post_hooks.values()):
+            changed = hook(self, inputs, outputs)
+            if changed is not None:
+                outputs = changed
+        return outputs
+
+    def _add_hook(self, hooks: Dict[int, Any], hook: Callable[..., Any]) -> HookRemoveHelper:
+        object.__setattr__(self, "_hook_count", self._hook_count + 1)
+        hooks[self._hook_count] = hook
+        return HookRemoveHelper(hooks, self._hook_count)
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> HookRemoveHelper:
+        """``hook(layer, inputs)`` is called before forward and may replace the inputs."""
+        return self._add_hook(self._pre_hooks, hook)
+
+    def register_forward_post_hook(self, hook: Callable[..., Any]) -> HookRemoveHelper:
+        """``hook(layer, inputs, outputs)`` is called after forward and may replace the outputs."""
+        return self._add_hook(self._post_hooks, hook)
+
+    def full_name(self) -> str:
+        """The name that names of parameters begin with."""
+        return self._full_name
+
+    def create_parameter(
+        self, shape: Sequence[int], attr: Any = None, dtype: Any = None, is_bias: bool = False,
+        default_initializer: Any = None,
+    ) -> Optional[Parameter]:
+        """A parameter named after this layer; None if ``attr`` is False."""
+        from .initializer import default_for
+
+        attr = ParamAttr.to_attr(attr)
+        if attr is False:
+            return None
+        init = default_initializer if default_initializer is not None else default_for(is_bias)
+        suffix = "b" if is_bias else "w"
+        kind = self._dtype if dtype is None else dtype
+        return framework.create_parameter(self._full_name, suffix, shape, attr, init, kind)
+
+    def _state(self, name: Optional[str], shape: Sequence[int], value: float) -> Variable:
+        """What is kept between runs but not learned."""
+        name = name or unique_name.generate(f"{self._full_name}.w")
+        return framework.create_state(name, shape, "float32", value)
+
+    def create_variable(
+        self, name: Optional[str] = None, persistable: bool = False, dtype: Any = None
+    ) -> Variable:
+        """A variable that ops may write."""
+        name = name or unique_name.generate(f"{self._full_name}.create_variable")
+        block = framework.default_main_program().global_block()
+        return block.create_var(name=name, shape=[1], dtype=dtype or self._dtype,
+                                persistable=persistable)
+
+    create_tensor = create_variable
+
+    def add_parameter(self, name: str, parameter: Optional[Parameter]) -> Optional[Parameter]:
+        """Adds a parameter under a name; returns it."""
+        self._check_name(name)
+        if parameter is not None and not isinstance(parameter, Parameter):
+            raise TypeError(f"parameter '{name}' of {type(self).__name__} is "
+                            f"{type(parameter).__name__}, not a Parameter")
+        self._parameters[name] = parameter
+        return parameter
+
+    def add_sublayer(self, name: str, sublayer: Optional["Layer"]) -> Optional["Layer"]:
+        """Adds a layer under a name; returns it."""
+        name = str(name)
+        if sublayer is not None and not isinstance(sublayer, Layer):
+            raise TypeError(f"sublayer '{name}' of {type(self).__name__} is "
+                            f"{type(sublayer).__name__}, not a Layer")
+        self._sub_layers[name] = sublayer
+        return sublayer
+
+    def register_buffer(self, name: str, tensor: Optional[Variable], persistable: bool = True) -> None:
+        """Adds a variable that is not learned under a name."""
+        self._check_name(name)
+        if tensor is not None and not isinstance(tensor, Variable):
+            raise TypeError(f"buffer '{name}' of {type(self).__name__} is "
+                            f"{type(tensor).__name__}, not a variable")
+        self._buffers[name] = tensor
+        if persistable:
+            self._non_persistable_buffers.discard(name)
+        else:
+            self._non_persistable_buffers.add(name)
+
+    @staticmethod
+    def _check_name(name: str) -> None:
+        if not isinstance(name, str) or not name or "." in name:
+            raise KeyError(f"a name of a parameter or buffer is a text without '.', not {name!r}")
+
+    # Attributes
+    def __setattr__(self, name: str, value: Any) -> None:
+        stores = self.__dict__
+        if "_parameters" not in stores:
+            if isinstance(value, (Parameter, Layer)):
+                raise ValueError(f"{type(self).__name__}: call super().__init__() before "
+                                 f"'{name}' is set")
+            object.__setattr__(self, name, value)
+            return
+        if isinstance(value, Parameter):
+            self._forget(name)
+            self._parameters[name] = value
+        elif isinstance(value, Layer):
+            self._forget(name)
+            self._sub_layers[name] = value
+        elif name in self._buffers and (value is None or isinstance(value, Variable)):
+            self._buffers[name] = value
+        elif value is None and (name in self._parameters or name in self._sub_layers):
+            store = self._parameters if name in self._parameters else self._sub_layers
+            store[name] = None
+        else:
+            self._forget(name)
+            object.__setattr__(self, name, value)
+
+    def _forget(self, name: str) -> None:
+        for store in (self._parameters, self._sub_layers, self._buffers, self.__dict__):
+            if name in store:
+                del store[name]
+
+    def __getattr__(self, name: str) -> Any:
+        for store in ("_parameters", "_sub_layers", "_buffers"):
+            values = self.__dict__.get(store)
+            if values is not None and name in values:
+                return values[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
+
+    def __delattr__(self, name: str) -> None:
+        for store in (self._parameters, self._sub_layers, self._buffers):
+            if name in store:
+                del store[name]
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> List[str]:
+        names = set(object.__dir__(self))
+        return sorted(names | set(self._parameters) | set(self._sub_layers) | set(self._buffers))
+
+    # Walks
+    def named_children(self) -> Iterator[Tuple[str, "Layer"]]:
+        """The layers directly below, each once."""
+        seen: Set[int] = set()
+        for name, layer in self._sub_layers.items():
+            if layer is not None and id(layer) not in seen:
+                seen.add(id(layer))
+                yield name, layer
+
+    def children(self) -> Iterator["Layer"]:
+        """The layers directly below."""
+        return (layer for _, layer in self.named_children())
+
+    def named_sublayers(
+        self, prefix: str = "", include_self: bool = False, layers_set: Optional[Set[Any]] = None,
+        remove_duplicate: bool = True,
+    ) -> Iterator[Tuple[str, "Layer"]]:
+        """All layers below with their dotted names, each once."""
+        seen = set() if layers_set is None else layers_set
+        if include_self and id(self) not in seen:
+            seen.add(id(self))
+            yield prefix, self
+        for name, layer in self._sub_layers.items():
+            if layer is None:
+                continue
+            path = f"{prefix}.{name}" if prefix else name
+            yield from layer.named_sublayers(path, True, seen)
+
+    def sublayers(self, include_self: bool = False) -> List["Layer"]:
+        """All layers below."""
+        return [layer for _, layer in self.named_sublayers(include_self=include_self)]
+
+    def _named(
+        self, store: str, prefix: str, include_sublayers: bool
+    ) -> Iterator[Tuple[str, Any]]:
+        layers = [(prefix, self)]
+        if include_sublayers:
+            layers = list(self.named_sublayers(prefix, include_self=True))
+        seen: Set[Tuple[int, str]] = set()
+        for path, layer in layers:
+            for name, value in getattr(layer, store).items():
+                key = (id(value.program), value.name) if value is not None else None
+                if key is None or key in seen:
+                    continue
+                seen.add(key)
+                yield f"{path}.{name}" if path else name, value
+
+    def named_parameters(
+        self, prefix: str = "", include_sublayers: bool = True
+    ) -> Iterator[Tuple[str, Parameter]]:
+        """All parameters with their dotted names, each once."""
+        return self._named("_parameters", prefix, include_sublayers)
+
+    def parameters(self, include_sublayers: bool = True) -> List[Parameter]:
+        """All parameters."""
+        return [p for _, p in self.named_parameters(include_sublayers=include_sublayers)]
+
+    def named_buffers(
+        self, prefix: str = "", include_sublayers: bool = True
+    ) -> Iterator[Tuple[str, Variable]]:
+        """All buffers with their dotted names, each once."""
+        return self._named("_buffers", prefix, include_sublayers)
+
+    def buffers(self, include_sublayers: bool = True) -> List[Variable]:
+        """All buffers."""
+        return [b for _, b in self.named_buffers(include_sublayers=include_sublayers)]
+
+    def apply(self, fn: Callable[["Layer"], Any]) -> "Layer":
+        """Calls a function with every layer below, then with this one."""
+        for layer in self.children():
+            layer.apply(fn)
+        fn(self)
+        return self
+
+    # Modes
+    def train(self) -> "Layer":
+        """What is called from now on trains: dropout drops, batch norms use the batch."""
+        for layer in self.sublayers(include_self=True):
+            object.__setattr__(layer, "training", True)
+        return self
+
+    def eval(self) -> "Layer":
+        """What is called from now on predicts."""
+        for layer in self.sublayers(include_self=True):
+            object.__setattr__(layer, "training", False)
+        return self
+
+    # Values
+    def _values(self, include_sublayers: bool) -> Iterator[Tuple[str, Variable]]:
+        yield from self.named_parameters(include_sublayers=include_sublayers)
+        layers = [("", self)]
+        if include_sublayers:
+            layers = list(self.named_sublayers(include_self=True))
+        for path, layer in layers:
+            for name, value in layer._buffers.items():
+                if value is not None and name not in layer._non_persistable_buffers:
+                    yield f"{path}.{name}" if path else name, value
+
+    def state_dict(
+        self, destination: Optional[Dict[str, Any]] = None, include_sublayers: bool = True,
+        structured_name_prefix: str = "", use_hook: bool = True,
+    ) -> Dict[str, Any]:
+        """The values of parameters and buffers in the global scope, by dotted names: arrays.
+
+        Raises RuntimeError if there are none yet: run the startup program first."""
+        out = OrderedDict() if destination is None else destination
+        for name, variable in self._values(include_sublayers):
+            out[structured_name_prefix + name] = variable.numpy()
+        return out
+
+    to_static_state_dict = state_dict
+
+    def set_state_dict(
+        self, state_dict: Dict[str, Any], use_structured_name: bool = True
+    ) -> Tuple[List[str], List[str]]:
+        """Sets values in the global scope, by dotted names or else by names of variables. Returns
+        names that were missing and names that nothing took."""
+        import numpy as np
+
+        missing_keys, used = [], set()
+        for name, variable in self._values(True):
+            key = name if use_structured_name else variable.name
+            if key not in state_dict:
+                missing_keys.append(key)
+                continue
+            used.add(key)
+            value = np.asarray(state_dict[key])
+            if list(value.shape) != list(variable.shape):
+                raise ValueError(f"'{key}' has the shape {list(value.shape)}, but "
+                                 f"'{variable.name}' has {list(variable.shape)}")
+            global_scope().var(variable.name).get_tensor().set(value.astype("float32"))
+        unexpected = [key for key in state_dict if key not in used]
+        return missing_keys, unexpected
+
+    set_dict = set_state_dict
+    load_dict = set_state_dict
+
+    def to(self, device: Any = None, dtype: Any = None, blocking: Any = None) -> "Layer":
+        """This layer: everything is on the CPU and of type float32."""
+        if dtype is not None and to_dtype(dtype) != "float32":
+            raise NotImplementedError(f"parameters of type {dtype}: they are float32; for 16 bits "
+                                      "use amp of the strategy")
+        return self
+
+    def astype(self, dtype: Any = None) -> "Layer":
+        """This layer: parameters are of type float32."""
+        return self.to(dtype=dtype)
+
+    def clear_gradients(self) -> None:
+        """Nothing: gradients of a program are made anew in every run."""
+
+    # Text
+    def extra_repr(self) -> str:
+        """What stands in brackets behind the name of the layer."""
+        return ""
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = []
+        for name, layer in self._sub_layers.items():
+            text = repr(layer).replace("\n", "\n  ")
+            lines.append(f"({name}): {text}")
+        if not lines:
+            return f"{type(self).__name__}({extra})"
+        head = f"{extra}\n  " if extra else "\n  "
+        return f"{type(self).__name__}({head}" + "\n  ".join(lines) + "\n)"
+
+
+__getattr__ = missing(__name__)
