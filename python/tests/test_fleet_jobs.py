@@ -393,3 +393,115 @@ def test_launch(tmp_path, module, flags):
     assert done.returncode == 0, done.stdout + done.stderr
     logs = "".join(p.read_text() for p in (tmp_path / "log").iterdir())
     assert logs.count('"losses"') == 2
+
+
+TABLES = """
+import json
+import os
+
+import numpy as np
+
+import regatta as rg
+import regatta.distributed.fleet as fleet
+
+options = json.loads(os.environ.get("OPTIONS", "{}"))
+rg.seed(3)
+label = rg.static.data("label", [None, 1], "float32")
+ids = [rg.static.data(f"id{i}", [None, 1], "int64") for i in range(3)]
+table = rg.nn.Embedding(40, 4, sparse=True, weight_attr=rg.ParamAttr(name="table"))
+rows = rg.concat([rg.reshape(table(i), [-1, 4]) for i in ids], axis=1)
+predicted = rg.nn.Linear(12, 1)(rows)
+cost = rg.mean(rg.nn.functional.square_error_cost(predicted, label))
+main, startup = rg.static.default_main_program(), rg.static.default_startup_program()
+test = main.clone(for_test=True)
+
+fleet.init()
+strategy = fleet.DistributedStrategy()
+strategy.a_sync = options.get("a_sync", False)
+fleet.distributed_optimizer(rg.optimizer.Adam(0.01, lazy_mode=True), strategy).minimize(cost)
+if fleet.is_server():
+    fleet.run_server()
+else:
+    exe = rg.static.Executor()
+    exe.run(startup)
+    fleet.init_worker()
+    files = fleet.util.get_file_shard(options["files"])
+    data = fleet.InMemoryDataset() if options.get("memory") else rg.distributed.QueueDataset()
+    data.init(batch_size=8, use_var=[label, *ids], pipe_command=options["pipe"])
+    data.set_filelist(files)
+    if options.get("memory"):
+        data.load_into_memory()
+    for epoch in range(3):
+        done = exe.train_from_dataset(main, data, fetch_list=[cost], fetch_info=["cost"], print_period=2)
+    feed = {f"id{i}": np.array([[i], [i + 3]]) for i in range(3)}
+    feed["label"] = np.zeros((2, 1), "float32")
+    fleet.barrier_worker()
+    value = exe.run(test, feed=feed, fetch_list=[predicted])[0]
+    again = exe.run(test, feed=feed, fetch_list=[predicted])[0]
+    assert np.array_equal(value, again)
+    report = {"value": value.ravel().tolist(), "done": list(done)}
+    if options.get("save"):
+        fleet.save_inference_model(exe, options["save"], ["id0", "id1", "id2"], predicted)
+        fleet.save_persistables(exe, options["save"] + "-values")
+        fleet.barrier_worker()
+        report["shrunk"] = fleet.shrink(100)
+    fleet.stop_worker()
+    print(json.dumps(report), flush=True)
+"""
+
+PIPE = """
+import sys
+import regatta.distributed.fleet as fleet
+
+class Reader(fleet.MultiSlotDataGenerator):
+    def generate_sample(self, line):
+        first, *rest = line.split(",")
+        yield [("click", [float(first)]), *((f"f{i}", [int(w)]) for i, w in enumerate(rest))]
+
+Reader().run_from_stdin()
+"""
+
+
+def table_files(tmp_path, parts=2):
+    (tmp_path / "reader.py").write_text(PIPE)
+    rng, files = np.random.RandomState(0), []
+    for part in range(parts):
+        path = tmp_path / f"part-{part}.csv"
+        rows = rng.randint(0, 40, (32, 3))
+        path.write_text("".join(f"{sum(r) % 3},{r[0]},{r[1]},{r[2]}\n" for r in rows.tolist()))
+        files.append(str(path))
+    return {"files": files, "pipe": f"python3.7 {tmp_path}/reader.py"}
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_tables_and_datasets(tmp_path, memory):
+    """One worker with servers trains as a process alone does, in batches of the same order."""
+    options = dict(table_files(tmp_path), memory=memory)
+    (tmp_path / "alone").mkdir()
+    expected, = Job(tmp_path / "alone", TABLES, **options).reports()
+    report, = Job(tmp_path, TABLES, servers=2, workers=1, save=str(tmp_path / "model"), **options).reports()
+    assert report["done"] == expected["done"] == [8, 64]
+    np.testing.assert_allclose(report["value"], expected["value"], rtol=1e-4, atol=1e-5)
+    model = regatta.Model.open(str(tmp_path / "model"))
+    predicted, = model.predict({f"id{i}": np.array([[i], [i + 3]]) for i in range(3)}).values()
+    np.testing.assert_allclose(predicted.ravel(), report["value"], rtol=1e-5, atol=1e-6)
+
+
+def test_two_workers_with_tables(tmp_path):
+    options = table_files(tmp_path, 4)
+    job = Job(tmp_path, TABLES, servers=1, workers=2, a_sync=True, **options)
+    first, second = job.reports()
+    np.testing.assert_allclose(first["value"], second["value"], atol=0.1)
+    assert first["done"] == second["done"] == [8, 64]
+
+
+def test_the_launcher_names_the_worker_that_failed(tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+    options = {"strategy": {"a_sync": False}, "fail_at": 2, "steps": 50}
+    done = subprocess.run(
+        [sys.executable, "-m", "regatta.distributed.launch_ps", "train.py"],
+        env=clean_env(OPTIONS=json.dumps(options)), cwd=tmp_path, capture_output=True, text=True,
+        timeout=60, check=False,
+    )
+    assert done.returncode != 0
+    assert "worker 1 failed" in done.stderr and "a disk is full" in done.stdout + done.stderr
