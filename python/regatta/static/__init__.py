@@ -21,6 +21,7 @@ import importlib
 from typing import Any, List, Optional, Sequence
 
 from .. import _core
+from .. import tensor as _tensor  # noqa: F401  (operators of variables)
 from .._missing import missing
 from ..executor import Executor, FetchHandler
 from ..framework import (

@@ -13,8 +13,33 @@ __all__ = ["bmm", "dist", "dot", "matmul", "mm", "mul", "mv", "norm", "t", "tran
 def product_of(x: Any, y: Any, transpose_x: bool, transpose_y: bool, out: str) -> Variable:
     """The matrix product of the last two dimensions. A vector on the left is a row, one on the
     right a column; that dimension is not in the result."""
+    x, y = check(x, "matmul: x"), check(y, "matmul: y")
+    if transpose_y and len(y.shape) == 2 and y.shape[0] == -1:
+        # All examples become columns, which the op wants to be said.
+        y, transpose_y = op("transpose", {"X": y}, part_of(out), {"perm": [1, 0]}), False
     attrs = {"trans_x": bool(transpose_x), "trans_y": bool(transpose_y)}
-    return op("matmul", {"X": check(x, "matmul: x"), "Y": check(y, "matmul: y")}, out, attrs)
+    at = _batch_behind(x, y)
+    if at is None:
+        return op("matmul", {"X": x, "Y": y}, out, attrs)
+    x, y = (op("transpose", {"X": v}, part_of(out), {"perm": _exchanged(v, at)}) for v in (x, y))
+    made = op("matmul", {"X": x, "Y": y}, part_of(out), attrs)
+    return op("transpose", {"X": made}, out, {"perm": _exchanged(made, at)})
+
+
+def _batch_behind(x: Variable, y: Variable) -> Optional[int]:
+    """Which leading dimension of both has an unknown size, if it is not the first: the op wants the
+    batch first."""
+    rank = len(x.shape)
+    if rank < 4 or len(y.shape) != rank or -1 not in x.shape[1:-2]:
+        return None
+    at = x.shape.index(-1)
+    return at if at > 0 and y.shape[at] == -1 else None
+
+
+def _exchanged(x: Variable, at: int) -> List[int]:
+    perm = list(range(len(x.shape)))
+    perm[0], perm[at] = at, 0
+    return perm
 
 
 def matmul(
