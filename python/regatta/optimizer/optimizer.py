@@ -95,7 +95,7 @@ class Optimizer:
             spec["learning_rate"] = rate
         self._has_servers = self._has_servers or for_servers
         if self.regularization is not None:
-            spec["regularizer"] = list(self.regularization._regularizer_spec())
+            spec["regularizer"] = tuple(self.regularization._regularizer_spec())
         if self._grad_clip is not None:
             spec["clip"] = list(self._grad_clip._clip_spec())
         if self._amp is not None:
