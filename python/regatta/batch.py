@@ -1,6 +1,8 @@
 """Readers of examples become readers of batches."""
 from __future__ import annotations
 
+import sys
+import types
 from typing import Any, Callable, Iterator, List
 
 __all__ = ["batch"]
@@ -35,3 +37,13 @@ def batch(
             yield examples
 
     return batch_reader
+
+
+class _CallableModule(types.ModuleType):
+    """``regatta.batch`` is this module once anybody imports it, and must be the function, too."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Callable[[], Iterator[List[Any]]]:
+        return batch(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule
