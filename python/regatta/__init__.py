@@ -14,7 +14,7 @@
 >>> points = np.eye(2, dtype="float32")
 >>> for step in range(200):
 ...     loss, = exe.run(main, feed={"x": points, "y": [[1.0], [2.0]]}, fetch_list=[cost])
->>> bool(loss < 1e-3)
+>>> float(loss) < 1e-3
 True
 
 Modules and names follow Paddle 2.x; ``python -m regatta.paddle script.py`` runs scripts that say

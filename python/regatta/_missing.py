@@ -32,11 +32,8 @@ def missing(module: str) -> Callable[[str], Any]:
     """A ``__getattr__`` for a module: loads submodules when they are first used, and says what is
     not there.
 
-    >>> __getattr__ = missing("regatta.metric")
-    >>> __getattr__("Acuracy")
-    Traceback (most recent call last):
-        ...
-    AttributeError: regatta.metric.Acuracy is not in Regatta; did you mean regatta.metric.Accuracy?; see docs/python.md ("What is absent")
+    ``regatta.metric.Acuracy`` raises ``AttributeError: regatta.metric.Acuracy is not in Regatta;
+    did you mean regatta.metric.Accuracy?; see docs/python.md ("What is absent")``.
     """
 
     def __getattr__(name: str) -> Any:
