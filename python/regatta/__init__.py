@@ -28,8 +28,8 @@ from importlib import import_module
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # what editors and type checkers see
     from . import (  # noqa: F401
-        base, dataset, device, distributed, errors, fluid, framework, incubate, inference, io, metric, nn,
-        optimizer, reader, regularizer, static, tensor, utils, v2, version,
+        base, dataset, device, distributed, errors, fluid, framework, incubate, inference, io,
+        metric, nn, optimizer, reader, regularizer, static, tensor, utils, v2, version,
     )
     from ._core import op_kinds  # noqa: F401
     from .errors import PeerLost, RegattaError  # noqa: F401
@@ -52,9 +52,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     __version__: str
 
 _MODULES = (
-    "base", "dataset", "device", "distributed", "errors", "fluid", "framework", "incubate", "inference", "io",
-    "metric", "nn", "optimizer", "paddle", "reader", "regularizer", "static", "tensor", "utils",
-    "v2", "version",
+    "base", "dataset", "device", "distributed", "errors", "fluid", "framework", "incubate",
+    "inference", "io", "metric", "nn", "optimizer", "paddle", "reader", "regularizer", "static",
+    "tensor", "utils", "v2", "version",
 )
 
 # name: module and, if it differs, the name there.

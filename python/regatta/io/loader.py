@@ -45,7 +45,8 @@ class DataLoader:
         persistent_workers: bool = False,
     ) -> None:
         if num_workers < 0 or prefetch_factor < 1 or timeout < 0:
-            raise ValueError("num_workers and timeout must not be negative, prefetch_factor above 0")
+            raise ValueError(
+                "num_workers and timeout must not be negative, prefetch_factor must be above 0")
         if not return_list and feed_list is None:
             raise ValueError("DataLoader: return_list=False needs feed_list, for names")
         self.dataset, self.return_list = dataset, return_list
@@ -63,8 +64,8 @@ class DataLoader:
     ) -> None:
         if sampler is not None and (size not in (1, None) or shuffle or drop_last):
             raise ValueError(
-                "DataLoader: batch_sampler decides about batches; leave out batch_size, shuffle and "
-                "drop_last"
+                "DataLoader: batch_sampler decides about batches; leave out batch_size, shuffle "
+                "and drop_last"
             )
         if self.is_iterable and (shuffle or sampler is not None):
             raise ValueError(
@@ -74,17 +75,17 @@ class DataLoader:
             raise ValueError(f"batch_size ({size!r}) must be a whole number above 0")
         self.batch_size, self.drop_last = size, bool(drop_last)
         self._single = size is None and sampler is None
-        self.batch_sampler = sampler
+        self.batch_sampler: Any = sampler
         if sampler is None and not self.is_iterable and not self._single:
             self.batch_sampler = BatchSampler(
-                self.dataset, shuffle=shuffle, batch_size=size, drop_last=drop_last)  # type: ignore[arg-type]
+                self.dataset, shuffle=shuffle, batch_size=size, drop_last=drop_last)
         elif sampler is not None:
             self.batch_size = getattr(sampler, "batch_size", None)
 
     def __len__(self) -> int:
         if self.is_iterable:
             raise TypeError("a loader of an IterableDataset has no length")
-        return len(self.dataset) if self._single else len(self.batch_sampler)  # type: ignore[arg-type]
+        return len(self.dataset) if self._single else len(self.batch_sampler)
 
     def __call__(self) -> Iterator[Any]:
         return iter(self)
@@ -108,7 +109,7 @@ class DataLoader:
 
     # Datasets by number
     def _numbers(self) -> Iterator[Any]:
-        return iter(range(len(self.dataset))) if self._single else iter(self.batch_sampler)  # type: ignore[arg-type]
+        return iter(range(len(self.dataset))) if self._single else iter(self.batch_sampler)
 
     def _fetch(self, numbers: Any) -> Any:
         if self._single:

@@ -117,7 +117,7 @@ class BatchSampler(Sampler):
 
     def __init__(
         self,
-        dataset: Optional[Sized] = None,
+        dataset: Any = None,
         sampler: Optional[Sampler] = None,
         shuffle: bool = False,
         batch_size: int = 1,
@@ -130,7 +130,7 @@ class BatchSampler(Sampler):
         if not isinstance(batch_size, int) or batch_size <= 0:
             raise ValueError(f"batch_size ({batch_size!r}) must be a whole number above 0")
         if sampler is None:
-            sampler = RandomSampler(dataset) if shuffle else SequenceSampler(dataset)  # type: ignore[arg-type]
+            sampler = RandomSampler(dataset) if shuffle else SequenceSampler(dataset)
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, bool(drop_last)
 
     def __iter__(self) -> Iterator[List[int]]:  # type: ignore[override]

@@ -350,7 +350,7 @@ class CosineAnnealingDecay(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Along half a cosine that begins again after ``T_0`` epochs, then after ``T_0 * T_mult``, ..."""
+    """Along half a cosine, again after ``T_0`` epochs, then after ``T_0 * T_mult``, ..."""
 
     def __init__(
         self,

@@ -79,7 +79,7 @@ class Optimizer:
     # What subclasses say
     def _rule(self) -> Dict[str, Any]:
         """The update rule and its numbers, as the engine reads them."""
-        raise NotImplementedError(f"{type(self).__name__} is not an update rule: use SGD, Adam, ...")
+        raise NotImplementedError(f"{type(self).__name__} is no update rule: use SGD, Adam, ...")
 
     # What the engine is told
     def _spec(self, for_servers: bool = False) -> Dict[str, Any]:
