@@ -14,9 +14,11 @@ def product_of(x: Any, y: Any, transpose_x: bool, transpose_y: bool, out: str) -
     """The matrix product of the last two dimensions. A vector on the left is a row, one on the
     right a column; that dimension is not in the result."""
     x, y = check(x, "matmul: x"), check(y, "matmul: y")
-    if transpose_y and len(y.shape) == 2 and y.shape[0] == -1:
-        # All examples become columns, which the op wants to be said.
-        y, transpose_y = op("transpose", {"X": y}, part_of(out), {"perm": [1, 0]}), False
+    if -1 in x.shape[1:-2] and len(y.shape) == 2 and not transpose_x:
+        if transpose_y:
+            y = op("transpose", {"X": y}, part_of(out), {"perm": [1, 0]})
+        # One matrix for all: this op does not mind where the batch is.
+        return op("fc", {"X": x, "W": y}, out)
     attrs = {"trans_x": bool(transpose_x), "trans_y": bool(transpose_y)}
     at = _batch_behind(x, y)
     if at is None:
