@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Makes the two virtual environments that the comparison scripts use:
-#   venv-torch   PyTorch 2.15.0       (override the place with TORCH_VENV)
-#   venv-paddle  PaddlePaddle 2.6.2   (override the place with PADDLE_VENV)
-# Usage: setup.sh [torch|paddle]      both when no name is given
+# Makes the virtual environments that the comparison scripts use:
+#   venv-torch    PyTorch 2.15.0        (override the place with TORCH_VENV)
+#   venv-paddle   PaddlePaddle 2.6.2    (override the place with PADDLE_VENV)
+#   venv-regatta  this tree's package   (override the place with REGATTA_VENV)
+# Usage: setup.sh [torch|paddle|regatta]      all when no name is given
 #
 # PyPI's PyTorch wheel for Linux is linked against CUDA, whose packages add about 2 GB of
 # downloads that no CPU run ever calls. By default the wheel is installed without them: the
@@ -17,6 +18,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 torch_venv=${TORCH_VENV:-$here/venv-torch}
 paddle_venv=${PADDLE_VENV:-$here/venv-paddle}
+regatta_venv=${REGATTA_VENV:-$here/venv-regatta}
 python=${PYTHON:-python3}
 
 TORCH=2.15.0
@@ -119,12 +121,27 @@ print('PaddlePaddle', paddle.__version__, 'works')"
     echo "$stamp" >"$venv/.regatta"
 }
 
+# Always anew: the sources may have changed.
+setup_regatta() {
+    local venv=$regatta_venv wheels
+    [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+    pip "$venv" numpy==2.4.6 'maturin>=1.9,<2'
+    wheels=$(mktemp -d)
+    (cd "$here/../../python" && "$venv/bin/maturin" build --quiet --release --locked --out "$wheels")
+    pip "$venv" --no-deps --force-reinstall "$wheels"/*.whl
+    ls -l "$wheels" | awk 'NR > 1 { printf "wheel %s: %.2f MB\n", $NF, $5 / 1e6 }'
+    rm -rf "$wheels"
+    "$venv/bin/python" -c "import regatta; print('Regatta', regatta.__version__, 'works')"
+}
+
 case ${1:-all} in
 all)
     setup_torch
     setup_paddle
+    setup_regatta
     ;;
 torch) setup_torch ;;
 paddle) setup_paddle ;;
-*) fail "unknown argument $1 (expected torch or paddle)" ;;
+regatta) setup_regatta ;;
+*) fail "unknown argument $1 (expected torch, paddle or regatta)" ;;
 esac
