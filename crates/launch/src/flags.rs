@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue};
 use regatta_cluster::{Env, Tls, endpoints, names};
 use regatta_net::counted;
 
@@ -118,24 +119,38 @@ struct RemovedFlags {
     print_config: Option<Option<String>>,
 }
 
+/// The flags that are gone, and what to do instead.
+const GONE: [(&str, &str); 7] = [
+    ("--cluster_node_ips", "use --ips"),
+    ("--selected_gpus", "use --gpus"),
+    ("--node_ip", "a machine finds its own address; --host says it if not"),
+    ("--use_paddlecloud", "the environment says so by itself"),
+    ("--started_port", "use --start_port"),
+    ("--log_level", "the launcher has one level"),
+    ("--print_config", "what is started is always printed"),
+];
+
 impl RemovedFlags {
     fn check(&self) -> Result<(), Error> {
-        let gone = [
-            ("--cluster_node_ips", &self.cluster_node_ips, "use --ips"),
-            ("--selected_gpus", &self.selected_gpus, "use --gpus"),
-            ("--node_ip", &self.node_ip, "a machine finds its own address; --host says it if not"),
-            ("--use_paddlecloud", &self.use_paddlecloud, "the environment says so by itself"),
-            ("--started_port", &self.started_port, "use --start_port"),
-            ("--log_level", &self.log_level, "the launcher has one level"),
-            ("--print_config", &self.print_config, "what is started is always printed"),
+        // In the order of the table.
+        let values = [
+            &self.cluster_node_ips,
+            &self.selected_gpus,
+            &self.node_ip,
+            &self.use_paddlecloud,
+            &self.started_port,
+            &self.log_level,
+            &self.print_config,
         ];
-        match gone.iter().find(|(_, value, _)| value.is_some()) {
-            Some((flag, _, instead)) => {
-                Err(Error::Usage(format!("no such argument: {flag}; {instead}")))
-            }
+        match GONE.iter().zip(values).find(|(_, value)| value.is_some()) {
+            Some(((flag, instead), _)) => Err(gone(flag, instead)),
             None => Ok(()),
         }
     }
+}
+
+fn gone(flag: &str, instead: &str) -> Error {
+    Error::Usage(format!("no such argument: {flag}; {instead}"))
 }
 
 /// A number of processes on this machine, or their addresses.
@@ -303,6 +318,23 @@ impl Flags {
         })
     }
 
+    /// What is wrong with something that stands where the program should be, but looks like a flag.
+    pub(crate) fn unknown(text: &str) -> Error {
+        let flag = text.split('=').next().unwrap_or(text);
+        let spelt = flag.trim_start_matches('-').replace('-', "_");
+        if let Some((_, instead)) = GONE.iter().find(|(gone, _)| gone[2..] == spelt) {
+            return gone(flag, instead);
+        }
+        let near = match nearest(flag) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "--help lists all".into(),
+        };
+        Error::Usage(format!(
+            "no such argument: {flag}; {near} (flags of the launcher go before the program, those \
+             of the program after it)"
+        ))
+    }
+
     /// What flags say goes before what variables say.
     fn tls(&self, env: &Env) -> Result<Tls, Error> {
         let typed = [
@@ -397,6 +429,16 @@ impl Flags {
             return Err(devices.wrong(reason));
         }
         Ok((n, list.chunks(list.len() / n).map(<[String]>::to_vec).collect()))
+    }
+}
+
+/// The flag that was probably meant.
+fn nearest(flag: &str) -> Option<String> {
+    let command = <Flags as clap::Args>::augment_args(clap::Command::new("launch"));
+    let error = command.try_get_matches_from(["launch", flag]).err()?;
+    match error.get(ContextKind::SuggestedArg)? {
+        ContextValue::String(near) => Some(near.clone()),
+        _ => None,
     }
 }
 
@@ -530,6 +572,21 @@ mod tests {
             let error = error(flag);
             assert!(error.starts_with("no such argument: --"), "{error}");
             assert!(error.contains(instead), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_flag_names_the_nearest() {
+        for (typed, message) in [
+            ("--worker_nun", "--worker_nun; did you mean --worker_num?"),
+            ("--nproc_per_nod=2", "--nproc_per_nod; did you mean --nproc_per_node?"),
+            ("--gpu", "--gpu; did you mean --gpus?"),
+            ("--selected-gpus", "--selected-gpus; use --gpus"),
+            ("--zzz", "--zzz; --help lists all"),
+            ("-x", "-x; --help lists all"),
+        ] {
+            let error = Flags::unknown(typed).to_string();
+            assert!(error.starts_with(&format!("no such argument: {message}")), "{error}");
         }
     }
 

@@ -30,6 +30,7 @@ pub fn launch(
     this: &ThisProgram,
     started: Instant,
 ) -> Result<Report, Error> {
+    check(command)?;
     let request = flags.resolve(env)?;
     request.notes.iter().for_each(|note| eprintln!("note: {note}"));
     let (program, args) = command
@@ -65,10 +66,19 @@ pub fn launch(
 /// # Errors
 /// If the flags do not make a job there.
 pub fn emit(flags: &Flags, env: &Env, command: &[String]) -> Result<String, Error> {
+    check(command)?;
     let request = flags.resolve_in(env, false)?;
     let token = given_token(flags, env)?;
     let objects = crate::k8s::objects(&request, flags.image.as_deref(), command, token)?;
     Ok(crate::k8s::to_yaml(&objects))
+}
+
+/// A flag that nobody knows is no program.
+fn check(command: &[String]) -> Result<(), Error> {
+    match command.first() {
+        Some(first) if first.starts_with('-') => Err(Flags::unknown(first)),
+        _ => Ok(()),
+    }
 }
 
 fn supervise(

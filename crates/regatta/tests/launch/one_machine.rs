@@ -229,6 +229,27 @@ fn flags_that_are_gone_fail_with_what_to_use() {
 }
 
 #[test]
+fn a_misspelt_flag_is_no_program() {
+    let dir = tempfile::tempdir().unwrap();
+    script(dir.path(), "run.sh", "echo started with $*");
+    for flags in [&["--worker_nun", "2"][..], &["--server_num=1", "--worker_nun=2"]] {
+        let output = launch(dir.path(), flags).arg("run.sh").output().unwrap();
+        let all = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{all}");
+        assert!(
+            all.contains("no such argument: --worker_nun; did you mean --worker_num?"),
+            "{all}"
+        );
+        assert!(!dir.path().join("log").exists(), "{all}");
+    }
+    // Those after the program are its own.
+    let output = launch(dir.path(), &["run.sh", "--worker_nun", "--gpus=1"]).output().unwrap();
+    let all = text(&output);
+    assert!(output.status.success(), "{all}");
+    assert!(all.contains("[rank 0] started with --worker_nun --gpus=1"), "{all}");
+}
+
+#[test]
 fn the_binaries_need_only_the_c_library() {
     for binary in [env!("CARGO_BIN_EXE_regatta"), env!("CARGO_BIN_EXE_fleetrun")] {
         let output = Command::new("ldd").arg(binary).output().unwrap();
