@@ -79,6 +79,9 @@ pub const STATUS: &str = "REGATTA_STATUS";
 /// Seconds that processes may take to appear.
 pub const START_TIMEOUT: &str = "REGATTA_START_TIMEOUT";
 
+/// 1 in processes that run programs of PaddlePaddle on Regatta.
+pub const PADDLE: &str = "REGATTA_PADDLE";
+
 /// The older names: `TRAINER` or `PSERVER`.
 pub const FLUID_ROLE: &str = "PADDLE_TRAINING_ROLE";
 /// The one port of all servers.

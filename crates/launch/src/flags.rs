@@ -87,6 +87,10 @@ pub struct Flags {
     /// Who must have signed the certificates of other machines [env: REGATTA_TLS_CA].
     #[arg(long = "tls-ca", value_name = "FILE")]
     pub tls_ca: Option<String>,
+    /// Run a program of PaddlePaddle on Regatta: a script of Python, or -m with a module. Needs the
+    /// Python package.
+    #[arg(long)]
+    pub paddle: bool,
     /// Say how long it took until processes were started and training began.
     #[arg(long)]
     pub timing: bool,
@@ -223,6 +227,8 @@ pub struct JobRequest {
     pub log_dir: PathBuf,
     /// How often a failed worker is started again.
     pub max_restart: u32,
+    /// Whether the program is one of PaddlePaddle that runs on Regatta.
+    pub paddle: bool,
     /// Things the user should know: variables that won over flags.
     pub notes: Vec<String>,
 }
@@ -285,7 +291,7 @@ impl Flags {
 
     /// The same; `must_meet` is false where machines find each other by other means.
     pub(crate) fn resolve_in(&self, env: &Env, must_meet: bool) -> Result<JobRequest, Error> {
-        self.removed.check()?;
+        self.check_removed()?;
         let mut from = Sources { env, notes: Vec::new() };
         let start_port = from.get("start_port", &self.start_port, "PADDLE_START_PORT");
         let start_port = start_port.map(|s| s.parse::<u16>("a port")).transpose()?;
@@ -314,8 +320,14 @@ impl Flags {
                 .get("log_dir", &self.log_dir, "PADDLE_LOG_DIR")
                 .map_or("log".into(), |setting| setting.text.into()),
             max_restart: restart.map_or(Ok(0), |setting| setting.parse("a whole number"))?,
+            paddle: self.paddle,
             notes: from.notes,
         })
+    }
+
+    /// Refuses flags that are gone.
+    pub(crate) fn check_removed(&self) -> Result<(), Error> {
+        self.removed.check()
     }
 
     /// What is wrong with something that stands where the program should be, but looks like a flag.

@@ -149,6 +149,7 @@ impl Job<'_> {
             json!({ "name": names::JOB_TOKEN, "valueFrom": { "secretKeyRef": secret } }),
         ];
         env.extend(tls);
+        env.extend(self.request.paddle.then(|| variable(names::PADDLE, 1)));
         env
     }
 

@@ -11,7 +11,7 @@ use crate::flags::{Flags, JobRequest, Members, Shape};
 use crate::meeting::{Card, ListenRule, Meeting, Participants, Point, Spare};
 use crate::plan::{self, Here, Node, Plan};
 use crate::{
-    Error, Options, Outcome, Part, Program, Report, Spec, Supervisor, ThisProgram, ports,
+    Error, Options, Outcome, Part, Program, Report, Spec, Supervisor, ThisProgram, ports, program,
     random_token,
 };
 
@@ -30,13 +30,10 @@ pub fn launch(
     this: &ThisProgram,
     started: Instant,
 ) -> Result<Report, Error> {
-    check(command)?;
+    flags.check_removed()?;
+    let (program, args) = Program::of_command(command, this, flags.paddle)?;
     let request = flags.resolve(env)?;
     request.notes.iter().for_each(|note| eprintln!("note: {note}"));
-    let (program, args) = command
-        .split_first()
-        .ok_or_else(|| Error::Usage("what should be started? add a program".into()))?;
-    let program = Program::resolve(program, this)?;
     let (token, with_gloo) = (given_token(flags, env)?, with_gloo(env)?);
     let (plan, meeting) = plan_of(&request, token)?;
     let held = ports::hold(&plan.endpoints())?;
@@ -57,7 +54,7 @@ pub fn launch(
     }
     drop(held);
     let others = other_frameworks(&plan, &spare, with_gloo);
-    let specs = specs(&plan, &request, &program, args, others.as_ref())?;
+    let specs = specs(&plan, &request, &program, &args, others.as_ref())?;
     supervise(specs, meeting, Options::new(this, started))
 }
 
@@ -66,19 +63,12 @@ pub fn launch(
 /// # Errors
 /// If the flags do not make a job there.
 pub fn emit(flags: &Flags, env: &Env, command: &[String]) -> Result<String, Error> {
-    check(command)?;
+    flags.check_removed()?;
+    let command = program::of_pods(command, flags.paddle)?;
     let request = flags.resolve_in(env, false)?;
     let token = given_token(flags, env)?;
-    let objects = crate::k8s::objects(&request, flags.image.as_deref(), command, token)?;
+    let objects = crate::k8s::objects(&request, flags.image.as_deref(), &command, token)?;
     Ok(crate::k8s::to_yaml(&objects))
-}
-
-/// A flag that nobody knows is no program.
-fn check(command: &[String]) -> Result<(), Error> {
-    match command.first() {
-        Some(first) if first.starts_with('-') => Err(Flags::unknown(first)),
-        _ => Ok(()),
-    }
 }
 
 fn supervise(
@@ -330,6 +320,9 @@ fn specs(
         spec.args = args.to_vec();
         spec.env.extend(others.map(|others| others.to_env(place)).unwrap_or_default());
         spec.env.push(("PADDLE_LOG_DIR".into(), request.log_dir.to_string_lossy().into_owned()));
+        if request.paddle {
+            spec.env.push((names::PADDLE.into(), "1".into()));
+        }
         spec.log = Some(log);
         if spec.part == Part::Leader {
             spec.restarts = request.max_restart;
