@@ -50,9 +50,14 @@ pub fn host(endpoint: &str) -> &str {
     split(endpoint).map_or(endpoint, |(host, _)| host)
 }
 
+/// A host without the brackets of an IPv6 address.
+pub fn bare(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
 /// Whether an entry can only be reached from the machine it is on.
 pub fn is_loopback(endpoint: &str) -> bool {
-    let host = host(endpoint).trim_start_matches('[').trim_end_matches(']');
+    let host = bare(host(endpoint));
     let address = host.parse::<std::net::IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }

@@ -33,7 +33,7 @@
 //! 2. `env`: [`Env`], where variables are looked up; [`names`]: what they are called
 //! 3. `read`: [`Place::from_env`], one file per way of saying it: `paddle_cloud` (parameter
 //!    servers), `fluid` (the older names), `collective`, `scheduler` (mpirun, srun, Kubernetes)
-//! 4. `write`: [`Place::to_env`]
+//! 4. `write`: [`Place::to_env`], [`OtherFrameworks::to_env`]
 //! 5. [`token`]: the secret of a job; `tls`: how its connections are protected
 //! 6. [`endpoints`]: lists of `host:port`; `error`: what can be wrong
 #![forbid(unsafe_code)]
@@ -54,3 +54,4 @@ pub use env::Env;
 pub use error::Error;
 pub use place::{CollectivePlace, JobIdentity, Place, PsPlace, PsRole};
 pub use tls::{Tls, TlsFiles, TlsMode};
+pub use write::OtherFrameworks;

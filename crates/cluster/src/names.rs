@@ -14,8 +14,26 @@ pub const TRAINER_ID: &str = "PADDLE_TRAINER_ID";
 pub const POD_IP: &str = "POD_IP";
 /// Port of this process.
 pub const PORT: &str = "PADDLE_PORT";
-/// Whether the collective library of the same name is wanted; jobs here have their own.
+/// Whether workers that are PaddlePaddle meet in Gloo: 0 not, 1 workers, 2 servers as well. Regatta
+/// itself does not need it.
 pub const WITH_GLOO: &str = "PADDLE_WITH_GLOO";
+/// How they find each other there: 3 says over HTTP.
+pub const GLOO_RENDEZVOUS: &str = "PADDLE_GLOO_RENDEZVOUS";
+/// Where the first server of PaddlePaddle listens for that.
+pub const GLOO_ENDPOINT: &str = "PADDLE_GLOO_HTTP_ENDPOINT";
+
+/// What `torchrun` calls the index of a worker or rank.
+pub const TORCH_RANK: &str = "RANK";
+/// Number of workers or ranks, for PyTorch.
+pub const TORCH_SIZE: &str = "WORLD_SIZE";
+/// Number of this worker or rank within its machine, for PyTorch.
+pub const TORCH_LOCAL_RANK: &str = "LOCAL_RANK";
+/// Number of workers or ranks on this machine, for PyTorch.
+pub const TORCH_LOCAL_SIZE: &str = "LOCAL_WORLD_SIZE";
+/// The machine of the first worker or rank.
+pub const TORCH_MASTER: &str = "MASTER_ADDR";
+/// A port there on which PyTorch listens.
+pub const TORCH_PORT: &str = "MASTER_PORT";
 
 /// Address of this rank.
 pub const CURRENT_ENDPOINT: &str = "PADDLE_CURRENT_ENDPOINT";
@@ -61,6 +79,9 @@ pub const STATUS: &str = "REGATTA_STATUS";
 /// Seconds that processes may take to appear.
 pub const START_TIMEOUT: &str = "REGATTA_START_TIMEOUT";
 
+/// 1 in processes that run programs of PaddlePaddle on Regatta.
+pub const PADDLE: &str = "REGATTA_PADDLE";
+
 /// The older names: `TRAINER` or `PSERVER`.
 pub const FLUID_ROLE: &str = "PADDLE_TRAINING_ROLE";
 /// The one port of all servers.
@@ -89,6 +110,14 @@ pub const PLACE: &[&str] = &[
     TRAINER_ID,
     POD_IP,
     PORT,
+    TORCH_RANK,
+    TORCH_SIZE,
+    TORCH_LOCAL_RANK,
+    TORCH_LOCAL_SIZE,
+    TORCH_MASTER,
+    TORCH_PORT,
+    // Says that somebody else listens on the port of the master.
+    "TORCHELASTIC_USE_AGENT_STORE",
     CURRENT_ENDPOINT,
     RANK_IN_NODE,
     LOCAL_RANK,

@@ -7,7 +7,7 @@ type Pairs = Vec<(String, String)>;
 
 impl Place {
     /// The variables that say this place; [`Place::from_env`] reads them back. Nothing for a local
-    /// run.
+    /// run. What other frameworks need beside them: [`OtherFrameworks`].
     pub fn to_env(&self) -> Vec<(String, String)> {
         match self {
             Place::Local => Vec::new(),
@@ -16,6 +16,59 @@ impl Place {
         }
     }
 }
+
+/// Where processes of other frameworks meet: on ports that are free and that Regatta leaves alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherFrameworks {
+    /// The first worker or rank listens there: that of PyTorch, or a rank of PaddlePaddle.
+    pub torch: String,
+    /// Gloo of PaddlePaddle, in jobs with servers: the first of them listens there.
+    pub gloo: Option<String>,
+    /// The value of `PADDLE_WITH_GLOO`.
+    pub with_gloo: u8,
+}
+
+impl OtherFrameworks {
+    /// The variables by which a process in this place of a job joins the others if it is not
+    /// Regatta: those of `torchrun`, and what PaddlePaddle needs. They go after those of
+    /// [`Place::to_env`], whose `PADDLE_MASTER` they replace: ranks that know each other do not
+    /// meet there. Servers have no rank, as PyTorch knows workers only.
+    pub fn to_env(&self, place: &Place) -> Vec<(String, String)> {
+        let mut pairs = Pairs::new();
+        if let (Place::ParameterServer(_), Some(gloo)) = (place, &self.gloo) {
+            put(&mut pairs, WITH_GLOO, self.with_gloo);
+            put(&mut pairs, GLOO_RENDEZVOUS, GLOO_OVER_HTTP);
+            put(&mut pairs, GLOO_ENDPOINT, gloo);
+        }
+        let (rank, size, local_rank, local_size) = match place {
+            Place::Local => return pairs,
+            Place::Collective(c) => (c.rank, c.size, c.local_rank, c.local_size),
+            Place::ParameterServer(ps) => match ps.role {
+                PsRole::Server(_) => return pairs,
+                PsRole::Worker(i) => {
+                    let (local_rank, local_size) = ps.beside(i);
+                    (i, ps.workers, local_rank, local_size)
+                }
+            },
+        };
+        put(&mut pairs, TORCH_RANK, rank);
+        put(&mut pairs, TORCH_SIZE, size);
+        put(&mut pairs, TORCH_LOCAL_RANK, local_rank);
+        put(&mut pairs, TORCH_LOCAL_SIZE, local_size);
+        if let Place::Collective(CollectivePlace { master: Some(_), .. }) = place {
+            // The first rank of PaddlePaddle listens there; where launchers meet, one of them does.
+            put(&mut pairs, MASTER, &self.torch);
+        }
+        if let Some((host, port)) = endpoints::split(&self.torch) {
+            put(&mut pairs, TORCH_MASTER, endpoints::bare(host));
+            put(&mut pairs, TORCH_PORT, port);
+        }
+        pairs
+    }
+}
+
+/// The number that stands for it in `PADDLE_GLOO_RENDEZVOUS`.
+const GLOO_OVER_HTTP: u8 = 3;
 
 fn put(pairs: &mut Pairs, name: &str, value: impl ToString) {
     pairs.push((name.to_string(), value.to_string()));
@@ -33,6 +86,14 @@ impl JobIdentity {
 }
 
 impl PsPlace {
+    /// Which of the workers on its machine a worker is, and how many there are.
+    fn beside(&self, worker: usize) -> (usize, usize) {
+        let Some(own) = self.worker_endpoints.get(worker) else { return (0, 1) };
+        let is_beside = |other: &&String| endpoints::host(other) == endpoints::host(own);
+        let before = self.worker_endpoints[..worker].iter().filter(is_beside).count();
+        (before, self.worker_endpoints.iter().filter(is_beside).count())
+    }
+
     fn to_env(&self) -> Pairs {
         let mut pairs = Pairs::new();
         put(&mut pairs, SERVERS, self.servers.join(","));
@@ -51,7 +112,6 @@ impl PsPlace {
             put(&mut pairs, POD_IP, host);
             put(&mut pairs, PORT, port);
         }
-        put(&mut pairs, WITH_GLOO, 0);
         self.job.put(&mut pairs);
         pairs
     }

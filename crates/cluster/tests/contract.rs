@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use regatta_cluster::{CollectivePlace, Env, JobIdentity, Place, PsPlace, PsRole};
+use regatta_cluster::{CollectivePlace, Env, JobIdentity, OtherFrameworks, Place, PsPlace, PsRole};
 
 /// Variables as `NAME=value` separated by `|`.
 fn env(text: &str) -> Env {
@@ -263,4 +263,32 @@ fn ranks_may_know_the_master_alone() {
     // Somebody must know a secret when others can reach the master.
     let open = collective(&format!("{alone}|PADDLE_TRAINERS_NUM=2"));
     assert!(open.secret().unwrap_err().to_string().contains("REGATTA_JOB_TOKEN"));
+}
+
+#[test]
+fn other_frameworks_meet_on_ports_of_their_own() {
+    let list = "PADDLE_TRAINER_ENDPOINTS=a:1,b:1,a:2";
+    let others =
+        OtherFrameworks { torch: "[fe80::1]:7".into(), gloo: Some("s:8".into()), with_gloo: 2 };
+    let of = |text: &str| -> Env {
+        others.to_env(&Place::from_env(&env(text)).unwrap()).into_iter().collect()
+    };
+    let worker = of(&format!(
+        "{SERVERS}|{list}|TRAINING_ROLE=TRAINER|PADDLE_TRAINERS_NUM=3|PADDLE_TRAINER_ID=2"
+    ));
+    let torch =
+        "RANK=2|WORLD_SIZE=3|LOCAL_RANK=1|LOCAL_WORLD_SIZE=2|MASTER_ADDR=fe80::1|MASTER_PORT=7";
+    let gloo = "PADDLE_WITH_GLOO=2|PADDLE_GLOO_RENDEZVOUS=3|PADDLE_GLOO_HTTP_ENDPOINT=s:8";
+    assert_eq!(worker, env(&format!("{torch}|{gloo}")));
+    let server = of(&format!(
+        "{SERVERS}|{list}|TRAINING_ROLE=PSERVER|PADDLE_TRAINERS_NUM=3|POD_IP=10.0.0.1|\
+         PADDLE_PORT=6000"
+    ));
+    assert_eq!(server, env(gloo));
+    let rank = format!("{list}|PADDLE_TRAINER_ID=2");
+    assert_eq!(of(&rank), env(torch));
+    // Launchers meet at the master and listen there.
+    let master = of(&format!("{rank}|PADDLE_MASTER=a:9"));
+    assert_eq!(master.get("PADDLE_MASTER"), Some("[fe80::1]:7"));
+    assert_eq!(of(""), Env::default());
 }

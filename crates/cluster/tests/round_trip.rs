@@ -98,9 +98,9 @@ proptest! {
     fn no_environment_makes_it_panic(
         values in proptest::collection::vec(
             "[0-9]{1,3}|a:1|a:1,b:2|PSERVER|TRAINER|x\\[1-2\\]|2\\(x2\\)",
-            40,
+            60,
         ),
-        present in proptest::collection::vec(any::<bool>(), 40),
+        present in proptest::collection::vec(any::<bool>(), 60),
     ) {
         let names = regatta_cluster::names::PLACE.iter().copied().chain([
             "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_ID",

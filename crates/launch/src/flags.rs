@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue};
 use regatta_cluster::{Env, Tls, endpoints, names};
 use regatta_net::counted;
 
@@ -86,6 +87,10 @@ pub struct Flags {
     /// Who must have signed the certificates of other machines [env: REGATTA_TLS_CA].
     #[arg(long = "tls-ca", value_name = "FILE")]
     pub tls_ca: Option<String>,
+    /// Run a program of PaddlePaddle on Regatta: a script of Python, or -m with a module. Needs the
+    /// Python package.
+    #[arg(long)]
+    pub paddle: bool,
     /// Say how long it took until processes were started and training began.
     #[arg(long)]
     pub timing: bool,
@@ -118,24 +123,38 @@ struct RemovedFlags {
     print_config: Option<Option<String>>,
 }
 
+/// The flags that are gone, and what to do instead.
+const GONE: [(&str, &str); 7] = [
+    ("--cluster_node_ips", "use --ips"),
+    ("--selected_gpus", "use --gpus"),
+    ("--node_ip", "a machine finds its own address; --host says it if not"),
+    ("--use_paddlecloud", "the environment says so by itself"),
+    ("--started_port", "use --start_port"),
+    ("--log_level", "the launcher has one level"),
+    ("--print_config", "what is started is always printed"),
+];
+
 impl RemovedFlags {
     fn check(&self) -> Result<(), Error> {
-        let gone = [
-            ("--cluster_node_ips", &self.cluster_node_ips, "use --ips"),
-            ("--selected_gpus", &self.selected_gpus, "use --gpus"),
-            ("--node_ip", &self.node_ip, "a machine finds its own address; --host says it if not"),
-            ("--use_paddlecloud", &self.use_paddlecloud, "the environment says so by itself"),
-            ("--started_port", &self.started_port, "use --start_port"),
-            ("--log_level", &self.log_level, "the launcher has one level"),
-            ("--print_config", &self.print_config, "what is started is always printed"),
+        // In the order of the table.
+        let values = [
+            &self.cluster_node_ips,
+            &self.selected_gpus,
+            &self.node_ip,
+            &self.use_paddlecloud,
+            &self.started_port,
+            &self.log_level,
+            &self.print_config,
         ];
-        match gone.iter().find(|(_, value, _)| value.is_some()) {
-            Some((flag, _, instead)) => {
-                Err(Error::Usage(format!("no such argument: {flag}; {instead}")))
-            }
+        match GONE.iter().zip(values).find(|(_, value)| value.is_some()) {
+            Some(((flag, instead), _)) => Err(gone(flag, instead)),
             None => Ok(()),
         }
     }
+}
+
+fn gone(flag: &str, instead: &str) -> Error {
+    Error::Usage(format!("no such argument: {flag}; {instead}"))
 }
 
 /// A number of processes on this machine, or their addresses.
@@ -208,6 +227,8 @@ pub struct JobRequest {
     pub log_dir: PathBuf,
     /// How often a failed worker is started again.
     pub max_restart: u32,
+    /// Whether the program is one of PaddlePaddle that runs on Regatta.
+    pub paddle: bool,
     /// Things the user should know: variables that won over flags.
     pub notes: Vec<String>,
 }
@@ -270,7 +291,7 @@ impl Flags {
 
     /// The same; `must_meet` is false where machines find each other by other means.
     pub(crate) fn resolve_in(&self, env: &Env, must_meet: bool) -> Result<JobRequest, Error> {
-        self.removed.check()?;
+        self.check_removed()?;
         let mut from = Sources { env, notes: Vec::new() };
         let start_port = from.get("start_port", &self.start_port, "PADDLE_START_PORT");
         let start_port = start_port.map(|s| s.parse::<u16>("a port")).transpose()?;
@@ -299,8 +320,31 @@ impl Flags {
                 .get("log_dir", &self.log_dir, "PADDLE_LOG_DIR")
                 .map_or("log".into(), |setting| setting.text.into()),
             max_restart: restart.map_or(Ok(0), |setting| setting.parse("a whole number"))?,
+            paddle: self.paddle,
             notes: from.notes,
         })
+    }
+
+    /// Refuses flags that are gone.
+    pub(crate) fn check_removed(&self) -> Result<(), Error> {
+        self.removed.check()
+    }
+
+    /// What is wrong with something that stands where the program should be, but looks like a flag.
+    pub(crate) fn unknown(text: &str) -> Error {
+        let flag = text.split('=').next().unwrap_or(text);
+        let spelt = flag.trim_start_matches('-').replace('-', "_");
+        if let Some((_, instead)) = GONE.iter().find(|(gone, _)| gone[2..] == spelt) {
+            return gone(flag, instead);
+        }
+        let near = match nearest(flag) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "--help lists all".into(),
+        };
+        Error::Usage(format!(
+            "no such argument: {flag}; {near} (flags of the launcher go before the program, those \
+             of the program after it)"
+        ))
     }
 
     /// What flags say goes before what variables say.
@@ -397,6 +441,16 @@ impl Flags {
             return Err(devices.wrong(reason));
         }
         Ok((n, list.chunks(list.len() / n).map(<[String]>::to_vec).collect()))
+    }
+}
+
+/// The flag that was probably meant.
+fn nearest(flag: &str) -> Option<String> {
+    let command = <Flags as clap::Args>::augment_args(clap::Command::new("launch"));
+    let error = command.try_get_matches_from(["launch", flag]).err()?;
+    match error.get(ContextKind::SuggestedArg)? {
+        ContextValue::String(near) => Some(near.clone()),
+        _ => None,
     }
 }
 
@@ -530,6 +584,21 @@ mod tests {
             let error = error(flag);
             assert!(error.starts_with("no such argument: --"), "{error}");
             assert!(error.contains(instead), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_flag_names_the_nearest() {
+        for (typed, message) in [
+            ("--worker_nun", "--worker_nun; did you mean --worker_num?"),
+            ("--nproc_per_nod=2", "--nproc_per_nod; did you mean --nproc_per_node?"),
+            ("--gpu", "--gpu; did you mean --gpus?"),
+            ("--selected-gpus", "--selected-gpus; use --gpus"),
+            ("--zzz", "--zzz; --help lists all"),
+            ("-x", "-x; --help lists all"),
+        ] {
+            let error = Flags::unknown(typed).to_string();
+            assert!(error.starts_with(&format!("no such argument: {message}")), "{error}");
         }
     }
 

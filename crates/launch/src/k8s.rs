@@ -2,7 +2,7 @@
 //!
 //! Servers are a StatefulSet, workers an indexed Job; a headless Service gives both names that
 //! last, and a Secret holds the job token. Pods get the variables of the contract; a worker finds
-//! its index in `JOB_COMPLETION_INDEX`, a server in its own name.
+//! its index in an annotation, a server in its own name.
 
 use regatta_cluster::names;
 use serde_json::{Value, json};
@@ -10,8 +10,12 @@ use serde_json::{Value, json};
 use crate::flags::{JobRequest, Members, Shape};
 use crate::{Error, random_token};
 
-/// The port of servers and ranks; every pod has an address of its own.
+/// The port of servers and ranks; every pod has an address of its own. What other frameworks open
+/// is the next one.
 const PORT: u16 = 6174;
+
+/// Where Kubernetes says the index of a pod of a Job.
+const INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
 
 /// The objects of a job that runs `command` in `image`, in the order in which to create them.
 ///
@@ -29,6 +33,9 @@ pub fn objects(
     }
     let name = label(&request.job_id)?;
     let port = request.start_port.unwrap_or(PORT);
+    if port == u16::MAX {
+        return Err(Error::Usage(format!("--start_port {port}: there is no port after it")));
+    }
     let token = token.map_or_else(random_token, Ok)?;
     let job = Job { request, name, image, command, port };
     let mut objects = vec![job.secret(&token), job.service()];
@@ -36,7 +43,7 @@ pub fn objects(
         Shape::ParameterServer { servers, workers } => {
             let (s, w) = (count(servers, "servers")?, count(workers, "workers")?);
             objects.push(job.servers(s, w));
-            objects.push(job.workers(w, job.ps_env(s, w)));
+            objects.push(job.workers(w, [job.worker_env(w), job.ps_env(s, w)].concat()));
         }
         Shape::Collective { nodes, per_node, ips, .. } => {
             if *per_node > 1 || !ips.is_empty() {
@@ -46,7 +53,8 @@ pub fn objects(
                         .into(),
                 ));
             }
-            objects.push(job.workers(*nodes, job.rank_env(*nodes)));
+            let env = [job.worker_env(*nodes), job.rank_env(*nodes)].concat();
+            objects.push(job.workers(*nodes, env));
         }
     }
     Ok(objects)
@@ -141,7 +149,27 @@ impl Job<'_> {
             json!({ "name": names::JOB_TOKEN, "valueFrom": { "secretKeyRef": secret } }),
         ];
         env.extend(tls);
+        env.extend(self.request.paddle.then(|| variable(names::PADDLE, 1)));
         env
+    }
+
+    /// What says a worker or rank its own place, to PaddlePaddle and PyTorch as well.
+    fn worker_env(&self, workers: usize) -> Vec<Value> {
+        let name = self.name;
+        // Kubernetes puts in the value of the variable before.
+        let own = format!("{name}-worker-$({}).{name}", names::TORCH_RANK);
+        let index = json!({ "fieldRef": { "fieldPath": INDEX } });
+        vec![
+            json!({ "name": names::TORCH_RANK, "valueFrom": index }),
+            variable(names::TRAINER_ID, format!("$({})", names::TORCH_RANK)),
+            variable(names::POD_IP, own),
+            variable(names::PORT, self.port),
+            variable(names::TORCH_SIZE, workers),
+            variable(names::TORCH_LOCAL_RANK, 0),
+            variable(names::TORCH_LOCAL_SIZE, 1),
+            variable(names::TORCH_MASTER, format!("{name}-worker-0.{name}")),
+            variable(names::TORCH_PORT, self.port + 1),
+        ]
     }
 
     fn ps_env(&self, servers: usize, workers: usize) -> Vec<Value> {
@@ -150,6 +178,12 @@ impl Job<'_> {
             variable(names::SERVERS, self.list("server", servers)),
             variable(names::TRAINER_ENDPOINTS, self.list("worker", workers)),
             variable(names::TRAINERS_NUM, workers),
+            variable(names::WITH_GLOO, 1),
+            variable(names::GLOO_RENDEZVOUS, 3),
+            variable(
+                names::GLOO_ENDPOINT,
+                format!("{0}-server-0.{0}:{1}", self.name, self.port + 1),
+            ),
         ];
         env.extend(self.common_env());
         env

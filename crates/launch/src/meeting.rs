@@ -36,6 +36,17 @@ const REACH_LIMIT: Duration = Duration::from_secs(5);
 /// Clocks that differ by more are pointed out.
 const CLOCK_LIMIT_MS: i64 = 2000;
 
+/// Free ports of a machine that processes of other frameworks may listen on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Spare {
+    /// One of its addresses.
+    pub host: String,
+    /// For PyTorch.
+    pub torch: u16,
+    /// For Gloo of PaddlePaddle.
+    pub gloo: u16,
+}
+
 /// What a launcher says of its machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Card {
@@ -45,6 +56,8 @@ pub struct Card {
     pub rank: Option<usize>,
     /// Addresses of the ranks it will start, if others cannot know them.
     pub endpoints: Vec<String>,
+    /// Ports for what other frameworks open, should the first process be there.
+    pub spare: Vec<Spare>,
     /// What must be the same in the command of every machine.
     pub job: String,
     /// Version of the program.
@@ -57,7 +70,8 @@ impl Card {
     /// A card of this machine.
     pub fn new(hosts: Vec<String>, job: String) -> Card {
         let version = env!("CARGO_PKG_VERSION").to_string();
-        Card { hosts, rank: None, endpoints: Vec::new(), job, version, clock_ms: clock_ms() }
+        let (endpoints, spare) = (Vec::new(), Vec::new());
+        Card { hosts, rank: None, endpoints, spare, job, version, clock_ms: clock_ms() }
     }
 
     fn name(&self) -> String {
@@ -188,6 +202,11 @@ impl Meeting {
         })?;
         let (name, timeout, remote) = (me.name(), point.timeout, Arc::default());
         Ok(Meeting { guest: Arc::new(guest), roster, name, host, timeout, remote })
+    }
+
+    /// Ports of all machines for other frameworks, in the order of the machines.
+    pub fn spare(&self) -> Vec<Spare> {
+        self.roster.iter().flat_map(|card| card.spare.clone()).collect()
     }
 
     /// Tries to reach what others will start, and hears what they found.

@@ -42,11 +42,24 @@ pub fn free(host: &str, n: usize) -> Result<Vec<u16>, Error> {
     Ok(ports.into_iter().collect())
 }
 
+/// The same, without those that are `taken` by processes that do not listen yet.
+///
+/// # Errors
+/// As [`free`].
+pub(crate) fn free_beside(host: &str, n: usize, taken: &[String]) -> Result<Vec<u16>, Error> {
+    let is_taken = |port: &u16| {
+        let port = port.to_string();
+        taken.iter().any(|e| endpoints::split(e).is_some_and(|(_, other)| other == port))
+    };
+    let ports = free(host, n + taken.len())?;
+    Ok(ports.into_iter().filter(|port| !is_taken(port)).take(n).collect())
+}
+
 /// Takes a port for a moment. It never listens: a process that another thread is about to start may
 /// inherit the socket, and would keep the port from who is to have it if it did.
 fn try_to_bind(host: &str, port: u16) -> io::Result<()> {
     let mut outcome = Err(io::Error::from(io::ErrorKind::AddrNotAvailable));
-    for address in (bare(host), port).to_socket_addrs()? {
+    for address in (endpoints::bare(host), port).to_socket_addrs()? {
         outcome = bind_only(address);
         if outcome.is_ok() {
             break;
@@ -69,17 +82,12 @@ fn first_outgoing() -> u16 {
     first.filter(|first| *first > FIRST + 1000).unwrap_or(32_768)
 }
 
-/// A host without the brackets of an IPv6 address.
-fn bare(host: &str) -> &str {
-    host.trim_start_matches('[').trim_end_matches(']')
-}
-
 /// Whether a host is this machine: a process here could listen on one of its addresses.
 ///
 /// # Errors
 /// If the name has no address.
 pub fn is_local(host: &str) -> Result<bool, Error> {
-    let found = (bare(host), 0).to_socket_addrs();
+    let found = (endpoints::bare(host), 0).to_socket_addrs();
     let addresses: Vec<IpAddr> = found
         .map_err(|e| Error::Usage(format!("the name {host} has no address: {e}")))?
         .map(|address| address.ip())

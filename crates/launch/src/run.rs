@@ -1,16 +1,17 @@
 //! From the flags to the end of the job: the whole of `regatta launch`.
 
 use std::fs;
+use std::slice;
 use std::time::{Duration, Instant};
 
-use regatta_cluster::{Env, JobIdentity, Place, PsRole, endpoints, names, token};
+use regatta_cluster::{Env, JobIdentity, OtherFrameworks, Place, PsRole, endpoints, names, token};
 use regatta_net::counted;
 
 use crate::flags::{Flags, JobRequest, Members, Shape};
-use crate::meeting::{Card, ListenRule, Meeting, Participants, Point};
+use crate::meeting::{Card, ListenRule, Meeting, Participants, Point, Spare};
 use crate::plan::{self, Here, Node, Plan};
 use crate::{
-    Error, Options, Outcome, Part, Program, Report, Spec, Supervisor, ThisProgram, ports,
+    Error, Options, Outcome, Part, Program, Report, Spec, Supervisor, ThisProgram, ports, program,
     random_token,
 };
 
@@ -29,27 +30,31 @@ pub fn launch(
     this: &ThisProgram,
     started: Instant,
 ) -> Result<Report, Error> {
+    flags.check_removed()?;
+    let (program, args) = Program::of_command(command, this, flags.paddle)?;
     let request = flags.resolve(env)?;
     request.notes.iter().for_each(|note| eprintln!("note: {note}"));
-    let (program, args) = command
-        .split_first()
-        .ok_or_else(|| Error::Usage("what should be started? add a program".into()))?;
-    let program = Program::resolve(program, this)?;
-    let token = given_token(flags, env)?;
+    let (token, with_gloo) = (given_token(flags, env)?, with_gloo(env)?);
     let (plan, meeting) = plan_of(&request, token)?;
     let held = ports::hold(&plan.endpoints())?;
     let meeting = match meeting {
         Some(MeetingPlan::Met(meeting)) => Some(*meeting),
-        Some(MeetingPlan::ToMeet(point, card)) => {
+        Some(MeetingPlan::ToMeet(point, mut card)) => {
+            card.spare = spare(&plan.here, slice::from_ref(&point.address))?;
             Some(Meeting::join(&point, Participants::Hosts(plan.hosts.clone()), &card)?)
         }
         None => None,
+    };
+    let spare = match &meeting {
+        Some(meeting) => meeting.spare(),
+        None => spare(&plan.here, &[])?,
     };
     if let Some(meeting) = &meeting {
         meeting.check(&plan.elsewhere)?;
     }
     drop(held);
-    let specs = specs(&plan, &request, &program, args)?;
+    let others = other_frameworks(&plan, &spare, with_gloo);
+    let specs = specs(&plan, &request, &program, &args, others.as_ref())?;
     supervise(specs, meeting, Options::new(this, started))
 }
 
@@ -58,9 +63,11 @@ pub fn launch(
 /// # Errors
 /// If the flags do not make a job there.
 pub fn emit(flags: &Flags, env: &Env, command: &[String]) -> Result<String, Error> {
+    flags.check_removed()?;
+    let command = program::of_pods(command, flags.paddle)?;
     let request = flags.resolve_in(env, false)?;
     let token = given_token(flags, env)?;
-    let objects = crate::k8s::objects(&request, flags.image.as_deref(), command, token)?;
+    let objects = crate::k8s::objects(&request, flags.image.as_deref(), &command, token)?;
     Ok(crate::k8s::to_yaml(&objects))
 }
 
@@ -106,7 +113,7 @@ fn given_token(flags: &Flags, env: &Env) -> Result<Option<String>, Error> {
 enum MeetingPlan {
     /// They have met already, because nobody could know who takes part.
     Met(Box<Meeting>),
-    ToMeet(Point, Card),
+    ToMeet(Point, Box<Card>),
 }
 
 fn plan_of(
@@ -132,7 +139,7 @@ fn plan_of(
         return Ok((plan, None));
     }
     let token = token.ok_or_else(no_token)?;
-    let card = Card::new(plan.here.clone(), fingerprint(request));
+    let card = Box::new(Card::new(plan.here.clone(), fingerprint(request)));
     let address = request.master.clone();
     let address = address.unwrap_or_else(|| format!("{}:{MEETING_PORT}", plan.hosts[0]));
     let host = endpoints::host(&address);
@@ -240,7 +247,9 @@ fn meet_first(request: &JobRequest, job: &JobIdentity) -> Result<(Plan, Meeting)
             .to_string(),
     };
     let mine = plan::host_endpoints(&host, *per_node, request.start_port)?;
-    let mut card = Card::new(vec![host], fingerprint(request));
+    let taken: Vec<String> = mine.iter().chain([&address]).cloned().collect();
+    let spare = spare(slice::from_ref(&host), &taken)?;
+    let mut card = Card { spare, ..Card::new(vec![host], fingerprint(request)) };
     (card.rank, card.endpoints) = (*rank, mine.clone());
     let listen = if is_here { ListenRule::IfFree } else { ListenRule::No };
     let token = job.token.clone().unwrap_or_default();
@@ -253,11 +262,45 @@ fn meet_first(request: &JobRequest, job: &JobIdentity) -> Result<(Plan, Meeting)
     Ok((plan, meeting))
 }
 
+/// Ports of this machine that are free beside those of the job and `taken` ones.
+fn spare(hosts: &[String], taken: &[String]) -> Result<Vec<Spare>, Error> {
+    let of_host = |host: &String| match ports::free_beside(host, 2, taken)?[..] {
+        [torch, gloo] => Ok(Spare { host: host.clone(), torch, gloo }),
+        _ => Err(Error::Usage(format!("{host} has no two free ports beside those of the job"))),
+    };
+    hosts.iter().map(of_host).collect()
+}
+
+/// Where PyTorch and PaddlePaddle meet: at the first worker, and at the first server.
+fn other_frameworks(plan: &Plan, spare: &[Spare], with_gloo: u8) -> Option<OtherFrameworks> {
+    let (first, server) = match plan.places.first()? {
+        Place::Local => return None,
+        Place::Collective(c) => (c.endpoints.first()?, None),
+        Place::ParameterServer(ps) => (ps.worker_endpoints.first()?, ps.servers.first()),
+    };
+    let at = |endpoint: &str| spare.iter().find(|spare| spare.host == endpoints::host(endpoint));
+    let first = at(first)?;
+    let torch = format!("{}:{}", first.host, first.torch);
+    let gloo = server.and_then(|server| at(server)).map(|at| format!("{}:{}", at.host, at.gloo));
+    Some(OtherFrameworks { torch, gloo, with_gloo })
+}
+
+/// What the user says about Gloo; it is used, as by the launcher of PaddlePaddle.
+fn with_gloo(env: &Env) -> Result<u8, Error> {
+    let what = "0 (no Gloo), 1 (workers) or 2 (servers as well)";
+    match env.parse::<u8>(names::WITH_GLOO, what)? {
+        None => Ok(1),
+        Some(n) if n <= 2 => Ok(n),
+        Some(n) => Err(Error::Usage(format!("{} is '{n}': it must be {what}", names::WITH_GLOO))),
+    }
+}
+
 fn specs(
     plan: &Plan,
     request: &JobRequest,
     program: &Program,
     args: &[String],
+    others: Option<&OtherFrameworks>,
 ) -> Result<Vec<Spec>, Error> {
     fs::create_dir_all(&request.log_dir)
         .map_err(|source| Error::Log { path: request.log_dir.clone(), source })?;
@@ -275,7 +318,11 @@ fn specs(
         let at = spec.endpoint.as_deref().unwrap_or_default();
         println!("{} at {at}, log {}", spec.name, log.display());
         spec.args = args.to_vec();
+        spec.env.extend(others.map(|others| others.to_env(place)).unwrap_or_default());
         spec.env.push(("PADDLE_LOG_DIR".into(), request.log_dir.to_string_lossy().into_owned()));
+        if request.paddle {
+            spec.env.push((names::PADDLE.into(), "1".into()));
+        }
         spec.log = Some(log);
         if spec.part == Part::Leader {
             spec.restarts = request.max_restart;

@@ -39,8 +39,19 @@ fn env_of(list: &[EnvVar], pod: &str, token: &str, index: Option<&str>) -> Env {
     let mut pairs: Vec<(String, String)> = Vec::new();
     for variable in list {
         let value = match (&variable.value, &variable.value_from) {
-            (Some(value), _) => value.replace("$(POD_NAME)", pod),
-            (None, Some(from)) if from.field_ref.is_some() => pod.to_string(),
+            (Some(value), _) => {
+                value.replace("$(POD_NAME)", pod).replace("$(RANK)", index.unwrap_or("no index"))
+            }
+            (None, Some(from)) if from.field_ref.is_some() => {
+                let path = &from.field_ref.as_ref().unwrap().field_path;
+                match &**path {
+                    "metadata.name" => pod.to_string(),
+                    path => {
+                        assert!(path.ends_with("['batch.kubernetes.io/job-completion-index']"));
+                        index.expect("a pod of a Job").to_string()
+                    }
+                }
+            }
             (None, Some(from)) if from.secret_key_ref.is_some() => token.to_string(),
             _ => panic!("{variable:?}"),
         };
@@ -95,6 +106,12 @@ fn a_parameter_server_job() {
     let env = env_of(container.env.as_ref().unwrap(), "x", &token, Some("2"));
     let Ok(Place::ParameterServer(place)) = Place::from_env(&env) else { panic!("{env:?}") };
     assert_eq!(place.role, PsRole::Worker(2));
+    let own = format!("{}:{}", env.get("POD_IP").unwrap(), env.get("PADDLE_PORT").unwrap());
+    assert_eq!(place.endpoint(), Some(&*own));
+    assert_eq!(env.get("PADDLE_GLOO_HTTP_ENDPOINT"), Some("ads-server-0.ads:6175"));
+    let torch = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"];
+    let torch = torch.map(|name| env.get(name).unwrap());
+    assert_eq!(torch, ["2", "3", "0", "ads-worker-0.ads", "6175"]);
 }
 
 #[test]

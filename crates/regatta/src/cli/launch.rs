@@ -14,7 +14,8 @@ use super::Outcome;
 pub(crate) struct Args {
     #[command(flatten)]
     flags: Flags,
-    /// What to start: a binary, a script, or regatta train, with its arguments.
+    /// What to start: a binary, a script, -m with a module of Python, or regatta train, with its
+    /// arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     command: Vec<String>,
 }

@@ -229,6 +229,57 @@ fn flags_that_are_gone_fail_with_what_to_use() {
 }
 
 #[test]
+fn a_misspelt_flag_is_no_program() {
+    let dir = tempfile::tempdir().unwrap();
+    script(dir.path(), "run.sh", "echo started with $*");
+    for flags in [&["--worker_nun", "2"][..], &["--server_num=1", "--worker_nun=2"]] {
+        let output = launch(dir.path(), flags).arg("run.sh").output().unwrap();
+        let all = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{all}");
+        assert!(
+            all.contains("no such argument: --worker_nun; did you mean --worker_num?"),
+            "{all}"
+        );
+        assert!(!dir.path().join("log").exists(), "{all}");
+    }
+    // Those after the program are its own.
+    let output = launch(dir.path(), &["run.sh", "--worker_nun", "--gpus=1"]).output().unwrap();
+    let all = text(&output);
+    assert!(output.status.success(), "{all}");
+    assert!(all.contains("[rank 0] started with --worker_nun --gpus=1"), "{all}");
+}
+
+/// Stands for the package: says what it was asked to run.
+#[test]
+fn programs_of_paddle_are_given_to_the_package() {
+    let dir = tempfile::tempdir().unwrap();
+    let package = dir.path().join("lib/regatta");
+    std::fs::create_dir_all(&package).unwrap();
+    script(&package, "__init__.py", "");
+    let said = "import os, sys; print(sys.argv[1:], os.environ['REGATTA_PADDLE'])";
+    script(&package, "paddle.py", said);
+    script(dir.path(), "train.py", "print('not on Regatta', __import__('sys').argv[1:])");
+    let run = |args: &[&str]| {
+        let mut command = launch(dir.path(), args);
+        let output = command.env("PYTHONPATH", dir.path().join("lib")).output().unwrap();
+        (output.status.code(), text(&output))
+    };
+    for (args, expected) in [
+        (&["--paddle", "train.py", "-m", "x"][..], "['train.py', '-m', 'x'] 1"),
+        (&["--gpus=0", "--paddle", "-m", "train", "x"], "['-m', 'train', 'x'] 1"),
+        (&["-m", "train", "--paddle"], "not on Regatta ['--paddle']"),
+        (&["train.py", "--paddle"], "not on Regatta ['--paddle']"),
+    ] {
+        let (code, all) = run(args);
+        assert_eq!(code, Some(0), "{all}");
+        assert!(all.contains(&format!("[rank 0] {expected}")), "{all}");
+    }
+    let (code, all) = run(&["--paddle", "sh", "train.py"]);
+    assert_eq!(code, Some(2), "{all}");
+    assert!(all.contains("--paddle runs programs of PaddlePaddle, but sh is no script"), "{all}");
+}
+
+#[test]
 fn the_binaries_need_only_the_c_library() {
     for binary in [env!("CARGO_BIN_EXE_regatta"), env!("CARGO_BIN_EXE_fleetrun")] {
         let output = Command::new("ldd").arg(binary).output().unwrap();

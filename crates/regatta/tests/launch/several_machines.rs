@@ -1,5 +1,6 @@
 //! Several machines: launchers that each start their own part, on different loopback addresses.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -159,7 +160,10 @@ fn a_token_that_others_can_read_or_guess_is_refused() {
 #[test]
 fn machines_of_ranks_by_list_and_by_meeting() {
     let dir = tempfile::tempdir().unwrap();
-    script(dir.path(), "run.sh", "echo I am $PADDLE_TRAINER_ID of $PADDLE_TRAINERS_NUM");
+    let text = "echo I am $PADDLE_TRAINER_ID of $PADDLE_TRAINERS_NUM\n\
+                echo rank $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE\n\
+                echo master $MASTER_ADDR:$MASTER_PORT";
+    script(dir.path(), "run.sh", text);
     let token = token_file(dir.path(), "the secret of all ranks");
     let token = format!("--token-file={token}");
     let meeting = addresses("127.0.0.2", 1).remove(0);
@@ -179,7 +183,17 @@ fn machines_of_ranks_by_list_and_by_meeting() {
         assert!(ended.iter().all(|(code, _)| *code == 0), "{all}");
         for rank in 0..4 {
             assert!(all.contains(&format!("[rank {rank}] I am {rank} of 4")), "{all}");
+            let torch = format!("[rank {rank}] rank {rank} of 4, {} of 2", rank % 2);
+            assert!(all.contains(&torch), "{all}");
         }
+        // All ranks know the same free port of the machine of the first one.
+        let after = |text: &str| -> BTreeSet<String> {
+            all.lines().filter_map(|line| Some(line.split_once(text)?.1.to_string())).collect()
+        };
+        let (masters, first) = (after("] master "), after("rank 0 at ").pop_first().unwrap());
+        let host = first.split_once(':').unwrap().0;
+        assert!(masters.len() == 1 && masters.first().unwrap().starts_with(host), "{all}");
+        assert!(!masters.contains(&meeting), "{all}");
     }
 }
 
