@@ -6,7 +6,7 @@ use std::sync::Arc;
 use regatta_tensor::{Data, Ragged, Tensor, Value};
 
 use crate::records::Column;
-use crate::{Records, Schema};
+use crate::{Records, Schema, Slot};
 
 /// How far one file had been read when a batch was complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,8 @@ impl Batch {
     /// Makes a batch of all the records, by moving their vectors.
     pub fn assemble(records: Records, reads: Vec<FileRead>) -> Batch {
         let (schema, examples) = (records.schema().clone(), records.len());
-        let values = records.into_columns().into_iter().map(|c| value(c, examples)).collect();
+        let columns = schema.slots().iter().zip(records.into_columns());
+        let values = columns.map(|(slot, c)| value(slot, c, examples)).collect();
         Batch { schema, values, examples, reads, files: None }
     }
 
@@ -98,7 +99,7 @@ impl Batch {
     }
 }
 
-fn value(column: Column, rows: usize) -> Value {
+fn value(slot: &Slot, column: Column, rows: usize) -> Value {
     const FITS: &str = "a record has the sizes of its schema";
     match column {
         Column::Labels(v) => Tensor::from_i64(&[rows, 1], v).expect(FITS).into(),
@@ -107,6 +108,11 @@ fn value(column: Column, rows: usize) -> Value {
         }
         Column::Ids { values, offsets } => {
             Ragged::new(Data::U64(values), offsets).expect(FITS).into()
+        }
+        Column::FixedIds { count, values } if slot.signed => {
+            // The vector keeps its memory: both types have the same size.
+            let values = values.into_iter().map(|v| v as i64).collect();
+            Tensor::from_i64(&[rows, count], values).expect(FITS).into()
         }
         Column::FixedIds { count, values } => {
             Tensor::from_u64(&[rows, count], values).expect(FITS).into()
@@ -125,6 +131,10 @@ fn column(kind: crate::SlotKind, value: Value) -> Column {
         (Dense { dim }, Data::F32(values)) => Column::Floats { dim, values },
         (Ids, Data::U64(values)) => Column::Ids { values, offsets },
         (FixedIds { count }, Data::U64(values)) => Column::FixedIds { count, values },
+        (FixedIds { count }, Data::I64(values)) => {
+            let values = values.into_iter().map(|v| v as u64).collect();
+            Column::FixedIds { count, values }
+        }
         _ => unreachable!("a batch is made of the columns of its schema"),
     }
 }

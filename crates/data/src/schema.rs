@@ -15,6 +15,9 @@ pub struct Slot {
     /// Ids and labels of files are from 0 to below this number; a line with another one is
     /// malformed.
     pub limit: Option<u64>,
+    /// Whether [`SlotKind::FixedIds`] are any integers: files may have negative ones, and a batch
+    /// has an `i64` tensor.
+    pub signed: bool,
 }
 
 /// What a slot holds for each example, and what a batch of `B` examples makes of it.
@@ -39,22 +42,27 @@ pub enum SlotKind {
 impl Slot {
     /// A slot of one signed integer.
     pub fn label(name: impl Into<String>) -> Slot {
-        Slot { name: name.into(), kind: SlotKind::Label, limit: None }
+        Slot { name: name.into(), kind: SlotKind::Label, limit: None, signed: false }
     }
 
     /// A slot of `dim` floats.
     pub fn dense(name: impl Into<String>, dim: usize) -> Slot {
-        Slot { name: name.into(), kind: SlotKind::Dense { dim }, limit: None }
+        Slot { name: name.into(), kind: SlotKind::Dense { dim }, limit: None, signed: false }
     }
 
     /// A slot of any number of ids.
     pub fn ids(name: impl Into<String>) -> Slot {
-        Slot { name: name.into(), kind: SlotKind::Ids, limit: None }
+        Slot { name: name.into(), kind: SlotKind::Ids, limit: None, signed: false }
     }
 
     /// A slot of exactly `count` ids.
     pub fn fixed_ids(name: impl Into<String>, count: usize) -> Slot {
-        Slot { name: name.into(), kind: SlotKind::FixedIds { count }, limit: None }
+        Slot { name: name.into(), kind: SlotKind::FixedIds { count }, limit: None, signed: false }
+    }
+
+    /// A slot of exactly `count` signed integers.
+    pub fn integers(name: impl Into<String>, count: usize) -> Slot {
+        Slot { signed: true, ..Slot::fixed_ids(name, count) }
     }
 
     /// The same with ids or labels that must be below `limit`.

@@ -73,6 +73,9 @@ fn parse_slot(
         }
         Column::FixedIds { count: expected, values } => {
             check_count(slot, *expected, count, line, at)?;
+            if slot.signed {
+                return parse_integers(slot, values, count, line, end);
+            }
             for _ in 0..count {
                 let at = skip_blanks(line, end);
                 end = match scan_u64(line, at) {
@@ -108,6 +111,27 @@ fn parse_slot(
                 _ => return Err(bad_value(slot, "a label (i64)", line, at)),
             };
         }
+    }
+    Ok(end)
+}
+
+/// Appends signed integers; returns the index after them.
+fn parse_integers(
+    slot: &Slot,
+    values: &mut Vec<u64>,
+    count: u64,
+    line: &[u8],
+    mut end: usize,
+) -> Result<usize, Box<LineError>> {
+    for _ in 0..count {
+        let at = skip_blanks(line, end);
+        end = match scan_i64(line, at) {
+            Some((v, end)) if ends(line, end) => {
+                values.push(v as u64);
+                end
+            }
+            _ => return Err(bad_value(slot, "an integer (i64)", line, at)),
+        };
     }
     Ok(end)
 }
@@ -168,6 +192,22 @@ mod tests {
             expected.columns()[1],
             Column::Ids { values: vec![u64::MAX, 7], offsets: vec![0, 2] }
         );
+    }
+
+    #[test]
+    fn integers_may_be_negative() {
+        let schema = Schema::new(vec![Slot::integers("n", 2)]).unwrap();
+        let mut out = Records::new(&schema);
+        let mut parser = MultiSlotParser::new(&schema);
+        parser.parse_line(1, b"2 -3 7", &mut out).unwrap();
+        parser.parse_line(2, b"2 0 9223372036854775807", &mut out).unwrap();
+        let error = parser.parse_line(3, b"2 1 x", &mut out).unwrap_err();
+        assert_eq!(error.expected, "an integer (i64) for slot 'n'");
+        let mut whole = Records::new(&schema);
+        parser.parse_line(1, b"2 -3 7", &mut whole).unwrap();
+        let batch = crate::Batch::assemble(whole, vec![]);
+        assert_eq!(batch.values()[0].as_dense().unwrap().i64(), [-3, 7]);
+        assert_eq!(batch.into_records().len(), 0);
     }
 
     #[test]
