@@ -366,12 +366,10 @@ class DistributedOptimizer:
             )
         self._job, self._strategy = job, strategy
         self.user_defined_optimizer = optimizer
-        self._check_strategy()
-
-    def _check_strategy(self) -> None:
-        native = _native(self._strategy, self._job.core.is_collective())
-        if native is not None:
-            native.check(self._job.core.is_collective())
+        collective = job.core.is_collective()
+        self._native = _native(strategy, collective)
+        if self._native is not None:
+            self._native.check(collective)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "user_defined_optimizer":
@@ -400,13 +398,12 @@ class DistributedOptimizer:
             parameters = parameter_list
         main, startup = optimizer._programs_of(loss, startup_program)
         chosen = optimizer._parameter_list if parameters is None else _names(parameters)
-        native = _native(self._strategy, job.core.is_collective())
         has_servers = job.core.server_num() > 0
         optimizer._check_tables(main)
         optimizer._take_names(main, chosen)
         ops, pairs = job.core.minimize(
-            main._core, startup._core, loss.name, optimizer._spec(for_servers=has_servers), native,
-            chosen, _names(no_grad_set or []),
+            main._core, startup._core, loss.name, optimizer._spec(for_servers=has_servers),
+            self._native, chosen, _names(no_grad_set or []),
         )
         optimizer._note(main)
         if has_servers:
@@ -426,7 +423,8 @@ class DistributedOptimizer:
 
 
 def _native(strategy: Optional[DistributedStrategy], collective: bool) -> Optional[_core.Strategy]:
-    """The native strategy, without what Paddle itself leaves out."""
+    """The native strategy. PaddleRec's tools ask every job for `adam_d2sum`, so that it is left out
+    with a warning, not refused."""
     if strategy is None:
         return None
     if strategy.adam_d2sum and not collective:
