@@ -111,11 +111,14 @@ fn value(column: Column, rows: usize) -> Value {
         Column::FixedIds { count, values } => {
             Tensor::from_u64(&[rows, count], values).expect(FITS).into()
         }
+        Column::Ints { count, values } => {
+            Tensor::from_i64(&[rows, count], values).expect(FITS).into()
+        }
     }
 }
 
 fn column(kind: crate::SlotKind, value: Value) -> Column {
-    use crate::SlotKind::{Dense, FixedIds, Ids, Label};
+    use crate::SlotKind::{Dense, FixedIds, Ids, Ints, Label};
     let (data, offsets) = match value {
         Value::Dense(t) => (t.into_data(), vec![0]),
         Value::Ragged(r) => r.into_parts(),
@@ -125,6 +128,7 @@ fn column(kind: crate::SlotKind, value: Value) -> Column {
         (Dense { dim }, Data::F32(values)) => Column::Floats { dim, values },
         (Ids, Data::U64(values)) => Column::Ids { values, offsets },
         (FixedIds { count }, Data::U64(values)) => Column::FixedIds { count, values },
+        (Ints { count }, Data::I64(values)) => Column::Ints { count, values },
         _ => unreachable!("a batch is made of the columns of its schema"),
     }
 }

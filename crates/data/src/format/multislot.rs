@@ -99,17 +99,35 @@ fn parse_slot(
         }
         Column::Labels(values) => {
             check_count(slot, 1, count, line, at)?;
-            let at = skip_blanks(line, end);
-            end = match scan_i64(line, at) {
-                Some((v, end)) if ends(line, end) => {
-                    values.push(v);
-                    end
-                }
-                _ => return Err(bad_value(slot, "a label (i64)", line, at)),
-            };
+            end = parse_int(slot, "a label (i64)", values, line, end)?;
+        }
+        Column::Ints { count: expected, values } => {
+            check_count(slot, *expected, count, line, at)?;
+            for _ in 0..count {
+                end = parse_int(slot, "an integer (i64)", values, line, end)?;
+            }
         }
     }
     Ok(end)
+}
+
+/// Appends a signed integer; returns the index after it.
+#[inline]
+fn parse_int(
+    slot: &Slot,
+    what: &str,
+    values: &mut Vec<i64>,
+    line: &[u8],
+    at: usize,
+) -> Result<usize, Box<LineError>> {
+    let at = skip_blanks(line, at);
+    match scan_i64(line, at) {
+        Some((v, end)) if ends(line, end) => {
+            values.push(v);
+            Ok(end)
+        }
+        _ => Err(bad_value(slot, what, line, at)),
+    }
 }
 
 #[inline(always)]
@@ -168,6 +186,31 @@ mod tests {
             expected.columns()[1],
             Column::Ids { values: vec![u64::MAX, 7], offsets: vec![0, 2] }
         );
+    }
+
+    #[test]
+    fn integers_have_signs_and_a_fixed_number() {
+        let slots = vec![Slot::ints("a", 2), Slot::ints("b", 1).below(10)];
+        let schema = Schema::new(slots).unwrap();
+        let parse = |line: &str| {
+            let mut out = Records::new(&schema);
+            let done = MultiSlotParser::new(&schema).parse_line(1, line.as_bytes(), &mut out);
+            done.map(|()| out).map_err(|e| format!("expected {}, found {}", e.expected, e.found))
+        };
+        let batch = crate::Batch::assemble(parse("2 -7 9223372036854775807 1 3").unwrap(), vec![]);
+        let ints = |name: &str| batch.get(name).unwrap().as_dense().unwrap().clone();
+        assert_eq!((ints("a").shape(), ints("a").i64()), (&[1, 2][..], &[-7, i64::MAX][..]));
+        assert_eq!((ints("b").shape(), ints("b").i64()), (&[1, 1][..], &[3][..]));
+        for (line, error) in [
+            ("1 5 1 3", "expected the count 2 of slot 'a', found '1'"),
+            ("2 5 x 1 3", "expected an integer (i64) for slot 'a', found 'x'"),
+            (
+                "2 5 9223372036854775808 1 3",
+                "expected an integer (i64) for slot 'a', found '9223372036854775808'",
+            ),
+        ] {
+            assert_eq!(parse(line).unwrap_err(), error, "{line}");
+        }
     }
 
     #[test]
