@@ -6,7 +6,7 @@ use std::sync::Arc;
 use regatta_tensor::{Data, Ragged, Tensor, Value};
 
 use crate::records::Column;
-use crate::{Records, Schema, Slot};
+use crate::{Records, Schema};
 
 /// How far one file had been read when a batch was complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +44,7 @@ impl Batch {
     /// Makes a batch of all the records, by moving their vectors.
     pub fn assemble(records: Records, reads: Vec<FileRead>) -> Batch {
         let (schema, examples) = (records.schema().clone(), records.len());
-        let columns = schema.slots().iter().zip(records.into_columns());
-        let values = columns.map(|(slot, c)| value(slot, c, examples)).collect();
+        let values = records.into_columns().into_iter().map(|c| value(c, examples)).collect();
         Batch { schema, values, examples, reads, files: None }
     }
 
@@ -99,7 +98,7 @@ impl Batch {
     }
 }
 
-fn value(slot: &Slot, column: Column, rows: usize) -> Value {
+fn value(column: Column, rows: usize) -> Value {
     const FITS: &str = "a record has the sizes of its schema";
     match column {
         Column::Labels(v) => Tensor::from_i64(&[rows, 1], v).expect(FITS).into(),
@@ -109,19 +108,17 @@ fn value(slot: &Slot, column: Column, rows: usize) -> Value {
         Column::Ids { values, offsets } => {
             Ragged::new(Data::U64(values), offsets).expect(FITS).into()
         }
-        Column::FixedIds { count, values } if slot.signed => {
-            // The vector keeps its memory: both types have the same size.
-            let values = values.into_iter().map(|v| v as i64).collect();
-            Tensor::from_i64(&[rows, count], values).expect(FITS).into()
-        }
         Column::FixedIds { count, values } => {
             Tensor::from_u64(&[rows, count], values).expect(FITS).into()
+        }
+        Column::Ints { count, values } => {
+            Tensor::from_i64(&[rows, count], values).expect(FITS).into()
         }
     }
 }
 
 fn column(kind: crate::SlotKind, value: Value) -> Column {
-    use crate::SlotKind::{Dense, FixedIds, Ids, Label};
+    use crate::SlotKind::{Dense, FixedIds, Ids, Ints, Label};
     let (data, offsets) = match value {
         Value::Dense(t) => (t.into_data(), vec![0]),
         Value::Ragged(r) => r.into_parts(),
@@ -131,10 +128,7 @@ fn column(kind: crate::SlotKind, value: Value) -> Column {
         (Dense { dim }, Data::F32(values)) => Column::Floats { dim, values },
         (Ids, Data::U64(values)) => Column::Ids { values, offsets },
         (FixedIds { count }, Data::U64(values)) => Column::FixedIds { count, values },
-        (FixedIds { count }, Data::I64(values)) => {
-            let values = values.into_iter().map(|v| v as u64).collect();
-            Column::FixedIds { count, values }
-        }
+        (Ints { count }, Data::I64(values)) => Column::Ints { count, values },
         _ => unreachable!("a batch is made of the columns of its schema"),
     }
 }

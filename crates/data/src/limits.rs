@@ -74,6 +74,9 @@ impl Limits {
             Column::FixedIds { count, values } => {
                 any_beyond(values[self.first * count..].iter().copied(), limit)
             }
+            Column::Ints { count, values } => {
+                any_beyond(values[self.first * count..].iter().map(|x| *x as u64), limit)
+            }
             // A negative label is a large number.
             Column::Labels(v) => any_beyond(v[self.first..].iter().map(|l| *l as u64), limit),
             Column::Floats { .. } => false,
@@ -90,6 +93,10 @@ impl Limits {
             Column::FixedIds { count, values } => {
                 values[row * count..(row + 1) * count].iter().find(|id| **id >= limit).copied()
             }
+            Column::Ints { count, values } => {
+                let ints = values[row * count..(row + 1) * count].iter().map(|x| *x as u64);
+                { ints }.find(|x| *x >= limit)
+            }
             Column::Labels(v) => Some(v[row] as u64).filter(|label| *label >= limit),
             Column::Floats { .. } => None,
         };
@@ -98,6 +105,7 @@ impl Limits {
             let slot = &self.schema.slots()[slot];
             let (what, found) = match slot.kind {
                 SlotKind::Label => ("a label", (value as i64).to_string()),
+                SlotKind::Ints { .. } => ("an integer", (value as i64).to_string()),
                 _ => ("an id", value.to_string()),
             };
             let last = limit.saturating_sub(1);

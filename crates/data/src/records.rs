@@ -22,6 +22,10 @@ pub(crate) enum Column {
         count: usize,
         values: Vec<u64>,
     },
+    Ints {
+        count: usize,
+        values: Vec<i64>,
+    },
 }
 
 impl Column {
@@ -31,6 +35,7 @@ impl Column {
             SlotKind::Dense { dim } => Column::Floats { dim, values: Vec::new() },
             SlotKind::Ids => Column::Ids { values: Vec::new(), offsets: vec![0] },
             SlotKind::FixedIds { count } => Column::FixedIds { count, values: Vec::new() },
+            SlotKind::Ints { count } => Column::Ints { count, values: Vec::new() },
         }
     }
 
@@ -44,6 +49,7 @@ impl Column {
                 values.truncate(offsets[rows] as usize);
             }
             Column::FixedIds { count, values } => values.truncate(rows * *count),
+            Column::Ints { count, values } => values.truncate(rows * *count),
         }
     }
 
@@ -54,6 +60,7 @@ impl Column {
             Column::Floats { dim, values } => values.len() - rows * dim,
             Column::Ids { values, offsets } => values.len() - offsets[rows] as usize,
             Column::FixedIds { count, values } => values.len() - rows * count,
+            Column::Ints { count, values } => values.len() - rows * count,
         }
     }
 
@@ -85,6 +92,12 @@ impl Column {
                     out.extend_from_slice(&values[r * *count..(r + 1) * *count]);
                 }
             }
+            Column::Ints { count, values: out } => {
+                for (column, r) in rows {
+                    let Column::Ints { values, .. } = column else { unreachable!("{SAME}") };
+                    out.extend_from_slice(&values[r * *count..(r + 1) * *count]);
+                }
+            }
         }
     }
 
@@ -94,6 +107,7 @@ impl Column {
             Column::Floats { values, .. } => 4 * values.len(),
             Column::Ids { values, offsets } => 8 * values.len() + 4 * offsets.len(),
             Column::FixedIds { values, .. } => 8 * values.len(),
+            Column::Ints { values, .. } => 8 * values.len(),
         }
     }
 }
@@ -193,6 +207,14 @@ impl Records {
         }
     }
 
+    /// Adds an integer to a slot of integers of the record being written.
+    pub fn push_int(&mut self, slot: usize, value: i64) {
+        match &mut self.columns[slot] {
+            Column::Ints { values, .. } => values.push(value),
+            _ => self.wrong_kind(slot, "an integer"),
+        }
+    }
+
     fn wrong_kind(&self, slot: usize, what: &str) -> ! {
         let slot = &self.schema.slots()[slot];
         panic!("slot '{}' is {:?}, it does not take {what}", slot.name, slot.kind)
@@ -214,7 +236,7 @@ impl Records {
                 Column::Labels(_) => 1,
                 Column::Floats { dim, .. } => *dim,
                 Column::Ids { .. } => continue,
-                Column::FixedIds { count, .. } => *count,
+                Column::FixedIds { count, .. } | Column::Ints { count, .. } => *count,
             };
             let actual = column.pending(self.len);
             if actual != expected {
@@ -288,6 +310,7 @@ mod tests {
         let slots = vec![Slot::label("y"), Slot::dense("d", 2), Slot::ids("a"), {
             Slot::fixed_ids("b", 1)
         }];
+        let slots = [slots, vec![Slot::ints("i", 2)]].concat();
         let mut r = Records::new(&Schema::new(slots).unwrap());
         for i in 0..n {
             r.push_label(0, i as i64);
@@ -295,6 +318,8 @@ mod tests {
             r.push_float(1, 0.5);
             (0..i % 3).for_each(|j| r.push_id(2, (10 * i + j) as u64));
             r.push_id(3, i as u64);
+            r.push_int(4, i as i64);
+            r.push_int(4, -1);
             r.end_record().unwrap();
         }
         r

@@ -12,12 +12,9 @@ pub struct Slot {
     pub name: String,
     /// What it holds.
     pub kind: SlotKind,
-    /// Ids and labels of files are from 0 to below this number; a line with another one is
-    /// malformed.
+    /// Ids, labels and integers of files are from 0 to below this number; a line with another one
+    /// is malformed.
     pub limit: Option<u64>,
-    /// Whether [`SlotKind::FixedIds`] are any integers: files may have negative ones, and a batch
-    /// has an `i64` tensor.
-    pub signed: bool,
 }
 
 /// What a slot holds for each example, and what a batch of `B` examples makes of it.
@@ -37,35 +34,40 @@ pub enum SlotKind {
         /// Ids per example.
         count: usize,
     },
+    /// The same number of signed integers in every example; an `i64` tensor `[B, count]`.
+    Ints {
+        /// Integers per example.
+        count: usize,
+    },
 }
 
 impl Slot {
     /// A slot of one signed integer.
     pub fn label(name: impl Into<String>) -> Slot {
-        Slot { name: name.into(), kind: SlotKind::Label, limit: None, signed: false }
+        Slot { name: name.into(), kind: SlotKind::Label, limit: None }
     }
 
     /// A slot of `dim` floats.
     pub fn dense(name: impl Into<String>, dim: usize) -> Slot {
-        Slot { name: name.into(), kind: SlotKind::Dense { dim }, limit: None, signed: false }
+        Slot { name: name.into(), kind: SlotKind::Dense { dim }, limit: None }
     }
 
     /// A slot of any number of ids.
     pub fn ids(name: impl Into<String>) -> Slot {
-        Slot { name: name.into(), kind: SlotKind::Ids, limit: None, signed: false }
+        Slot { name: name.into(), kind: SlotKind::Ids, limit: None }
     }
 
     /// A slot of exactly `count` ids.
     pub fn fixed_ids(name: impl Into<String>, count: usize) -> Slot {
-        Slot { name: name.into(), kind: SlotKind::FixedIds { count }, limit: None, signed: false }
+        Slot { name: name.into(), kind: SlotKind::FixedIds { count }, limit: None }
     }
 
     /// A slot of exactly `count` signed integers.
-    pub fn integers(name: impl Into<String>, count: usize) -> Slot {
-        Slot { signed: true, ..Slot::fixed_ids(name, count) }
+    pub fn ints(name: impl Into<String>, count: usize) -> Slot {
+        Slot { name: name.into(), kind: SlotKind::Ints { count }, limit: None }
     }
 
-    /// The same with ids or labels that must be below `limit`.
+    /// The same with ids, labels or integers that must be from 0 to below `limit`.
     pub fn below(self, limit: u64) -> Slot {
         Slot { limit: Some(limit), ..self }
     }
@@ -91,7 +93,8 @@ impl Schema {
             if !names.insert(&slot.name) {
                 return Err(Error::config(format!("two slots have the name '{}'", slot.name)));
             }
-            if matches!(slot.kind, SlotKind::Dense { dim: 0 } | SlotKind::FixedIds { count: 0 }) {
+            use SlotKind::{Dense, FixedIds, Ints};
+            if let Dense { dim: 0 } | FixedIds { count: 0 } | Ints { count: 0 } = slot.kind {
                 return Err(Error::config(format!("slot '{}' has no values", slot.name)));
             }
         }
@@ -128,6 +131,7 @@ mod tests {
         assert_eq!(twice.to_string(), "two slots have the name 'a'");
         assert!(Schema::new(vec![]).is_err());
         assert!(Schema::new(vec![Slot::dense("d", 0)]).is_err());
+        assert!(Schema::new(vec![Slot::ints("d", 0)]).is_err());
         assert_eq!(Schema::criteo().slots().len(), 28);
         assert_eq!(Schema::criteo().index_of("26"), Some(26));
     }

@@ -9,6 +9,8 @@
 //! - the gradient of a relu behind a fully connected layer is taken where the next layer writes it
 //!   (`fc_grad_through_relu`).
 //!
+//! Before that, it drops forward ops that move values which nobody reads.
+//!
 //! Applied by the executor to the program that it is about to run, after all other rewrites: those
 //! look for the ops by name.
 //!
@@ -16,9 +18,9 @@
 //! copies 2.3 % and 0.5 %, gradients of lookups 2.5 % and 1.5 % (one thread, AMD EPYC with AVX2,
 //! 2026-11-16, together with prefetched rows).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use regatta_ir::{Attr, Block, Error, Layout, Op, Origin, Program};
+use regatta_ir::{Attr, Block, Error, Layout, Op, Origin, Program, Role};
 use regatta_tensor::DType;
 
 use crate::{checked, refuse_buffers};
@@ -35,6 +37,7 @@ pub fn fuse(program: &Program, keep: &[&str]) -> Result<Program, Error> {
         return Ok(program);
     }
     let block = program.block_mut();
+    drop_unread(block, keep);
     join_lookups(block, keep);
     join_lookup_gradients(block, keep);
     go_through_relus(block, keep);
@@ -43,6 +46,26 @@ pub fn fuse(program: &Program, keep: &[&str]) -> Result<Program, Error> {
     let kept: Vec<&str> = keep.iter().copied().chain(data.iter().map(String::as_str)).collect();
     block.drop_unused_vars(&kept);
     checked(program)
+}
+
+/// Drops forward ops that only move values which then nobody reads, such as the results of single
+/// lookups after [`merge_lookups()`](crate::merge_lookups()).
+fn drop_unread(block: &mut Block, keep: &[&str]) {
+    loop {
+        let read: HashSet<&str> =
+            block.ops.iter().flat_map(Op::input_vars).chain(keep.iter().copied()).collect();
+        let is_temp = |var: &str| block.vars.get(var).is_some_and(|v| v.origin == Origin::Temp);
+        let unread = |op: &Op| {
+            matches!(op.kind.as_str(), "split" | "slice" | "reshape")
+                && op.role == Role::Forward
+                && op.output_vars().all(|var| is_temp(var) && !read.contains(var))
+        };
+        let gone: Vec<usize> = (0..block.ops.len()).filter(|&at| unread(&block.ops[at])).collect();
+        if gone.is_empty() {
+            return;
+        }
+        remove(block, gone);
+    }
 }
 
 /// Who makes and who reads each variable.

@@ -3,6 +3,7 @@
 use regatta_ir::{Error, Op, Program, Programs, Regularizer};
 use regatta_optim::{LossScaling, Rule, Schedule};
 
+use crate::merge_lookups::{self, merge_lookups};
 use crate::pipeline::{Rewrite, TRAINING, Watch, apply_passes};
 use crate::{
     AmpConfig, Backward, Clip, ParamGrad, RecomputeConfig, amp, backward, clip, insert_updates,
@@ -121,6 +122,21 @@ impl Rewrite for Training {
 impl Training {
     pub(crate) fn loss_scaling(&self) -> Option<&LossScaling> {
         self.optimizer.amp.as_ref()?.loss_scaling.as_ref()
+    }
+
+    /// Variables that the settings name.
+    fn named(&self) -> Vec<String> {
+        self.optimizer.recompute.iter().flat_map(|config| config.checkpoints.clone()).collect()
+    }
+
+    pub(crate) fn has_lookups(&self) -> bool {
+        merge_lookups::applies(&self.programs.main, &self.loss, &self.what, &self.named())
+    }
+
+    pub(crate) fn merge_lookups(&mut self) -> Result<(), Error> {
+        let main = &self.programs.main;
+        self.programs.main = merge_lookups(main, &self.loss, &self.what, &self.named())?;
+        Ok(())
     }
 
     pub(crate) fn amp(&mut self) -> Result<(), Error> {

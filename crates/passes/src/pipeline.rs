@@ -49,6 +49,12 @@ pub fn apply_passes<S: Rewrite>(
 /// From a forward program to a training program.
 pub const TRAINING: &[Pass<Training>] = &[
     Pass {
+        name: "merge_lookups",
+        about: "lookups of one table are one op",
+        applies: Training::has_lookups,
+        apply: Training::merge_lookups,
+    },
+    Pass {
         name: "amp",
         about: "casts of mixed precision",
         applies: |t| t.optimizer.amp.is_some(),

@@ -231,7 +231,7 @@ fn check_fits(reading: &Reading, schema: &Schema, examples: Option<u64>) -> Resu
     let bytes = |slot: &Slot| match slot.kind {
         SlotKind::Label | SlotKind::Ids => 8,
         SlotKind::Dense { dim } => 4 * dim as u64,
-        SlotKind::FixedIds { count } => 8 * count as u64,
+        SlotKind::FixedIds { count } | SlotKind::Ints { count } => 8 * count as u64,
     };
     let record = 8 + schema.slots().iter().map(bytes).sum::<u64>();
     let needed = examples.saturating_mul(record);

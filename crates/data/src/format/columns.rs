@@ -92,9 +92,10 @@ pub(crate) fn check(columns: &[Column], schema: &Schema) -> Result<(), Error> {
         let fits = match column.read {
             ColumnRead::Label => kind == SlotKind::Label,
             ColumnRead::Dense => matches!(kind, SlotKind::Dense { .. }),
-            ColumnRead::Id | ColumnRead::Hash { .. } => {
-                matches!(kind, SlotKind::Ids | SlotKind::FixedIds { .. })
+            ColumnRead::Id => {
+                matches!(kind, SlotKind::Ids | SlotKind::FixedIds { .. } | SlotKind::Ints { .. })
             }
+            ColumnRead::Hash { .. } => matches!(kind, SlotKind::Ids | SlotKind::FixedIds { .. }),
         };
         if !fits || column.read == (ColumnRead::Hash { dim: Some(0) }) {
             let what = format!("column '{}' is read as {:?}", column.from.text(), column.read);
@@ -167,6 +168,10 @@ impl Feed {
             }
             (Values::Ids { .. }, _) if text.is_empty() => {}
             (Values::FixedIds { values, .. }, _) if text.is_empty() => values.push(0),
+            (Values::Ints { values, .. }, _) if text.is_empty() => values.push(0),
+            (Values::Ints { values, .. }, _) => {
+                values.push(parse_i64(text).ok_or_else(|| bad("an integer (i64)"))?);
+            }
             (Values::Ids { values, .. } | Values::FixedIds { values, .. }, ColumnRead::Id) => {
                 values.push(parse_u64(text).ok_or_else(|| bad("an id (u64)"))?);
             }

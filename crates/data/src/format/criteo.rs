@@ -118,6 +118,9 @@ impl CriteoParser {
                 .filter(|(v, _)| v.is_finite())
                 .map(|(v, _)| values.push(v))
                 .ok_or("a finite float"),
+            Column::Ints { values, .. } => {
+                parse_i64(text).map(|v| values.push(v)).ok_or("an integer (i64)")
+            }
             Column::Labels(values) => {
                 parse_i64(text).map(|v| values.push(v)).ok_or("a label (i64)")
             }
@@ -137,6 +140,7 @@ impl CriteoParser {
             match &mut out.columns_mut()[slot] {
                 Column::Ids { values, .. } => values.push(0),
                 Column::FixedIds { count, values } => values.resize(values.len() + *count, 0),
+                Column::Ints { count, values } => values.resize(values.len() + *count, 0),
                 Column::Floats { dim, values } => values.resize(values.len() + *dim, 0.0),
                 Column::Labels(_) => {}
             }

@@ -107,6 +107,7 @@ impl LineParser for CriteoRawParser {
                     values.push(self.category(line, category));
                     category += 1;
                 }
+                Column::Ints { .. } => unreachable!("the schema has been checked"),
             }
         }
         out.end_checked_record();

@@ -73,9 +73,6 @@ fn parse_slot(
         }
         Column::FixedIds { count: expected, values } => {
             check_count(slot, *expected, count, line, at)?;
-            if slot.signed {
-                return parse_integers(slot, values, count, line, end);
-            }
             for _ in 0..count {
                 let at = skip_blanks(line, end);
                 end = match scan_u64(line, at) {
@@ -102,38 +99,35 @@ fn parse_slot(
         }
         Column::Labels(values) => {
             check_count(slot, 1, count, line, at)?;
-            let at = skip_blanks(line, end);
-            end = match scan_i64(line, at) {
-                Some((v, end)) if ends(line, end) => {
-                    values.push(v);
-                    end
-                }
-                _ => return Err(bad_value(slot, "a label (i64)", line, at)),
-            };
+            end = parse_int(slot, "a label (i64)", values, line, end)?;
+        }
+        Column::Ints { count: expected, values } => {
+            check_count(slot, *expected, count, line, at)?;
+            for _ in 0..count {
+                end = parse_int(slot, "an integer (i64)", values, line, end)?;
+            }
         }
     }
     Ok(end)
 }
 
-/// Appends signed integers; returns the index after them.
-fn parse_integers(
+/// Appends a signed integer; returns the index after it.
+#[inline]
+fn parse_int(
     slot: &Slot,
-    values: &mut Vec<u64>,
-    count: u64,
+    what: &str,
+    values: &mut Vec<i64>,
     line: &[u8],
-    mut end: usize,
+    at: usize,
 ) -> Result<usize, Box<LineError>> {
-    for _ in 0..count {
-        let at = skip_blanks(line, end);
-        end = match scan_i64(line, at) {
-            Some((v, end)) if ends(line, end) => {
-                values.push(v as u64);
-                end
-            }
-            _ => return Err(bad_value(slot, "an integer (i64)", line, at)),
-        };
+    let at = skip_blanks(line, at);
+    match scan_i64(line, at) {
+        Some((v, end)) if ends(line, end) => {
+            values.push(v);
+            Ok(end)
+        }
+        _ => Err(bad_value(slot, what, line, at)),
     }
-    Ok(end)
 }
 
 #[inline(always)]
@@ -195,19 +189,28 @@ mod tests {
     }
 
     #[test]
-    fn integers_may_be_negative() {
-        let schema = Schema::new(vec![Slot::integers("n", 2)]).unwrap();
-        let mut out = Records::new(&schema);
-        let mut parser = MultiSlotParser::new(&schema);
-        parser.parse_line(1, b"2 -3 7", &mut out).unwrap();
-        parser.parse_line(2, b"2 0 9223372036854775807", &mut out).unwrap();
-        let error = parser.parse_line(3, b"2 1 x", &mut out).unwrap_err();
-        assert_eq!(error.expected, "an integer (i64) for slot 'n'");
-        let mut whole = Records::new(&schema);
-        parser.parse_line(1, b"2 -3 7", &mut whole).unwrap();
-        let batch = crate::Batch::assemble(whole, vec![]);
-        assert_eq!(batch.values()[0].as_dense().unwrap().i64(), [-3, 7]);
-        assert_eq!(batch.into_records().len(), 0);
+    fn integers_have_signs_and_a_fixed_number() {
+        let slots = vec![Slot::ints("a", 2), Slot::ints("b", 1).below(10)];
+        let schema = Schema::new(slots).unwrap();
+        let parse = |line: &str| {
+            let mut out = Records::new(&schema);
+            let done = MultiSlotParser::new(&schema).parse_line(1, line.as_bytes(), &mut out);
+            done.map(|()| out).map_err(|e| format!("expected {}, found {}", e.expected, e.found))
+        };
+        let batch = crate::Batch::assemble(parse("2 -7 9223372036854775807 1 3").unwrap(), vec![]);
+        let ints = |name: &str| batch.get(name).unwrap().as_dense().unwrap().clone();
+        assert_eq!((ints("a").shape(), ints("a").i64()), (&[1, 2][..], &[-7, i64::MAX][..]));
+        assert_eq!((ints("b").shape(), ints("b").i64()), (&[1, 1][..], &[3][..]));
+        for (line, error) in [
+            ("1 5 1 3", "expected the count 2 of slot 'a', found '1'"),
+            ("2 5 x 1 3", "expected an integer (i64) for slot 'a', found 'x'"),
+            (
+                "2 5 9223372036854775808 1 3",
+                "expected an integer (i64) for slot 'a', found '9223372036854775808'",
+            ),
+        ] {
+            assert_eq!(parse(line).unwrap_err(), error, "{line}");
+        }
     }
 
     #[test]

@@ -332,6 +332,9 @@ fn push_integer(feed: &Feed, value: i128, out: &mut Records) -> Result<(), Box<L
     };
     match (&mut out.columns_mut()[feed.slot], feed.read) {
         (Values::Labels(v), _) => v.push(i64::try_from(value).map_err(|_| found("a label (i64)"))?),
+        (Values::Ints { values, .. }, _) => {
+            values.push(i64::try_from(value).map_err(|_| found("an integer (i64)"))?);
+        }
         (Values::Floats { values, .. }, _) => values.push(value as f32),
         (Values::Ids { values, .. } | Values::FixedIds { values, .. }, ColumnRead::Id) => {
             values.push(u64::try_from(value).map_err(|_| found("an id (u64)"))?);

@@ -74,7 +74,7 @@ fn count(column: &Column, row: usize) -> usize {
         Column::Labels(_) => 1,
         Column::Floats { dim, .. } => *dim,
         Column::Ids { offsets, .. } => (offsets[row + 1] - offsets[row]) as usize,
-        Column::FixedIds { count, .. } => *count,
+        Column::FixedIds { count, .. } | Column::Ints { count, .. } => *count,
     }
 }
 
@@ -88,6 +88,7 @@ fn each_value(
         Column::Labels(v) => write(&v[row]),
         Column::Floats { values, .. } => values[fixed].iter().try_for_each(|v| write(v)),
         Column::FixedIds { values, .. } => values[fixed].iter().try_for_each(|v| write(v)),
+        Column::Ints { values, .. } => values[fixed].iter().try_for_each(|v| write(v)),
         Column::Ids { values, offsets } => {
             let ids = offsets[row] as usize..offsets[row + 1] as usize;
             values[ids].iter().try_for_each(|v| write(v))

@@ -174,7 +174,7 @@ fn a_table_looked_up_twice_merges_its_row_sparse_parts() {
         Out: mean_0.tmp_0@GRAD = fill_constant() {dtype: "f32", shape: [1], value: 1.0} @backward
         dX: elementwise_mul_0.tmp_0@GRAD = mean_grad(X: elementwise_mul_0.tmp_0, dOut: mean_0.tmp_0@GRAD) @backward
         dX: embedding_0.tmp_0@GRAD, dY: embedding_1.tmp_0@GRAD = elementwise_mul_grad(X: embedding_0.tmp_0, Y: embedding_1.tmp_0, dOut: elementwise_mul_0.tmp_0@GRAD) @backward
-        dW: table@GRAD@PART@0 = embedding_grad(W: table, dOut: embedding_1.tmp_0@GRAD, Ids: item) {hash: false, is_sparse: true, padding_idx: -1, pool: "sum"} @backward
+        dW: table@GRAD@PART@0 = embedding_grad(W: table, dOut: embedding_1.tmp_0@GRAD, Ids: item) {hash: false, is_sparse: true, padding_idx: -1, pool: "mean"} @backward
         dW: table@GRAD@PART@1 = embedding_grad(W: table, dOut: embedding_0.tmp_0@GRAD, Ids: user) {hash: false, is_sparse: true, padding_idx: -1, pool: "sum"} @backward
         Out: table@GRAD = sum(X: [table@GRAD@PART@0, table@GRAD@PART@1]) @backward
     "#]].assert_eq(&added(&programs.main, &after));

@@ -54,14 +54,14 @@ fn gradient_merge_before_and_after() {
           var mean_0.tmp_0@GRAD: f32[1]
           var table@GRAD@COMM: f32[1]
           Out: embedding_0.tmp_0 = embedding(W: table, Ids: user) {hash: false, is_sparse: true, padding_idx: -1, pool: "sum"}
-          Out: embedding_1.tmp_0 = embedding(W: table, Ids: item) {hash: false, is_sparse: true, padding_idx: -1, pool: "sum"}
+          Out: embedding_1.tmp_0 = embedding(W: table, Ids: item) {hash: false, is_sparse: true, padding_idx: -1, pool: "mean"}
           Out: elementwise_mul_0.tmp_0 = elementwise_mul(X: embedding_0.tmp_0, Y: embedding_1.tmp_0)
           Out: mean_0.tmp_0 = mean(X: elementwise_mul_0.tmp_0)
           Out: mean_0.tmp_0@GRAD@WHOLE = fill_constant() {dtype: "f32", shape: [1], value: 1.0} @backward
           Out: mean_0.tmp_0@GRAD = scale_by_share(X: mean_0.tmp_0@GRAD@WHOLE) @backward
           dX: elementwise_mul_0.tmp_0@GRAD = mean_grad(X: elementwise_mul_0.tmp_0, dOut: mean_0.tmp_0@GRAD) @backward
           dX: embedding_0.tmp_0@GRAD, dY: embedding_1.tmp_0@GRAD = elementwise_mul_grad(X: embedding_0.tmp_0, Y: embedding_1.tmp_0, dOut: elementwise_mul_0.tmp_0@GRAD) @backward
-          dW: table@GRAD@PART@0 = embedding_grad(W: table, dOut: embedding_1.tmp_0@GRAD, Ids: item) {hash: false, is_sparse: true, padding_idx: -1, pool: "sum"} @backward
+          dW: table@GRAD@PART@0 = embedding_grad(W: table, dOut: embedding_1.tmp_0@GRAD, Ids: item) {hash: false, is_sparse: true, padding_idx: -1, pool: "mean"} @backward
           dW: table@GRAD@PART@1 = embedding_grad(W: table, dOut: embedding_0.tmp_0@GRAD, Ids: user) {hash: false, is_sparse: true, padding_idx: -1, pool: "sum"} @backward
           Out: table@GRAD = sum(X: [table@GRAD@PART@0, table@GRAD@PART@1]) @backward
           Handle: table@GRAD@COMM = gather_rows_start(X: table@GRAD) {name: "grads_0"} @optimize
@@ -91,14 +91,14 @@ fn gradient_merge_before_and_after() {
           persist gradient_merge@COUNT: f32[1]
           var gradient_merge@ONE: f32[1]
           Out: embedding_0.tmp_0 = embedding(W: table, Ids: user) {hash: false, is_sparse: true, padding_idx: -1, pool: "sum"}
-          Out: embedding_1.tmp_0 = embedding(W: table, Ids: item) {hash: false, is_sparse: true, padding_idx: -1, pool: "sum"}
+          Out: embedding_1.tmp_0 = embedding(W: table, Ids: item) {hash: false, is_sparse: true, padding_idx: -1, pool: "mean"}
           Out: elementwise_mul_0.tmp_0 = elementwise_mul(X: embedding_0.tmp_0, Y: embedding_1.tmp_0)
           Out: mean_0.tmp_0 = mean(X: elementwise_mul_0.tmp_0)
           Out: mean_0.tmp_0@GRAD@WHOLE = fill_constant() {dtype: "f32", shape: [1], value: 1.0} @backward
           Out: mean_0.tmp_0@GRAD = scale_by_share(X: mean_0.tmp_0@GRAD@WHOLE) @backward
           dX: elementwise_mul_0.tmp_0@GRAD = mean_grad(X: elementwise_mul_0.tmp_0, dOut: mean_0.tmp_0@GRAD) @backward
           dX: embedding_0.tmp_0@GRAD, dY: embedding_1.tmp_0@GRAD = elementwise_mul_grad(X: embedding_0.tmp_0, Y: embedding_1.tmp_0, dOut: elementwise_mul_0.tmp_0@GRAD) @backward
-          dW: table@GRAD@PART@0 = embedding_grad(W: table, dOut: embedding_1.tmp_0@GRAD, Ids: item) {hash: false, is_sparse: true, padding_idx: -1, pool: "sum"} @backward
+          dW: table@GRAD@PART@0 = embedding_grad(W: table, dOut: embedding_1.tmp_0@GRAD, Ids: item) {hash: false, is_sparse: true, padding_idx: -1, pool: "mean"} @backward
           dW: table@GRAD@PART@1 = embedding_grad(W: table, dOut: embedding_0.tmp_0@GRAD, Ids: user) {hash: false, is_sparse: true, padding_idx: -1, pool: "sum"} @backward
           Out: table@GRAD = sum(X: [table@GRAD@PART@0, table@GRAD@PART@1]) @backward
           SumOut: table@GRAD@MERGED = accumulate(X: table@GRAD, Sum: table@GRAD@MERGED) @optimize

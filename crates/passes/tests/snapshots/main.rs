@@ -9,6 +9,7 @@ mod collective;
 mod data_parallel;
 mod fuse;
 mod memory_reuse;
+mod merge_lookups;
 mod models;
 mod prune;
 mod recompute;

@@ -1,6 +1,6 @@
 //! Small programs that the tests rewrite, and how they are shown.
 
-use regatta_ir::{Act, Builder, Embedding, Fc, ParamAttr, Program, Programs, Var};
+use regatta_ir::{Act, Builder, Embedding, Fc, ParamAttr, Pool, Program, Programs, Var};
 use regatta_ops::builder;
 use regatta_passes::{Backward, ParamGrad, backward};
 use regatta_tensor::DType;
@@ -44,14 +44,15 @@ pub(crate) fn two_layers() -> Programs {
     b.finish()
 }
 
-/// One table looked up for the slots `user` and `item`, each by an op of its own.
+/// One table looked up for the slots `user` and `item`, each by an op of its own, since they differ
+/// in how they pool.
 pub(crate) fn shared_table() -> Programs {
     let mut b = builder(1);
     let user = b.sparse_data("user").unwrap();
     let item = b.sparse_data("item").unwrap();
     let spec = Embedding { table: ParamAttr::weight().named("table"), ..Embedding::new(100, 4) };
     let u = b.embedding(&[&user], &spec).unwrap();
-    let i = b.embedding(&[&item], &spec).unwrap();
+    let i = b.embedding(&[&item], &Embedding { pool: Pool::Mean, ..spec }).unwrap();
     let product = b.elementwise_mul(&u, &i).unwrap();
     b.mean(&product).unwrap();
     b.finish()
