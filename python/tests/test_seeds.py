@@ -402,7 +402,7 @@ train_loop(None, lambda feed: parallel.run(fetch_list=[avg_loss.name], feed=feed
 @block("002:43", "complete: alone")
 def test_002_43(where: _Place) -> None:
     script = where.write("train.py", text_of("002:43") + "print(fleet.worker_num())\n")
-    assert where.run(script).split() == ["1"]
+    assert where.run(script).splitlines()[-1] == "1"
 
 
 @block("002:87", "fragment, 2 lines repaired")
@@ -617,3 +617,108 @@ class _Any(int):
 
 
 _ANY = _Any(0)
+
+
+# --- 001: PaddleRec -----------------------------------------------------------------------------
+
+
+def merged(key: str, config: Any) -> None:
+    """Puts the keys of a YAML block into a configuration file. `...` stands for those that are
+    there already."""
+    yaml = pytest.importorskip("yaml")
+    wanted = yaml.safe_load(re.sub(r"(?m)^\s*\.\.\.\s*$", "", text_of(key)))
+    found = yaml.safe_load(config.read_text(encoding="utf-8"))
+    for section, values in wanted.items():
+        found[section].update(values)
+    config.write_text(yaml.safe_dump(found, allow_unicode=True), encoding="utf-8")
+
+
+def paddlerec(where: _Place, model: str) -> Any:
+    """A copy of PaddleRec's tools and of a model in the folder of the test; the model's folder."""
+    pytest.importorskip("six", reason="PaddleRec's tools need the package six")
+    leave = shutil.ignore_patterns("__pycache__", "*.png", "*.md", "output_model*")
+    shutil.copytree(os.path.join(PADDLEREC, "tools"), where.path / "tools", ignore=leave)
+    folder = where.path / "models" / model
+    shutil.copytree(os.path.join(PADDLEREC, "models", model), folder, ignore=leave)
+    return folder
+
+
+def resolved(where: _Place, config: Any, **env: Any) -> Dict[str, Any]:
+    """The configuration that `regatta train` trains with."""
+    import yaml
+
+    return yaml.safe_load(where.shell(
+        f'"{sys.executable}" -m regatta train -m {config} --print-config 2>/dev/null', **env))
+
+
+def criteo_lines(count: int) -> str:
+    """Lines of the click log that benchmark_reader.py reads."""
+    import random
+
+    made = random.Random(1)
+    lines = []
+    for _ in range(count):
+        ids = [f"{made.randrange(50):08x}" for _ in range(26)]
+        label = int(ids[0] < f"{15:08x}")
+        numbers = [str(made.randrange(10)) for _ in range(13)]
+        lines.append("\t".join([str(label), *numbers, *ids]))
+    return "\n".join(lines) + "\n"
+
+
+@needs_paddlerec
+@block("001:28", "YAML: in rank/dnn's configuration, resolved by regatta train")
+def test_001_28(where: _Place) -> None:
+    config = paddlerec(where, "rank/dnn") / "config.yaml"
+    merged("001:28", config)
+    runner = resolved(where, config)["runner"]
+    assert (runner["sync_mode"], runner["reader_type"]) == ("async", "QueueDataset")
+    assert (runner["thread_num"], runner["split_file_list"]) == (1, False)
+    assert runner["pipe_command"] == "python benchmark_reader.py"
+    runner = resolved(where, f"{config} -o runner.sync_mode=geo")["runner"]
+    assert (runner["sync_mode"], runner["geo_step"]) == ("geo", 400)
+
+
+def ps_workspace(where: _Place) -> None:
+    folder = paddlerec(where, "rank/dnn")
+    merged("001:28", folder / "config.yaml")
+    # The command of 001:28 names a file of the folder in which training is started.
+    shutil.copy(folder / "benchmark_reader.py", where.path)
+    # Its hash function, of which any will do.
+    where.write("xxhash.py", """
+import zlib
+
+class xxh32:
+    def __init__(self, text):
+        self.text = text
+
+    def intdigest(self):
+        return zlib.crc32(self.text.encode())
+""")
+    data = folder / "data" / "sample_data" / "train"
+    shutil.rmtree(data)
+    data.mkdir()
+    for part in range(2):
+        (data / f"part-{part}").write_text(criteo_lines(40))
+
+
+@needs_paddlerec
+@block("001:45", "shell: as printed, with the keys of 001:28 and lines that its reader reads")
+def test_001_45(where: _Place) -> None:
+    ps_workspace(where)
+    logs = _with_logs(where, where.shell(text_of("001:45"), timeout=300))
+    assert re.search(r"Epoch: 2, .*auc", logs), logs[-3000:]
+
+
+@needs_paddlerec
+@block("001:53", "shell: 2 servers and 2 workers, their addresses replaced")
+def test_001_53(where: _Place) -> None:
+    ps_workspace(where)
+    # Workers of different machines make this folder; two of one machine would race for it.
+    (where.path / "output_model_dnn").mkdir()
+    line = text_of(
+        "001:53",
+        ('--workers="ip1:port1,ip2:port2...ipN:portN"', f'--workers="{endpoints(2)}"'),
+        ('--servers="ip1:port1,ip2:port2...ipN:portN"', f'--servers="{endpoints(2)}"'),
+    )
+    logs = _with_logs(where, where.shell(line, timeout=300))
+    assert re.search(r"Epoch: 2, .*auc", logs), logs[-3000:]

@@ -150,7 +150,7 @@ impl Dataset {
 fn slot((name, kind, n): (String, String, usize)) -> PyResult<Slot> {
     Ok(match (kind.as_str(), n) {
         ("ints", 1) => Slot::label(name),
-        ("ints", n) => Slot::integers(name, n),
+        ("ints", n) => Slot::ints(name, n),
         ("floats", n) => Slot::dense(name, n),
         ("ids", _) => Slot::ids(name),
         _ => return Err(wrong(format!("slot '{name}': '{kind}' is not ints, floats or ids"))),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use numpy::{PyArrayDyn, PyArrayMethods};
 use pyo3::prelude::*;
-use regatta_cluster::{Env, Place};
+use regatta_cluster::{CollectivePlace, Env, Place, PsPlace, PsRole, names};
 use regatta_collective::{ReduceOp, Transport, Wire};
 use regatta_tensor::Tensor;
 
@@ -23,16 +23,17 @@ pub(crate) struct Group {
 
 #[pymethods]
 impl Group {
-    /// Joins the ranks of this job, as the environment says; a process without a job is alone.
+    /// Joins the ranks of this job, as the environment says; a process without a job is alone. The
+    /// workers of a job with servers are ranks, too, if they know each other's addresses.
     #[staticmethod]
     fn join(py: Python<'_>) -> PyResult<Group> {
         let lane = Lane::default();
         let joined = lane.run(py, || match Place::from_env(&Env::process())? {
             Place::Collective(place) => regatta_fleet::collective::join(&place, Transport::Auto),
             Place::Local => Ok(regatta_collective::Group::in_memory(1)?.remove(0)),
-            other => Err(regatta_fleet::Error::Config(format!(
-                "this process is {other} of a job with parameter servers, and has no ranks"
-            ))),
+            Place::ParameterServer(place) => {
+                regatta_fleet::collective::join(&among_workers(place)?, Transport::Auto)
+            }
         })?;
         let group = joined.map_err(raise)?;
         let (rank, size) = (group.rank(), group.size());
@@ -125,4 +126,34 @@ impl Group {
         to.copy_from_slice(&copied);
         Ok(())
     }
+}
+
+/// The place of a worker among the workers of its job.
+fn among_workers(place: PsPlace) -> Result<CollectivePlace, regatta_fleet::Error> {
+    let PsRole::Worker(rank) = place.role else {
+        return Err(regatta_fleet::Error::Config(format!(
+            "this process is {} of a job with parameter servers, and only its workers are ranks",
+            place.role
+        )));
+    };
+    if place.worker_endpoints.len() != place.workers {
+        return Err(regatta_fleet::Error::Config(format!(
+            "the workers of this job do not know each other's addresses: start it by `regatta \
+             launch`, or set {}",
+            names::TRAINER_ENDPOINTS
+        )));
+    }
+    let size = place.workers;
+    Ok(CollectivePlace {
+        rank,
+        size,
+        endpoints: place.worker_endpoints,
+        local_rank: rank,
+        local_size: size,
+        nodes: 1,
+        master: None,
+        devices: Vec::new(),
+        world_devices: Vec::new(),
+        job: place.job,
+    })
 }
