@@ -7,7 +7,7 @@ from ..framework import Variable, current_seed, unique_name
 from .._missing import missing
 from ..tensor import linalg, manipulation, math
 from ..tensor._common import (
-    Namer, axes_of, axis_of, cast_to, check, constant, int_list, is_integer, need_op, op, ops,
+    Namer, axes_of, axis_of, cast_to, check, constant, filled, int_list, is_integer, need_op, op, ops,
     part_of, product, to_shape,
 )
 from ..tensor.math import combine
@@ -120,7 +120,7 @@ def swish(x: Variable, name: Optional[str] = None, beta: float = 1.0) -> Variabl
 
 def _soft_plus(x: Variable, out: str) -> Variable:
     """``log(1 + exp(x))``: the loss of a logit whose label is 0."""
-    zero = op("fill_like", {"X": x}, part_of(out), {"value": 0.0})
+    zero = filled(x, 0.0, part_of(out))
     return op("sigmoid_cross_entropy", {"X": x, "Label": zero}, out)
 
 
@@ -407,7 +407,7 @@ def _padded(x: Variable, axis: int, size: int, front: bool, value: float, out: s
     if x.shape[axis] < 1 or size < 0:
         raise ValueError(f"pad: dimension {axis} of '{x.name}' {list(x.shape)} by {size}")
     first = op("slice", {"X": x}, part_of(out), {"axis": axis, "start": 0, "end": 1})
-    border = op("fill_like", {"X": first}, part_of(out), {"value": value})
+    border = filled(first, value, part_of(out))
     values = [border] * size
     values = values + [x] if front else [x] + values
     return op("concat", {"X": values}, part_of(out), {"axis": axis})

@@ -117,6 +117,13 @@ def constant(value: float, kind: Any, out: str, shape: Sequence[int] = (1,)) -> 
     return op("fill_constant", {}, out, attrs, logical)
 
 
+def filled(x: Variable, value: float, out: str, logical: Optional[dtype] = None) -> Variable:
+    """A number in the shape of ``x``, which is not differentiated."""
+    made = op("fill_like", {"X": x}, out, {"value": float(value)}, logical)
+    made.stop_gradient = True
+    return made
+
+
 def array_op(value: Any) -> Tuple[str, Dict[str, Any], dtype]:
     """The op that writes an array: its kind and attributes, and the element type."""
     import numpy as np

@@ -7,7 +7,8 @@ from .. import framework
 from ..framework import ParamAttr, Variable, create_state, to_dtype, unique_name
 from .._missing import missing
 from ._common import (
-    Namer, Numbers, array_constant, cast_to, check, constant, int_list, is_integer, op, part_of,
+    Namer, Numbers, array_constant, cast_to, check, constant, filled, int_list, is_integer, op,
+    part_of,
 )
 
 __all__ = [
@@ -68,8 +69,8 @@ def fill_like(x: Variable, value: float, logical: Any, out: str) -> Variable:
     if whole and abs(number) > 2**24:
         raise ValueError(f"full_like: {value} is not exact; integers up to 2^24 are")
     if framework._STORED[logical] == "f32":
-        return op("fill_like", {"X": x}, out, {"value": number}, logical)
-    made = op("fill_like", {"X": x}, part_of(out), {"value": number}, to_dtype("float32"))
+        return filled(x, number, out, logical)
+    made = filled(x, number, part_of(out), to_dtype("float32"))
     return cast_to(made, "int64" if logical == "bool" else logical, out)
 
 

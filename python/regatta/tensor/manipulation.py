@@ -7,8 +7,8 @@ from typing import Any, List, Optional, Sequence, Tuple, Union
 from ..framework import Variable, unique_name
 from .._missing import missing
 from ._common import (
-    Namer, axes_of, axis_of, broadcast_dims, cast_to, check, constant, int_list, is_integer,
-    need_op, op, ops, part_of, product, to_shape,
+    Namer, axes_of, axis_of, broadcast_dims, cast_to, check, constant, filled, int_list,
+    is_integer, need_op, op, ops, part_of, product, to_shape,
 )
 
 __all__ = [
@@ -426,7 +426,7 @@ def expand_as(
     out = Namer("expand_as", name).tmp()
     if is_integer(y):
         y = cast_to(y, "float32", part_of(out))
-    ones = op("fill_like", {"X": y}, part_of(out), {"value": 1.0})
+    ones = filled(y, 1.0, part_of(out))
     if is_integer(x):
         ones = cast_to(ones, x.dtype, part_of(out))
     return op("elementwise_mul", {"X": x, "Y": ones}, out)

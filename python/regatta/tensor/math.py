@@ -7,7 +7,7 @@ from ..framework import Variable, to_dtype, unique_name
 from .._missing import missing
 from ._common import (
     Axis, Namer, Numbers, activate, array_constant, axes_of, axis_of, cast_to, check, constant,
-    is_integer, need_op, op, part_of, to_shape,
+    filled, is_integer, need_op, op, part_of, to_shape,
 )
 
 __all__ = [
@@ -541,7 +541,7 @@ def var(
     if not unbiased:
         return op("reduce_mean", {"X": squares}, out, over)
     total = op("reduce_sum", {"X": squares}, part_of(out), over)
-    ones = op("fill_like", {"X": x}, part_of(out), {"value": 1.0})
+    ones = filled(x, 1.0, part_of(out))
     count = op("reduce_sum", {"X": ones}, part_of(out), over)
     less = op("scale", {"X": count}, part_of(out), {"bias": -1.0})
     return op("elementwise_div", {"X": total, "Y": less}, out)
