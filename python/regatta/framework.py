@@ -962,3 +962,13 @@ def scope_guard(scope: Scope) -> Iterator[None]:
         yield
     finally:
         _global_scope = old
+
+
+def __getattr__(name: str) -> Any:
+    if name == "core":
+        from .base import core
+
+        return core
+    from ._missing import missing
+
+    return missing(__name__)(name)

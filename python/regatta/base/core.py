@@ -12,7 +12,7 @@ from ..framework import Scope, TensorView as LoDTensor
 
 __all__ = [
     "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet", "LoDTensor",
-    "Place", "Scope", "XPUPlace", "get_cuda_device_count", "is_compiled_with_cuda",
+    "PSGPU", "Place", "Scope", "XPUPlace", "get_cuda_device_count", "is_compiled_with_cuda",
     "is_compiled_with_custom_device", "is_compiled_with_distribute", "is_compiled_with_npu",
     "is_compiled_with_rocm", "is_compiled_with_xpu",
 ]
@@ -23,6 +23,44 @@ EnforceNotMet = RegattaError
 
 class EOFException(Exception):
     """A loader that was started has no more batches."""
+
+
+class PSGPU:
+    """Tables in the memory of graphics cards, by pass over the data. Regatta computes on CPUs: the
+    rows stay on the parameter servers, and workers pull what a batch needs. Calls are checked, and
+    a warning says so once."""
+
+    def __init__(self) -> None:
+        import warnings
+
+        warnings.warn("PSGPU: Regatta computes on CPUs; the rows stay on the parameter servers")
+        self._slots: list = []
+
+    def set_slot_vector(self, slots: list) -> None:
+        """Takes the numbers of the slots."""
+        self._slots = [int(slot) for slot in slots]
+
+    def set_slot_dim_vector(self, dims: list) -> None:
+        """Takes the widths of the slots, one for each."""
+        if self._slots and len(dims) != len(self._slots):
+            raise ValueError(f"PSGPU: {len(dims)} widths for {len(self._slots)} slots")
+
+    def init_gpu_ps(self, devices: list) -> None:
+        """Takes the numbers of cards."""
+        if not devices:
+            raise ValueError("PSGPU: there are no devices in the list")
+
+    def set_date(self, year: int, month: int, day: int) -> None:
+        """Takes the day of the data."""
+
+    def begin_pass(self) -> None:
+        """A pass over the data begins."""
+
+    def end_pass(self) -> None:
+        """A pass over the data has ended."""
+
+    def finalize(self) -> None:
+        """Training has ended."""
 
 
 def get_cuda_device_count() -> int:

@@ -1,4 +1,4 @@
-"""Paddle's place for what is new. Nothing of it is in Regatta."""
+"""Paddle's place for what is new: ``distributed.fleet.fleet_util`` is in Regatta."""
 from __future__ import annotations
 
 from .._missing import missing
