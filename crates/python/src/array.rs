@@ -114,7 +114,9 @@ fn ragged(name: &str, pair: &Bound<'_, PyTuple>) -> PyResult<Value> {
         _ => return Err(wrong(format!("'{name}': ids are integers"))),
     };
     let offsets: Vec<u32> = match tensor_of(name, &pair.get_item(1)?)?.into_data() {
-        Data::I64(offsets) => offsets.into_iter().map(|o| o.clamp(0, u32::MAX.into()) as u32).collect(),
+        Data::I64(offsets) => {
+            offsets.into_iter().map(|o| o.clamp(0, u32::MAX.into()) as u32).collect()
+        }
         Data::U64(offsets) => offsets.into_iter().map(|o| o.min(u32::MAX.into()) as u32).collect(),
         _ => return Err(wrong(format!("'{name}': offsets are integers"))),
     };
@@ -130,7 +132,8 @@ pub(crate) fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<
         Data::U64(v) => v.clone().into_pyarray(py).reshape(shape)?.into_any(),
         Data::F16(bits) | Data::BF16(bits) => {
             let is_f16 = matches!(tensor.data(), Data::F16(_));
-            let widen = |b: &u16| if is_f16 { f16_to_f32(*b) } else { f32::from_bits(u32::from(*b) << 16) };
+            let widen =
+                |b: &u16| if is_f16 { f16_to_f32(*b) } else { f32::from_bits(u32::from(*b) << 16) };
             let values: Vec<f32> = bits.iter().map(widen).collect();
             values.into_pyarray(py).reshape(shape)?.into_any()
         }

@@ -220,5 +220,6 @@ fn made(program: &Ir) -> Vec<(String, DType, Vec<usize>)> {
 fn is_startup(program: &Ir) -> bool {
     let ops = &program.block().ops;
     let kept = |name: &str| program.block().vars.get(name).is_some_and(|v| v.is_persistable());
-    !ops.is_empty() && ops.iter().all(|op| op.input_vars().count() == 0 && op.output_vars().all(kept))
+    !ops.is_empty()
+        && ops.iter().all(|op| op.input_vars().count() == 0 && op.output_vars().all(kept))
 }

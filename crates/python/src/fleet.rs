@@ -126,8 +126,7 @@ impl Fleet {
         let strategy = strategy.map(|s| s.strategy.clone()).or_else(|| self.given.clone());
         let distributed = self.fleet.distributed_optimizer(optimizer, strategy).map_err(raise)?;
         let what = Backward { parameters, no_grad_set: no_grad };
-        let minimized =
-            distributed.append(&both(main, startup), loss, &what).map_err(raise)?;
+        let minimized = distributed.append(&both(main, startup), loss, &what).map_err(raise)?;
         let mut job = self.job();
         job.loss = loss.to_string();
         job.strategy = Some(distributed.strategy().clone());
@@ -135,12 +134,7 @@ impl Fleet {
     }
 
     #[pyo3(signature = (main, startup, loss = None))]
-    fn prepare(
-        &self,
-        main: &Program,
-        startup: &Program,
-        loss: Option<String>,
-    ) -> PyResult<()> {
+    fn prepare(&self, main: &Program, startup: &Program, loss: Option<String>) -> PyResult<()> {
         let ((main, main_version), (startup, startup_version)) =
             (main.with_version(), startup.with_version());
         let versions = Some((main_version, startup_version));
@@ -233,12 +227,7 @@ impl Fleet {
     }
 
     #[pyo3(signature = (dir = None, names = vec![]))]
-    fn init_server(
-        &self,
-        py: Python<'_>,
-        dir: Option<String>,
-        names: Vec<String>,
-    ) -> PyResult<()> {
+    fn init_server(&self, py: Python<'_>, dir: Option<String>, names: Vec<String>) -> PyResult<()> {
         self.alone(py, move |fleet| {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             fleet.init_server(dir.as_deref(), &names)
@@ -383,7 +372,8 @@ fn read_role(role: &Bound<'_, PyDict>) -> PyResult<RoleMaker> {
         let workers = number("worker_num")?;
         UserDefinedRoleMaker::new(current_id, role, workers, &servers).map_err(raise)?
     };
-    let token = get("token")?.filter(|v| !v.is_none()).map(|v| v.extract::<String>()).transpose()?;
+    let token =
+        get("token")?.filter(|v| !v.is_none()).map(|v| v.extract::<String>()).transpose()?;
     Ok(match token {
         Some(token) => maker.with_token(&token).into(),
         None => maker.into(),

@@ -93,9 +93,9 @@ impl Group {
         + 'static,
     ) -> PyResult<T> {
         let group = self.group.clone();
-        let done = self.lane.run(py, move || {
-            work(&mut group.lock().unwrap_or_else(|e| e.into_inner()))
-        })?;
+        let done = self
+            .lane
+            .run(py, move || work(&mut group.lock().unwrap_or_else(|e| e.into_inner())))?;
         done.map_err(raise)
     }
 

@@ -123,13 +123,7 @@ impl Program {
         self.input(VarDef::new(name, ty, Origin::Data))
     }
 
-    fn declare(
-        &self,
-        name: &str,
-        dtype: &str,
-        shape: Vec<i64>,
-        persistable: bool,
-    ) -> PyResult<()> {
+    fn declare(&self, name: &str, dtype: &str, shape: Vec<i64>, persistable: bool) -> PyResult<()> {
         let origin = if persistable { Origin::Persist } else { Origin::Temp };
         let var = VarDef::new(name, VarType::dense(dtype_of(dtype)?, shape), origin);
         self.change(|program| program.block_mut().declare(var).map_err(raise))

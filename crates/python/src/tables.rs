@@ -50,7 +50,8 @@ impl Tables {
         let (dim, tables, step) = (self.dims[table], self.dims.len(), self.step());
         let rows = self.on(py, move |client| {
             let none: &[u64] = &[];
-            let all: Vec<&[u64]> = (0..tables).map(|i| if i == table { &keys } else { none }).collect();
+            let all: Vec<&[u64]> =
+                (0..tables).map(|i| if i == table { &keys } else { none }).collect();
             let spec = PullSpec { step, test, dense: false, keys: &all, counts: &[] };
             let mut rows = vec![0.0; keys.len() * dim];
             let mut empty: Vec<Vec<f32>> = vec![Vec::new(); tables];
