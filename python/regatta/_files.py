@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
-from typing import Any, BinaryIO, Dict, Union
+from typing import Any, BinaryIO, Callable, Dict, Union
 
 #: Key of the table from structured names (``fc.weight``) to names of parameters.
 NAME_TABLE = "StructuredToParameterName@@"
@@ -123,14 +123,15 @@ def plain(value: Any, path: str = "the data") -> Any:
     )
 
 
-def write_file(path: str, data: bytes) -> None:
-    """Writes a file that appears whole or not at all, and its folder."""
+def write_file(path: str, data: Union[bytes, Callable[[BinaryIO], Any]]) -> None:
+    """Writes a file that appears whole or not at all, and its folder: bytes, or what a function
+    writes."""
     folder = os.path.dirname(os.path.abspath(path))
     os.makedirs(folder, exist_ok=True)
     draft = f"{path}.{os.getpid()}.tmp"
     try:
         with open(draft, "wb") as file:
-            file.write(data)
+            data(file) if callable(data) else file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
@@ -164,18 +165,20 @@ def save(
         raise TypeError(f"save: unknown arguments {sorted(configs)}")
     if not isinstance(protocol, int) or not 2 <= protocol <= 5:
         raise ValueError(f"save: protocol should be 2, 3, 4 or 5, but is {protocol!r}")
-    if isinstance(obj, Program):
-        data = obj.serialize_to_string()
-    else:
-        where = path if isinstance(path, str) else "the file"
-        data = pickle.dumps(plain(obj, where), protocol=protocol)
+    is_program = isinstance(obj, Program)
+    where = path if isinstance(path, str) else "the file"
+    value = obj.serialize_to_string() if is_program else plain(obj, where)
+
+    def write(file: BinaryIO) -> None:
+        file.write(value) if is_program else pickle.dump(value, file, protocol=protocol)
+
     if hasattr(path, "write"):
-        path.write(data)  # type: ignore[union-attr]
+        write(path)  # type: ignore[arg-type]
         return
     target = os.fspath(path)  # type: ignore[arg-type]
     if not os.path.basename(target):
         raise ValueError(f"save: '{target}' is a folder; expected the name of a file")
-    write_file(target, data)
+    write_file(target, write)
 
 
 def load(
