@@ -92,7 +92,9 @@ CASES = {
     "std": (lambda z, **_: rg.std(z, 1, unbiased=False), Z.std(1)),
     "cumsum": (lambda z, **_: rg.cumsum(z, -1), Z.cumsum(-1)),
     "norm": (lambda z, **_: rg.norm(z, p=2, axis=2), np.sqrt((Z * Z).sum(2))),
-    "norm 1": (lambda z, **_: rg.norm(z, p=1, axis=2, keepdim=True), np.abs(Z).sum(2, keepdims=True)),
+    "norm 1": (
+        lambda z, **_: rg.norm(z, p=1, axis=2, keepdim=True), np.abs(Z).sum(2, keepdims=True)
+    ),
     "norm inf": (lambda z, **_: rg.norm(z, p=float("inf"), axis=1), np.abs(Z).max(1)),
     "norm 3": (lambda z, **_: rg.norm(z, p=3, axis=1), (np.abs(Z) ** 3).sum(1) ** (1 / 3)),
     "norm of all": (lambda z, **_: rg.norm(z), np.sqrt((Z * Z).sum()).reshape(1)),

@@ -204,7 +204,9 @@ CASES = {
         lambda x, q, **_: F.kl_div(x, q, reduction="batchmean"),
         ((Q * (np.log(Q) - X)).sum() / 6).reshape(1),
     ),
-    "nll_loss": (lambda x, j, **_: F.nll_loss(x, j), -np.take_along_axis(X, I, 1).mean().reshape(1)),
+    "nll_loss": (
+        lambda x, j, **_: F.nll_loss(x, j), -np.take_along_axis(X, I, 1).mean().reshape(1)
+    ),
     "hinge_loss": (
         lambda x, t, **_: F.hinge_loss(x, t), np.maximum(0, 1 - (2 * T - 1) * X)
     ),
@@ -590,8 +592,8 @@ def test_auc_and_its_counters():
         pos = scope.find_var(counters[2].name).get_tensor().numpy()
     seen = np.r_[0:4, 2:6]
     expected = area(score[seen], truth[seen])
-    np.testing.assert_allclose([v[0] for v in values],
-                               [expected, area(score[2:], truth[2:]), expected, expected], rtol=1e-5)
+    wanted = [expected, area(score[2:], truth[2:]), expected, expected]
+    np.testing.assert_allclose([v[0] for v in values], wanted, rtol=1e-5)
     assert pos.sum() == truth[seen].sum()
 
 
@@ -641,7 +643,8 @@ def test_initial_values_in_a_program():
     built, again, other = Built(build), Built(build), Built(build, seed=4)
     uniform = built.get("uniform")
     assert uniform.min() >= -0.5 and uniform.max() < 1.5 and abs(uniform.mean() - 0.5) < 0.05
-    assert abs(built.get("normal").mean() - 1) < 0.05 and abs(built.get("normal").std() - 0.5) < 0.03
+    normal = built.get("normal")
+    assert abs(normal.mean() - 1) < 0.05 and abs(normal.std() - 0.5) < 0.03
     assert np.abs(built.get("cut")).max() <= 4.0
     np.testing.assert_array_equal(built.get("given"), given.astype("float32"))
     assert (built.get("five") == 5).all()

@@ -7,8 +7,8 @@ from ..framework import Variable, current_seed, unique_name
 from .._missing import missing
 from ..tensor import linalg, manipulation, math
 from ..tensor._common import (
-    Namer, axes_of, axis_of, cast_to, check, constant, filled, int_list, is_integer, need_op, op, ops,
-    part_of, product, to_shape,
+    Namer, axes_of, axis_of, cast_to, check, constant, filled, int_list, is_integer, need_op, op,
+    ops, part_of, product, to_shape,
 )
 from ..tensor.math import combine
 
@@ -26,7 +26,9 @@ __all__ = [
 # --- activations ---------------------------------------------------------------------------------
 
 
-def _simple(kind: str, x: Any, name: Optional[str], word: Optional[str] = None, **attrs: Any) -> Variable:
+def _simple(
+    kind: str, x: Any, name: Optional[str], word: Optional[str] = None, **attrs: Any
+) -> Variable:
     return op(kind, {"X": check(x, f"{word or kind}: x")}, Namer(word or kind, name).tmp(), attrs)
 
 
@@ -297,6 +299,7 @@ class Vectors:
 
     def __init__(self, ids: Variable, table: Variable, attrs: Any, name: str) -> None:
         self.ids, self.table, self.attrs, self.name = ids, table, attrs, name
+        self.stop_gradient = False
 
     @property
     def shape(self) -> Tuple[int, int]:
@@ -307,6 +310,8 @@ class Vectors:
         """One vector per example: 'sum', 'mean', 'max' or 'sqrtn' of its vectors."""
         inputs = {"W": self.table, "Ids": [self.ids]}
         made = op("embedding", inputs, part_of(out), {**self.attrs, "pool": kind})
+        if self.stop_gradient:
+            made.stop_gradient = True
         return to_shape(made, [-1, self.table.shape[1]], out)
 
     def __repr__(self) -> str:

@@ -147,7 +147,9 @@ class Layer:
         self._sub_layers[name] = sublayer
         return sublayer
 
-    def register_buffer(self, name: str, tensor: Optional[Variable], persistable: bool = True) -> None:
+    def register_buffer(
+        self, name: str, tensor: Optional[Variable], persistable: bool = True
+    ) -> None:
         """Adds a variable that is not learned under a name."""
         self._check_name(name)
         if tensor is not None and not isinstance(tensor, Variable):

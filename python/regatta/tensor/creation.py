@@ -40,12 +40,16 @@ def full(
     return fill_constant(shape, dtype or "float32", fill_value, name=name)
 
 
-def zeros(shape: Sequence[int], dtype: Any = None, name: Optional[str] = None, force_cpu: bool = False) -> Variable:
+def zeros(
+    shape: Sequence[int], dtype: Any = None, name: Optional[str] = None, force_cpu: bool = False
+) -> Variable:
     """Zeros; float32 unless a type is given."""
     return full(shape, 0.0, dtype, name)
 
 
-def ones(shape: Sequence[int], dtype: Any = None, name: Optional[str] = None, force_cpu: bool = False) -> Variable:
+def ones(
+    shape: Sequence[int], dtype: Any = None, name: Optional[str] = None, force_cpu: bool = False
+) -> Variable:
     """Ones; float32 unless a type is given."""
     return full(shape, 1.0, dtype, name)
 

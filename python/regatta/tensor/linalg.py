@@ -172,7 +172,8 @@ def norm(
 def dist(x: Variable, y: Variable, p: float = 2, name: Optional[str] = None) -> Variable:
     """The p-norm of ``x - y``."""
     out = Namer("dist", name).tmp()
-    apart = op("elementwise_sub", {"X": check(x, "dist: x"), "Y": check(y, "dist: y")}, part_of(out))
+    both = {"X": check(x, "dist: x"), "Y": check(y, "dist: y")}
+    apart = op("elementwise_sub", both, part_of(out))
     return p_norm(apart, float(p), [], False, out)
 
 

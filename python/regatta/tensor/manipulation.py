@@ -25,8 +25,13 @@ def cast(x: Variable, dtype: Any) -> Variable:
     return cast_to(check(x, "cast: x"), dtype, Namer("cast").tmp())
 
 
-def concat(x: Sequence[Variable], axis: int = 0, name: Optional[str] = None, input: Any = None) -> Variable:
-    """Joins variables along a dimension."""
+def concat(
+    x: Any = None, axis: int = 0, name: Optional[str] = None, input: Any = None
+) -> Variable:
+    """Joins a list of variables along a dimension."""
+    x = input if x is None else x
+    if x is None:
+        raise TypeError("concat: which variables?")
     values = [x] if isinstance(x, Variable) else list(x)
     if not values:
         raise ValueError("concat: there is nothing to join")

@@ -33,7 +33,9 @@ def _floats(x: Any, what: str, out: str) -> Variable:
     return cast_to(x, "float32", part_of(out)) if is_integer(x) else x
 
 
-def _unary(kind: str, x: Any, name: Optional[str], word: Optional[str] = None, **attrs: Any) -> Variable:
+def _unary(
+    kind: str, x: Any, name: Optional[str], word: Optional[str] = None, **attrs: Any
+) -> Variable:
     out = Namer(word or kind, name).tmp()
     return op(kind, {"X": _floats(x, f"{kind}: x", out)}, out, attrs)
 
@@ -159,8 +161,9 @@ def stanh(
 ) -> Variable:
     """``scale_b * tanh(scale_a * x)``."""
     out = Namer("stanh", name).tmp()
-    inner_ = op("scale", {"X": _floats(x, "stanh: x", out)}, part_of(out), {"scale": float(scale_a)})
-    curved = op("tanh", {"X": inner_}, part_of(out))
+    x = _floats(x, "stanh: x", out)
+    x = op("scale", {"X": x}, part_of(out), {"scale": float(scale_a)})
+    curved = op("tanh", {"X": x}, part_of(out))
     return op("scale", {"X": curved}, out, {"scale": float(scale_b)})
 
 
@@ -409,7 +412,9 @@ def lerp(x: Variable, y: Variable, weight: Any, name: Optional[str] = None) -> V
     return combine("elementwise_add", x, moved, out)
 
 
-def increment(x: Variable, value: float = 1.0, in_place: bool = True, name: Optional[str] = None) -> Variable:
+def increment(
+    x: Variable, value: float = 1.0, in_place: bool = True, name: Optional[str] = None
+) -> Variable:
     """Adds ``value`` to a variable that is kept between runs, in place."""
     x = check(x, "increment: x")
     out = unique_name.generate("increment")
