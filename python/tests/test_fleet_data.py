@@ -32,7 +32,8 @@ Reader().run_from_stdin()
 
 def run(code, text, **kwargs):
     return subprocess.run(
-        [sys.executable, "-c", code], input=text, capture_output=True, text=True, check=False, **kwargs
+        [sys.executable, "-c", code], input=text, capture_output=True, text=True, check=False,
+        **kwargs,
     )
 
 
@@ -149,7 +150,8 @@ def test_training_through_a_pipe_command(tmp_path, kind, monkeypatch):
 def test_a_pipe_command_that_fails_is_named(tmp_path):
     main, startup, inputs, cost = model()
     data = fleet.InMemoryDataset()
-    data.init(batch_size=3, use_var=inputs, pipe_command="python -c 'import sys; sys.exit(\"no luck\")'")
+    data.init(batch_size=3, use_var=inputs,
+              pipe_command="python -c 'import sys; sys.exit(\"no luck\")'")
     data.set_filelist(write_files(tmp_path, 1))
     with pytest.raises(Exception, match="no luck"):
         data.load_into_memory()
@@ -257,3 +259,28 @@ def test_reader_scripts_start_fast():
     assert done.stdout.split() == ["False", "False"], done.stderr
 
 
+
+
+def test_several_integers_per_line(tmp_path):
+    main, startup = rg.static.Program(), rg.static.Program()
+    with rg.static.program_guard(main, startup), rg.unique_name.guard():
+        numbers = rg.static.data("numbers", [None, 3], "int64")
+        total = rg.sum(rg.cast(numbers, "float32"))
+        weight = rg.static.nn.fc(rg.cast(numbers, "float32"), 1)
+        rg.optimizer.SGD(0.0).minimize(rg.mean(weight))
+    path = tmp_path / "numbers"
+    path.write_text("3 1 -2 3\n3 40 50 -60\n")
+    data = fleet.QueueDataset()
+    data.init(batch_size=2, use_var=[numbers])
+    data.set_filelist([str(path)])
+    seen = []
+
+    class Handler(rg.static.FetchHandler):
+        def handler(self, res_dict):
+            seen.append(float(res_dict["total"].ravel()[0]))
+
+    exe, scope = rg.static.Executor(), rg.static.Scope()
+    exe.run(startup, scope=scope)
+    handler = Handler({"total": total}, period_secs=0)
+    assert exe.train_from_dataset(main, data, scope=scope, fetch_handler=handler) == (1, 2)
+    assert seen == [32.0]

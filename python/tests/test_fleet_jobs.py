@@ -82,8 +82,9 @@ else:
     if options.get("test"):
         feed = batch(0, 0, 1)
         report["tested"] = exe.run(test, feed=feed, fetch_list=[predicted])[0].tolist()
-        values = {n: rg.static.global_scope().find_var(n).get_tensor() for n in ("fc_0.w_0", "fc_2.b_0")}
-        report["sum"] = [float(np.asarray(v).sum()) for v in values.values()]
+        scope = rg.static.global_scope()
+        values = [scope.find_var(n).get_tensor() for n in ("fc_0.w_0", "fc_2.b_0")]
+        report["sum"] = [float(np.asarray(v).sum()) for v in values]
     if workers > 1:
         report["total"] = fleet.util.all_reduce(np.array([worker + 1]), "sum").tolist()
         report["all"] = fleet.util.all_gather(worker)
@@ -95,8 +96,8 @@ else:
     if options.get("stop"):
         fleet.stop_worker()
         scope = rg.static.global_scope()
-        names = [p.name for p in main.all_parameters()]
-        report["params"] = {n: np.asarray(scope.find_var(n).get_tensor()).ravel().tolist() for n in names}
+        values = {p.name: scope.find_var(p.name).get_tensor() for p in main.all_parameters()}
+        report["params"] = {n: np.asarray(v).ravel().tolist() for n, v in values.items()}
     print(json.dumps(report), flush=True)
 """
 
@@ -105,8 +106,8 @@ def clean_env(**more):
     unwanted = ("PADDLE_", "TRAINING_ROLE", "OMPI_", "PMI_", "SLURM_")
     env = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
     here = os.path.dirname(os.path.dirname(os.path.abspath(regatta.__file__)))
-    paths = [here, env.get("PYTHONPATH", "")]
-    env.update(REGATTA_START_TIMEOUT="30", PYTHONPATH=os.pathsep.join(p for p in paths if p), **more)
+    paths = [p for p in (here, env.get("PYTHONPATH")) if p]
+    env.update(REGATTA_START_TIMEOUT="30", PYTHONPATH=os.pathsep.join(paths), **more)
     return env
 
 
@@ -194,7 +195,8 @@ def test_alone_without_stop(tmp_path):
 
 def test_sync_servers_equal_one_process_on_the_merged_batch(tmp_path):
     expected = alone(tmp_path)
-    first, second = Job(tmp_path, servers=2, workers=2, strategy={"a_sync": False}, stop=True).reports()
+    job = Job(tmp_path, servers=2, workers=2, strategy={"a_sync": False}, stop=True)
+    first, second = job.reports()
     merged = np.mean([first["losses"], second["losses"]], axis=0)
     np.testing.assert_allclose(merged, expected["losses"], rtol=1e-5, atol=1e-6)
     assert_same_params(first["params"], expected["params"])
@@ -246,7 +248,8 @@ def test_saved_values_are_loaded_by_another_number_of_servers(tmp_path):
     saved = tmp_path / "saved"
     saved.mkdir()
     sync = {"a_sync": False}
-    first = Job(tmp_path, servers=2, workers=2, strategy=sync, save=str(saved), stop=True).reports()[0]
+    job = Job(tmp_path, servers=2, workers=2, strategy=sync, save=str(saved), stop=True)
+    first, _ = job.reports()
     again, = Job(tmp_path, servers=1, workers=1, strategy=sync, load=str(saved / "values"), steps=0,
                  init_worker=True, stop=True).reports()
     assert_same_params(again["params"], first["params"], 1e-7)
@@ -306,7 +309,8 @@ for round in range(2):
     exe = rg.static.Executor()
     exe.run(startup, scope=scope)
     feed = {"x": np.ones((4, 2), "float32"), "y": np.ones((4, 1), "float32")}
-    losses = [float(exe.run(main, feed=feed, fetch_list=[cost, extra], scope=scope)[0]) for _ in range(40)]
+    fetch = [cost, extra]
+    losses = [float(exe.run(main, feed=feed, fetch_list=fetch, scope=scope)[0]) for _ in range(40)]
     assert losses[-1] < losses[0] * 0.1, losses
     assert main._fleet_opt == {}
     try:
@@ -432,7 +436,8 @@ else:
     if options.get("memory"):
         data.load_into_memory()
     for epoch in range(3):
-        done = exe.train_from_dataset(main, data, fetch_list=[cost], fetch_info=["cost"], print_period=2)
+        done = exe.train_from_dataset(
+            main, data, fetch_list=[cost], fetch_info=["cost"], print_period=2)
     feed = {f"id{i}": np.array([[i], [i + 3]]) for i in range(3)}
     feed["label"] = np.zeros((2, 1), "float32")
     fleet.barrier_worker()
@@ -479,7 +484,8 @@ def test_tables_and_datasets(tmp_path, memory):
     options = dict(table_files(tmp_path), memory=memory)
     (tmp_path / "alone").mkdir()
     expected, = Job(tmp_path / "alone", TABLES, **options).reports()
-    report, = Job(tmp_path, TABLES, servers=2, workers=1, save=str(tmp_path / "model"), **options).reports()
+    saved = str(tmp_path / "model")
+    report, = Job(tmp_path, TABLES, servers=2, workers=1, save=saved, **options).reports()
     assert report["done"] == expected["done"] == [8, 64]
     np.testing.assert_allclose(report["value"], expected["value"], rtol=1e-4, atol=1e-5)
     model = regatta.Model.open(str(tmp_path / "model"))

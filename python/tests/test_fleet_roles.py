@@ -124,9 +124,9 @@ def test_launch_ps_adds_what_is_missing(monkeypatch):
     launch.launch_ps(["train.py"])
     monkeypatch.setenv("REGATTA_PADDLE", "1")
     launch.launch(["--gpus=0,1", "train.py"])
-    python = [sys.executable, "-u"]
+    python, rest = [sys.executable, "-u"], ["train.py", "--server_num", "9"]
     assert seen == [
-        ["launch", "--server_num", "2", "--worker_num", "3", *python, "train.py", "--server_num", "9"],
+        ["launch", "--server_num", "2", "--worker_num", "3", *python, *rest],
         ["launch", "--worker_num", "2", "--server_num", "2", *python, "train.py"],
         ["launch", "--gpus=0,1", *python, "-m", "regatta.paddle", "train.py"],
     ]

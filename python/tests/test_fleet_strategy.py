@@ -116,9 +116,8 @@ def test_tables():
     strategy = fleet.DistributedStrategy()
     strategy.sparse_table_configs = {}
     assert strategy.sparse_table_configs == []
-    strategy.sparse_table_configs = {
-        "embedding": {"table_parameters.embedding.accessor.embed_sgd_param.adagrad.learning_rate": 0.5}
-    }
+    rate = "table_parameters.embedding.accessor.embed_sgd_param.adagrad.learning_rate"
+    strategy.sparse_table_configs = {"embedding": {rate: 0.5}}
     table = strategy.sparse_table_configs[0]
     assert table["table_name"] == "embedding"
     assert table["accessor"]["embed_sgd_param"]["learning_rate"] == 0.5
@@ -137,7 +136,8 @@ def changed():
 
 def test_copies_and_equality():
     strategy = changed()
-    for other in (copy.deepcopy(strategy), copy.copy(strategy), pickle.loads(pickle.dumps(strategy))):
+    pickled = pickle.loads(pickle.dumps(strategy))
+    for other in (copy.deepcopy(strategy), copy.copy(strategy), pickled):
         assert other == strategy and other is not strategy
         other.amp = False
         assert other != strategy

@@ -1,7 +1,8 @@
 """Several processes that train together.
 
-:mod:`regatta.distributed.fleet` makes a script distributed; ``python -m regatta.distributed.launch``
-starts it as the processes of a job. Everything is loaded when it is first used.
+:mod:`regatta.distributed.fleet` makes a script distributed, and
+``python -m regatta.distributed.launch`` starts it as the processes of a job. Everything is loaded
+when it is first used.
 """
 from .._missing import missing
 

@@ -153,7 +153,7 @@ def _reads_table(program: framework.Program, name: str) -> bool:
     return any("embedding" in kind and [name] in inputs.values() for kind, inputs, *_ in ops)
 
 
-# --- the end of the interpreter --------------------------------------------------------------------
+# --- the end of the interpreter ------------------------------------------------------------------
 
 _failed = False
 _watched = False

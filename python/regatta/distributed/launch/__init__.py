@@ -47,8 +47,9 @@ def launch_ps(argv: Optional[List[str]] = None) -> int:
         env.get("PADDLE_SERVER_NUM") or env.get("PADDLE_SERVERS_ENDPOINTS")
     ):
         arguments = ["--server_num", str(_SERVERS), *arguments]
-    if not flags & {"--worker_num", "--worker-num", "--trainer_num", "--workers", "--trainers"} and (
-        not (env.get("PADDLE_TRAINER_NUM") or env.get("PADDLE_TRAINERS_ENDPOINTS"))
+    workers = {"--worker_num", "--worker-num", "--trainer_num", "--workers", "--trainers"}
+    if not flags & workers and not (
+        env.get("PADDLE_TRAINER_NUM") or env.get("PADDLE_TRAINERS_ENDPOINTS")
     ):
         arguments = ["--worker_num", str(_WORKERS), *arguments]
     return launch(arguments)

@@ -29,7 +29,9 @@ _TABLES = ("sparse_table_configs", "fleet_desc_configs")
 class _Configs(dict):
     """The options of a group. What is written into it is written into the strategy."""
 
-    def __init__(self, strategy: "DistributedStrategy", name: str, values: Mapping[str, Any]) -> None:
+    def __init__(
+        self, strategy: "DistributedStrategy", name: str, values: Mapping[str, Any]
+    ) -> None:
         super().__init__(values)
         self._strategy, self._name = strategy, name
 
@@ -95,7 +97,7 @@ class _Options:
 
 
 class DistributedStrategy:
-    """All options of distributed training. ``print`` shows them; ``*`` marks those that were changed.
+    """All options of distributed training. ``print`` shows them and marks changed ones by ``*``.
 
     >>> strategy = DistributedStrategy()
     >>> strategy.a_sync = True
@@ -327,7 +329,7 @@ def _defaults() -> Dict[str, Any]:
     return _parse_yaml(_core.Strategy().to_yaml())
 
 
-# --- the YAML that the native strategy writes ------------------------------------------------------
+# --- the YAML that the native strategy writes ----------------------------------------------------
 
 
 def _parse_yaml(text: str) -> Dict[str, Any]:

@@ -210,7 +210,9 @@ class UserDefinedRoleMaker(RoleMakerBase):
 class UserDefinedCollectiveRoleMaker(UserDefinedRoleMaker):
     """As :class:`UserDefinedRoleMaker`, for collective training; the name of version 1."""
 
-    def __init__(self, current_id: int = 0, worker_endpoints: Optional[Sequence[str]] = None) -> None:
+    def __init__(
+        self, current_id: int = 0, worker_endpoints: Optional[Sequence[str]] = None
+    ) -> None:
         super().__init__(True, current_id=current_id, worker_endpoints=worker_endpoints)
 
 
@@ -222,5 +224,5 @@ def _endpoints(name: str, value: Any) -> List[str]:
     endpoints = list(value)
     for endpoint in endpoints:
         if not isinstance(endpoint, str):
-            raise TypeError(f"{name} should be texts such as '127.0.0.1:6000', but has {endpoint!r}")
+            raise TypeError(f"{name} holds texts such as '127.0.0.1:6000', but has {endpoint!r}")
     return endpoints

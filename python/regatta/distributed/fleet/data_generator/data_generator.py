@@ -148,7 +148,7 @@ class MultiSlotStringDataGenerator(DataGenerator):
         try:
             return " ".join(out) + "\n"
         except TypeError:
-            raise TypeError("values should be texts; use MultiSlotDataGenerator for numbers") from None
+            raise TypeError("values should be texts; MultiSlotDataGenerator has numbers") from None
 
 
 def _iterate(made):

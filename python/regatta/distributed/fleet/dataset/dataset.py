@@ -1,5 +1,5 @@
-"""Datasets for ``Executor.train_from_dataset``: files, through a pipe command if there is one, whose
-lines are MultiSlot text, in batches.
+"""Datasets for ``Executor.train_from_dataset``: files, through a pipe command if there is one,
+whose lines are MultiSlot text, in batches.
 
 Slots belong to the variables of ``use_var`` by position: the first slot of a line is the first
 variable.

@@ -176,7 +176,8 @@ class HDFSClient(FS):
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise FSTimeOut(f"hadoop fs {' '.join(args)}: no end after {self._limit_s:g} s") from None
+            command = f"hadoop fs {' '.join(args)}"
+            raise FSTimeOut(f"{command}: no end after {self._limit_s:g} s") from None
         except OSError as error:
             raise FSShellCmdAborted(
                 f"cannot start {self._command[0]}: {error.strerror}; pass the folder of a Hadoop "
