@@ -722,3 +722,172 @@ def test_001_53(where: _Place) -> None:
     )
     logs = _with_logs(where, where.shell(line, timeout=300))
     assert re.search(r"Epoch: 2, .*auc", logs), logs[-3000:]
+
+
+@needs_paddlerec
+@block("001:68", "YAML: in rank/wide_deep's configuration, resolved by regatta train")
+def test_001_68(where: _Place) -> None:
+    config = paddlerec(where, "rank/wide_deep") / "config.yaml"
+    merged("001:68", config)
+    # Nothing is trained on devices that are not there, unless the user says so.
+    refused = where.shell(f'"{sys.executable}" -m regatta train -m {config}', code=_ANY)
+    assert "runner.use_gpu: True cannot be honoured" in refused
+    runner = resolved(where, f"{config} -o runner.use_gpu=False")["runner"]
+    assert runner["use_fleet"] is True
+
+
+def lines_of(key: str, *patches: Tuple[str, str]) -> Tuple[str, str]:
+    """The two commands of a block: with dynamic and with static graphs."""
+    lines = [line for line in text_of(key, *patches).splitlines() if line.startswith("python ")]
+    dynamic, static = lines
+    assert "/trainer.py" in dynamic and "/static_trainer.py" in static
+    return dynamic, static
+
+
+#: 001:111: one machine, two ranks.
+PATCH_111 = (("xx.xx.xx.xx,yy.yy.yy.yy", "127.0.0.1"), ("0,1,2,3,4,5,6,7", "0,1"))
+
+
+def ranks_workspace(where: _Place) -> Any:
+    folder = paddlerec(where, "rank/wide_deep")
+    merged("001:68", folder / "config.yaml")
+    # Its reader deals files to ranks, and the sample is one file.
+    (sample,) = (folder / "data" / "sample_data" / "train").iterdir()
+    shutil.copy(sample, sample.with_name("other.txt"))
+    return folder
+
+
+@needs_paddlerec
+@block("001:87", "shell: the line with static graphs, in the folder of wide_deep")
+def test_001_87(where: _Place) -> None:
+    folder = ranks_workspace(where)
+    logs = _with_logs(where, where.shell(lines_of("001:87")[1], cwd=folder, timeout=300))
+    assert re.search(r"epoch: 2 done", logs), logs[-3000:]
+
+
+@needs_paddlerec
+@block("001:111", "shell: the line with static graphs, 2 ranks of one machine")
+def test_001_111(where: _Place) -> None:
+    folder = ranks_workspace(where)
+    line = lines_of("001:111", *PATCH_111)[1]
+    logs = _with_logs(where, where.shell(line, cwd=folder, timeout=300))
+    assert re.search(r"epoch: 2 done", logs), logs[-3000:]
+
+
+@needs_paddlerec
+@pytest.mark.xfail(strict=True, reason="trainer.py needs dynamic graphs")
+@pytest.mark.parametrize("key", ["001:87", "001:111"])
+def test_001_dynamic(where: _Place, key: str) -> None:
+    folder = ranks_workspace(where)
+    line = lines_of(key, *(PATCH_111 if key == "001:111" else ()))[0]
+    where.shell(line, cwd=folder, timeout=300)
+
+
+@block("001:95", "fragment: a method of a model, alone and as 2 ranks")
+def test_001_95(where: _Place) -> None:
+    script = where.write("train.py", '''
+import sys
+import numpy as np
+import paddle
+import paddle.distributed.fleet as fleet
+
+class StaticModel:
+    learning_rate = 0.01
+
+    def net(self):
+        x = paddle.static.data("x", [None, 4], "float32")
+        self._cost = paddle.mean(paddle.square(paddle.static.nn.fc(x, 1) - 1.0))
+
+''' + textwrap.indent(text_of("001:95"), "    ") + '''
+paddle.enable_static()
+model = StaticModel()
+model.net()
+strategy = None
+if len(sys.argv) > 1:
+    strategy = fleet.DistributedStrategy()
+    fleet.init(is_collective=True, strategy=strategy)
+model.create_optimizer(strategy)
+exe = paddle.static.Executor(paddle.CPUPlace())
+exe.run(paddle.static.default_startup_program())
+costs = [float(exe.run(feed={"x": np.ones((8, 4), "float32")}, fetch_list=[model._cost])[0])
+         for step in range(200)]
+assert costs[-1] < 0.1 * costs[0] or costs[-1] < 1e-3, costs
+print("done", fleet.worker_num() if strategy else 1)
+''')
+    assert "done 1" in where.run(script)
+    logs = _with_logs(where, where.shell(
+        "python -m paddle.distributed.launch --gpus=0,1 train.py fleet"))
+    assert logs.count("done 2") >= 2
+
+
+@needs_paddlerec
+@block("001:131", "YAML: in rank/dnn's configuration, which run_gpubox.sh trains in 001:174")
+@block("001:142", "YAML: as 001:131")
+@block("001:174", "shell: as printed, with the lines of 001:180 in the script")
+@block("001:180", "shell: in the place of the same lines of run_gpubox.sh, with a free port")
+def test_001_gpubox(where: _Place) -> None:
+    folder = paddlerec(where, "rank/dnn")
+    config = folder / "config_gpubox.yaml"
+    merged("001:131", config)
+    merged("001:142", config)
+    script = where.path / "tools" / "run_gpubox.sh"
+    printed = script.read_text(encoding="utf-8")
+    (port,) = ports(1)
+    # What 001:180 shows are lines of the script: with a free port they go where they are.
+    for line in text_of("001:180").splitlines():
+        assert line in printed, line
+        printed = printed.replace(line, line.replace("29011", str(port)))
+    script.write_text(printed, encoding="utf-8")
+    where.shell(text_of("001:174"), timeout=300)
+    log = (where.path / "log" / "worker.0.log").read_text(encoding="utf-8")
+    assert "Epoch: 2, using time" in log and "Run Success, Exit." in log, log[-3000:]
+    server = (where.path / "log" / "pserver.0.log").read_text(encoding="utf-8")
+    assert f"Server listening on 127.0.0.1:{port}" in server, server[-3000:]
+
+
+@block("001:152", "fragment: a method of a layer, alone and with 2 servers and 2 workers")
+def test_001_152(where: _Place) -> None:
+    script = where.write("train.py", '''
+import sys
+import numpy as np
+import paddle
+import paddle.fluid
+import paddle.distributed.fleet as fleet
+
+class Net:
+    sync_mode, sparse_feature_number, sparse_feature_dim = "gpubox", 1000, 4
+
+''' + textwrap.indent(text_of("001:152"), "    ") + '''
+      return paddle.static.nn.fc(paddle.concat(sparse_embs + [dense_inputs], axis=1), 1)
+
+paddle.enable_static()
+slots = [paddle.static.data("C%d" % i, [None, 1], "int64") for i in range(3)]
+dense = paddle.static.data("dense", [None, 2], "float32")
+label = paddle.static.data("label", [None, 1], "float32")
+score = Net().forward(slots, dense)
+cost = paddle.mean(paddle.nn.functional.square_error_cost(score, label))
+fleet.init()
+strategy = fleet.DistributedStrategy()
+strategy.a_sync = False
+fleet.distributed_optimizer(paddle.optimizer.SGD(0.1), strategy).minimize(cost)
+if fleet.is_server():
+    fleet.init_server()
+    fleet.run_server()
+    sys.exit()
+exe = paddle.static.Executor(paddle.CPUPlace())
+exe.run(paddle.static.default_startup_program())
+fleet.init_worker()
+made = np.random.RandomState(fleet.worker_index())
+for step in range(200):
+    ids = made.randint(0, 20, (3, 16, 1)).astype("int64")
+    feed = {"C%d" % i: ids[i] for i in range(3)}
+    feed.update(dense=made.rand(16, 2).astype("float32"), label=(ids[0] % 2).astype("float32"))
+    loss, = exe.run(feed=feed, fetch_list=[cost])
+assert loss[0] < 0.2, loss
+print("done %d of %d" % (fleet.worker_index(), fleet.worker_num()))
+fleet.stop_worker()
+''')
+    assert "done 0 of 1" in where.run(script)
+    logs = _with_logs(where, where.shell(
+        "python -m paddle.distributed.launch_ps --worker_num 2 --server_num 2 train.py"))
+    assert "done 0 of 2" in logs and "done 1 of 2" in logs

@@ -79,6 +79,15 @@ fn the_older_names() {
 }
 
 #[test]
+fn the_number_of_workers_under_both_names() {
+    // As PaddleRec's run_gpubox.sh sets them.
+    let place = ps(&format!(
+        "{SERVERS}|TRAINING_ROLE=TRAINER|PADDLE_TRAINERS_NUM=2|PADDLE_TRAINERS=2|PADDLE_TRAINER_ID=1"
+    ));
+    assert_eq!((place.role, place.workers), (PsRole::Worker(1), 2));
+}
+
+#[test]
 fn a_rank_of_a_collective_job() {
     let list = "PADDLE_TRAINER_ENDPOINTS=a:1,a:2,b:1,b:2";
     let place = collective(&format!(
@@ -212,6 +221,13 @@ fn contradictions_name_both_sides() {
             "PADDLE_TRAINING_ROLE=PSERVER|PADDLE_PSERVER_IPS=a|PADDLE_TRAINERS=1|PADDLE_CURRENT_IP=b"
                 .into(),
             ["PADDLE_CURRENT_IP", "PADDLE_PSERVER_IPS"],
+        ),
+        (
+            format!(
+                "{SERVERS}|TRAINING_ROLE=TRAINER|PADDLE_TRAINERS_NUM=2|PADDLE_TRAINERS=3|\
+                 PADDLE_TRAINER_ID=0"
+            ),
+            ["PADDLE_TRAINERS_NUM", "PADDLE_TRAINERS contradict"],
         ),
     ] {
         let error = error(&text);

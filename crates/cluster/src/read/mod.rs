@@ -22,15 +22,15 @@ impl Place {
     /// # Errors
     /// Each variable that is missing, senseless or contradicts another is named.
     pub fn from_env(env: &Env) -> Result<Place, Error> {
-        let fluid = env.first_set(&[FLUID_ROLE, FLUID_IPS, FLUID_TRAINERS]);
         if env.get(SERVERS).is_some() {
-            if let Some(name) = fluid {
+            if let Some(name) = env.first_set(&[FLUID_ROLE, FLUID_IPS]) {
                 let reason = "these are two ways to say the same; set the variables of one of them";
                 return Err(Error::contradiction(SERVERS, name, reason));
             }
+            same_number_of_workers(env)?;
             return paddle_cloud::read(env).map(Place::ParameterServer);
         }
-        if let Some(name) = fluid {
+        if let Some(name) = env.first_set(&[FLUID_ROLE, FLUID_IPS, FLUID_TRAINERS]) {
             return fluid::read(env, name).map(Place::ParameterServer);
         }
         if let Some(role @ ("PSERVER" | "TRAINER")) = env.get(TRAINING_ROLE)
@@ -43,6 +43,21 @@ impl Place {
             Some(name) => collective::read(env, name).map(Place::Collective),
             None => scheduler::read(env),
         }
+    }
+}
+
+/// Scripts that start jobs set the number of workers under both names, one from the other.
+fn same_number_of_workers(env: &Env) -> Result<(), Error> {
+    match (env.count(FLUID_TRAINERS)?, env.count(TRAINERS_NUM)?) {
+        (Some(old), Some(new)) if old != new => {
+            let reason = format!("{new} and {old} workers");
+            Err(Error::contradiction(TRAINERS_NUM, FLUID_TRAINERS, reason))
+        }
+        (Some(_), None) => {
+            let reason = "with servers the number of workers is PADDLE_TRAINERS_NUM";
+            Err(Error::contradiction(SERVERS, FLUID_TRAINERS, reason))
+        }
+        _ => Ok(()),
     }
 }
 
