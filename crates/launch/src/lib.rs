@@ -8,7 +8,7 @@
 //!
 //! 1. [`run`]: the whole of it, in order; [`flags`]: what the user asks for
 //! 2. [`plan`]: who takes part becomes the places of the processes on this machine; [`ports`]:
-//!    which addresses are here, which ports are free
+//!    which addresses are here, which ports are free; `devices`: whether there are accelerators
 //! 3. [`program`]: what the user typed becomes something that can be started; `process`: [`Spec`],
 //!    one process to start; [`cores`]: where it may run
 //! 4. `supervisor`: [`Supervisor`] starts them, shows their lines, ends them; `guard` sees to it
@@ -22,6 +22,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod cores;
+mod devices;
 mod error;
 pub mod flags;
 mod folder;

@@ -11,8 +11,8 @@ use crate::flags::{Flags, JobRequest, Members, Shape};
 use crate::meeting::{Card, ListenRule, Meeting, Participants, Point, Spare};
 use crate::plan::{self, Here, Node, Plan};
 use crate::{
-    Error, Options, Outcome, Part, Program, Report, Spec, Supervisor, ThisProgram, ports, program,
-    random_token,
+    Error, Options, Outcome, Part, Program, Report, Spec, Supervisor, ThisProgram, devices, ports,
+    program, random_token,
 };
 
 /// Where machines meet if nobody says otherwise: this port of the first one.
@@ -32,7 +32,8 @@ pub fn launch(
 ) -> Result<Report, Error> {
     flags.check_removed()?;
     let (program, args) = Program::of_command(command, this, flags.paddle)?;
-    let request = flags.resolve(env)?;
+    let mut request = flags.resolve(env)?;
+    request.notes.extend(devices::without_missing(&mut request.shape, env));
     request.notes.iter().for_each(|note| eprintln!("note: {note}"));
     let (token, with_gloo) = (given_token(flags, env)?, with_gloo(env)?);
     let (plan, meeting) = plan_of(&request, token)?;

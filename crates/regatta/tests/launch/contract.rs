@@ -18,8 +18,19 @@ print(json.dumps({k: v for k, v in os.environ.items() if k.startswith(names)}))
 type Variables = BTreeMap<String, String>;
 
 fn run(dir: &Path, args: &[&str]) -> BTreeMap<String, Variables> {
+    run_with(dir, args, &[]).0
+}
+
+/// What every process has in its environment, and what the launcher printed.
+fn run_with(
+    dir: &Path,
+    args: &[&str],
+    env: &[(&str, &str)],
+) -> (BTreeMap<String, Variables>, String) {
     script(dir, "print.py", PRINT);
     let output = launch(dir, args)
+        .env_remove("PADDLE_DISTRI_BACKEND")
+        .envs(env.iter().copied())
         .arg("print.py")
         .env("http_proxy", "http://nowhere:1")
         .env("PADDLE_TRAINER_ID", "77")
@@ -33,7 +44,7 @@ fn run(dir: &Path, args: &[&str]) -> BTreeMap<String, Variables> {
         let line = std::fs::read_to_string(file.path()).unwrap();
         (name, serde_json::from_str(&line).unwrap())
     };
-    files.map(read).collect()
+    (files.map(read).collect(), text(&output))
 }
 
 /// Secrets and names that differ each time are checked and taken out.
@@ -116,7 +127,10 @@ fn ranks_with_devices() {
     let dir = tempfile::tempdir().unwrap();
     let port = free_block(2);
     let start = format!("--start_port={port}");
-    let mut all = run(dir.path(), &["--gpus", "1, 3", "--job_id=ads", "--timeout=9", &start]);
+    let args = ["--gpus", "1, 3", "--job_id=ads", "--timeout=9", &start];
+    // Wherever the test runs: the user says that there are devices.
+    let (mut all, printed) = run_with(dir.path(), &args, &[("PADDLE_DISTRI_BACKEND", "nccl")]);
+    assert!(!printed.contains("note: "), "{printed}");
     let (first, second) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", port + 1));
     let both = format!("{first},{second}");
     assert_eq!(all.len(), 2);
@@ -139,6 +153,7 @@ fn ranks_with_devices() {
             ("PADDLE_LOCAL_DEVICE_IDS", "3"),
             ("PADDLE_WORLD_DEVICE_IDS", "1,3"),
             ("FLAGS_selected_gpus", "3"),
+            ("PADDLE_DISTRI_BACKEND", "nccl"),
             ("FLAGS_selected_accelerators", "3"),
             ("RANK", "1"),
             ("WORLD_SIZE", "2"),
@@ -147,6 +162,33 @@ fn ranks_with_devices() {
             ("MASTER_ADDR", "127.0.0.1"),
         ])
     );
+}
+
+#[test]
+fn devices_that_there_are_not_count_ranks() {
+    let names = std::fs::read_dir("/dev").unwrap().flatten().map(|e| e.file_name());
+    if names.filter_map(|n| n.into_string().ok()).any(|n| n.starts_with("nvidia") || n == "kfd") {
+        eprintln!("skipped: this machine has an accelerator");
+        return;
+    }
+    for (args, ranks, note) in [
+        (&["--gpus=0,1"][..], 2, Some("devices 0,1: 2 ranks run on its processors")),
+        (&["--gpus", "1, 3"], 2, Some("devices 1,3: 2 ranks run on its processors")),
+        (&["--ips=127.0.0.1", "--gpus", "0,1"], 2, Some("devices 0,1: 2 ranks run")),
+        (&[], 1, None),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (all, printed) = run_with(dir.path(), args, &[]);
+        assert_eq!(all.len(), ranks, "{printed}");
+        for variables in all.values() {
+            assert_eq!(variables["PADDLE_TRAINERS_NUM"], ranks.to_string());
+            assert_eq!(variables["PADDLE_DISTRI_BACKEND"], "gloo");
+            assert!(!variables.keys().any(|name| name.starts_with("FLAGS_selected")), "{printed}");
+        }
+        let notes: Vec<&str> = printed.lines().filter(|l| l.starts_with("note: ")).collect();
+        assert_eq!(notes.len(), usize::from(note.is_some()), "{printed}");
+        assert!(note.is_none_or(|note| notes[0].contains(note)), "{printed}");
+    }
 }
 
 /// As PyTorch does it: the first one listens, the others come.
