@@ -96,15 +96,22 @@ fn train_copy(
 
 #[test]
 fn geo_with_one_worker_is_local_training() {
-    let model = model(&sgd());
-    let batches: Vec<_> = (0..30).map(|t| batch(t * 8, 8)).collect();
-    let (local, scope) = train_locally(&model, &batches);
+    geo_is_local(&model(&sgd()), (0..30).map(|t| batch(t * 8, 8)).collect());
+}
+
+#[test]
+fn signed_ids_train_in_geo_mode() {
+    geo_is_local(&signed_model(&sgd()), (0..30).map(|t| signed_batch(t * 8, 8)).collect());
+}
+
+fn geo_is_local(model: &Model, batches: Vec<regatta_data::Batch>) {
+    let (local, scope) = train_locally(model, &batches);
     for (every, servers) in [(1, 1), (4, 2), (100, 3)] {
-        let copies = train_copies(&model, every, servers, std::slice::from_ref(&batches));
+        let copies = train_copies(model, every, servers, std::slice::from_ref(&batches));
         assert_close("losses", &copies[0].losses, &local, 1e-6);
         // The last bit of a row's first value may differ between a server and a program.
         for (name, (copy, local)) in
-            names(&model).iter().zip(copies[0].copy.iter().zip(values(&scope, &model)))
+            names(model).iter().zip(copies[0].copy.iter().zip(values(&scope, model)))
         {
             assert_close(&format!("{name}, every {every}"), copy, &local, 1e-6);
         }

@@ -103,6 +103,22 @@ fn one_worker_without_running_ahead_equals_one_process_in_every_mode() {
 }
 
 #[test]
+fn signed_ids_train_on_servers_as_in_one_process() {
+    for (name, optimizer) in optimizers() {
+        let model = signed_model(&optimizer);
+        let merged: Vec<_> = (0..STEPS).map(|t| signed_batch(t * 12, 12)).collect();
+        let (local, scope) = train_locally(&model, &merged);
+        let part = |w: u64| (0..STEPS).map(|t| signed_batch(t * 12 + w * 6, 6)).collect();
+        let outcome = train_on_servers(&model, job(2, 2, Mode::Sync), &[part(0), part(1)]);
+        for (step, local) in local.iter().enumerate() {
+            let mean = (outcome.losses[0][step] + outcome.losses[1][step]) / 2.0;
+            assert!((mean - local).abs() < 1e-5, "{name}, step {step}: {mean} and {local}");
+        }
+        compare(name, &scope, &model, &outcome);
+    }
+}
+
+#[test]
 fn learning_rate_schedules_work_on_servers() {
     let schedule = Schedule::Exponential { decay_steps: 5, decay_rate: 0.7, staircase: false };
     let optimizer = Optimizer { schedule, ..optimizers()[0].1.clone() };

@@ -56,7 +56,7 @@ fn drop_unread(block: &mut Block, keep: &[&str]) {
             block.ops.iter().flat_map(Op::input_vars).chain(keep.iter().copied()).collect();
         let is_temp = |var: &str| block.vars.get(var).is_some_and(|v| v.origin == Origin::Temp);
         let unread = |op: &Op| {
-            matches!(op.kind.as_str(), "split" | "slice" | "reshape")
+            matches!(op.kind.as_str(), "split" | "slice" | "reshape" | "concat" | "transpose")
                 && op.role == Role::Forward
                 && op.output_vars().all(|var| is_temp(var) && !read.contains(var))
         };

@@ -53,14 +53,14 @@ pub(crate) fn pull_table(
 ) -> Result<TableExchange, Error> {
     let Lookups { ids, padding, hashed } = rename_lookups(block, name)?;
     let padding = padding.unwrap_or(-1);
-    let (inputs, padded) = inputs_of(block, name, ids, padding)?;
+    let (inputs, made) = inputs_of(block, name, ids, padding)?;
     let pulled = pulled_name(name);
     let mut local = VarDef::new(&pulled, block.var(name, PASS)?.ty.clone(), Origin::Data);
     local.ty.shape[0] = -2;
     block.declare(local)?;
     for (vars, origin) in [
         (inputs.iter().collect::<Vec<_>>(), Origin::Data),
-        (padded.iter().map(|(var, _)| var).collect(), Origin::Temp),
+        (made.iter().map(|(var, _)| var).collect(), Origin::Temp),
     ] {
         for var in vars {
             let ty = block.var(var, PASS)?.ty.clone();
@@ -73,8 +73,8 @@ pub(crate) fn pull_table(
             var.ty.shape[0] = -2;
         }
     }
-    // Sequences of ids are padded as sequences of row numbers.
-    block.ops.splice(0..0, padded.into_iter().map(|(_, op)| op));
+    // What is done to ids is done to row numbers.
+    block.ops.splice(0..0, made.into_iter().map(|(_, op)| op));
     let with_local = |ids: String| {
         let local = local_name(&ids, name);
         (ids, local)
@@ -141,42 +141,58 @@ fn rename_lookups(block: &mut Block, name: &str) -> Result<Lookups, Error> {
 /// Inputs that hold ids, and the variables that are made of them with the ops that do so.
 type Inputs = (Vec<String>, Vec<(String, Op)>);
 
-/// The inputs of the program that hold a table's ids. Ids that `sequence_pad` makes are those of
-/// its input: it is applied to their row numbers instead, which row 0 pads.
+/// Ops that only move ids, all of them: applied to row numbers, they give the row numbers of what
+/// they give for ids.
+const MOVES: &[&str] = &["assign", "concat", "reshape", "transpose"];
+
+/// The inputs of the program that hold a table's ids. Ids that are moved or padded are those of
+/// inputs: the same is done to their row numbers instead, which row 0 pads.
 fn inputs_of(block: &Block, table: &str, ids: Vec<String>, padding: i64) -> Result<Inputs, Error> {
-    let (mut inputs, mut padded): Inputs = (Vec::new(), Vec::new());
+    let mut found: Inputs = (Vec::new(), Vec::new());
     for var in ids {
-        if block.var(&var, PASS)?.origin == Origin::Data {
-            if !inputs.contains(&var) {
-                inputs.push(var);
-            }
-            continue;
-        }
-        let maker = block.ops.iter().find(|op| op.output_vars().any(|v| v == var));
-        let maker = maker.filter(|op| op.kind == "sequence_pad");
-        let source = maker.and_then(|op| op.input_var("X")).map(str::to_string);
-        let is_input = source
-            .as_ref()
-            .is_some_and(|x| block.vars.get(x).is_some_and(|v| v.origin == Origin::Data));
-        let (Some(maker), Some(source), true) = (maker, source, is_input) else {
-            let reason = format!(
-                "the ids '{var}' of the table '{table}' are computed; rows can only be pulled for \
-                 ids that are inputs, or inputs that were padded"
-            );
-            return refused(PASS, reason);
-        };
+        trace(block, table, &var, padding, &mut found)?;
+    }
+    Ok(found)
+}
+
+/// Adds the inputs that a variable is made of, and the ops that make its row numbers, in order.
+fn trace(
+    block: &Block,
+    table: &str,
+    var: &str,
+    padding: i64,
+    found: &mut Inputs,
+) -> Result<(), Error> {
+    if found.0.iter().chain(found.1.iter().map(|(made, _)| made)).any(|known| known == var) {
+        return Ok(());
+    }
+    if block.var(var, PASS)?.origin == Origin::Data {
+        found.0.push(var.to_string());
+        return Ok(());
+    }
+    let maker = block.ops.iter().find(|op| op.output_vars().any(|v| v == var));
+    let padded = maker.is_some_and(|op| op.kind == "sequence_pad");
+    let moved = maker.is_some_and(|op| MOVES.contains(&op.kind.as_str()));
+    let Some(maker) = maker.filter(|_| padded || moved) else {
+        let reason = format!(
+            "the ids '{var}' of the table '{table}' are computed; rows can only be pulled for ids \
+             that are inputs, or inputs that were padded, joined or moved"
+        );
+        return refused(PASS, reason);
+    };
+    let mut op = maker.clone();
+    if padded {
         if maker.int("value")? != padding {
             let reason = format!("'{var}' is padded with another id than padding_idx {padding}");
             return refused(PASS, reason);
         }
-        let mut op = maker.clone();
         op.attrs.insert("value".into(), Attr::Int(0));
-        op.rename_input(&source, &local_name(&source, table));
-        op.rename_output(&var, &local_name(&var, table));
-        padded.push((var, op));
-        if !inputs.contains(&source) {
-            inputs.push(source);
-        }
     }
-    Ok((inputs, padded))
+    for source in maker.ins("X") {
+        trace(block, table, source, padding, found)?;
+        op.rename_input(source, &local_name(source, table));
+    }
+    op.rename_output(var, &local_name(var, table));
+    found.1.push((var.to_string(), op));
+    Ok(())
 }

@@ -110,6 +110,33 @@ fn signed_ids_stay_signed_row_numbers() {
 }
 
 #[test]
+fn ids_that_are_joined_become_row_numbers_that_are() {
+    let mut b = regatta_ops::builder(1);
+    let slots = ["a", "b"].map(|name| b.data(name, DType::I64, &[-1, 1]).unwrap());
+    let all = b.concat(&[&slots[0], &slots[1]], 1).unwrap();
+    let mut spec = Embedding::new(100, 2);
+    spec.table = spec.table.named("table");
+    let vectors = b.embedding(&[&all], &spec).unwrap();
+    let user = b.reshape(&slots[0], &[-1]).unwrap();
+    let user = b.embedding(&[&user], &spec).unwrap();
+    let user = b.reshape(&user, &[-1, 1, 2]).unwrap();
+    let x = b.elementwise_mul(&vectors, &user).unwrap();
+    let loss = b.mean(&x).unwrap().name().to_string();
+    let programs = minimize(&b.finish(), &loss, &adagrad(), &Backward::default()).unwrap().programs;
+    let split = split_trainer(&programs).unwrap();
+    let inputs: Vec<&str> = split.exchange.tables[0].inputs.iter().map(|i| i.0.as_str()).collect();
+    assert_eq!(inputs, ["a", "b"]);
+    let text = split.trainer.to_string();
+    for op in [
+        "concat_0.tmp_0@LOCAL@table = concat(X: [a@LOCAL@table, b@LOCAL@table]) {axis: 1}",
+        "reshape_0.tmp_0@LOCAL@table = reshape(X: a@LOCAL@table) {shape: [-1]}",
+        "embedding(W: table@PULLED, Ids: concat_0.tmp_0@LOCAL@table)",
+    ] {
+        assert!(text.contains(op), "{op} in\n{text}");
+    }
+}
+
+#[test]
 fn a_schedule_goes_to_the_servers() {
     let schedule = Schedule::Exponential { decay_steps: 10, decay_rate: 0.5, staircase: false };
     let optimizer = Optimizer { schedule: schedule.clone(), ..adagrad() };

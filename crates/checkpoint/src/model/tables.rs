@@ -32,7 +32,7 @@ pub enum TableRows<'a> {
 }
 
 /// The parameters of a program that rows for a batch are enough for: those that are only looked up,
-/// by ids that are inputs of the program or padded inputs.
+/// by ids that are inputs of the program, or inputs that were padded, joined or moved.
 pub fn lookup_tables(program: &Program) -> Vec<String> {
     let block = program.block();
     let params = block.params().filter(|var| var.ty.dtype == DType::F32 && var.ty.shape.len() == 2);
@@ -53,17 +53,20 @@ fn is_table(block: &Block, name: &str) -> bool {
     first.is_some() && readers().all(fits)
 }
 
-/// Whether ids are an input, or an input that was padded with the id that stands for nothing.
+/// Whether ids are inputs, or inputs that were joined or moved, or padded with the id that stands
+/// for nothing.
 fn is_input(block: &Block, ids: &str, padding: i64) -> bool {
-    let is_data = |name: &str| block.vars.get(name).is_some_and(|v| v.origin == Origin::Data);
-    if is_data(ids) {
+    if block.vars.get(ids).is_some_and(|v| v.origin == Origin::Data) {
         return true;
     }
     let maker = block.ops.iter().find(|op| op.output_vars().any(|v| v == ids));
     maker.is_some_and(|op| {
-        op.kind == "sequence_pad"
-            && op.int("value").is_ok_and(|value| value == padding)
-            && op.input_var("X").is_some_and(is_data)
+        let only_moves = match op.kind.as_str() {
+            "sequence_pad" => op.int("value").is_ok_and(|value| value == padding),
+            "assign" | "concat" | "reshape" | "transpose" => true,
+            _ => false,
+        };
+        only_moves && op.input_vars().all(|source| is_input(block, source, padding))
     })
 }
 

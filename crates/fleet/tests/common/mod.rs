@@ -51,6 +51,50 @@ pub(crate) fn model(optimizer: &Optimizer) -> Model {
     Model { programs, split, loss }
 }
 
+/// The same data in another form: signed ids, a lookup for each column of them.
+pub(crate) fn signed_model(optimizer: &Optimizer) -> Model {
+    let mut b = regatta_ops::builder(11);
+    let mut spec = Embedding { padding_idx: Some(0), ..Embedding::new(ROWS, DIM) };
+    spec.table = spec.table.named("table");
+    let columns = ["first", "second"].map(|name| b.data(name, DType::I64, &[-1, 1]).unwrap());
+    let pair = b.concat(&[&columns[0], &columns[1]], 1).unwrap();
+    let dense = b.data("dense", DType::F32, &[-1, 4]).unwrap();
+    let label = b.data("label", DType::I64, &[-1, 1]).unwrap();
+    let flat = columns.map(|ids| {
+        let vectors = b.embedding(&[&ids], &spec).unwrap();
+        b.reshape(&vectors, &[-1, DIM]).unwrap()
+    });
+    // Once more, as one array of ids.
+    let pair = b.embedding(&[&pair], &spec).unwrap();
+    let pair = b.reduce_max(&pair, &[1], false).unwrap();
+    let x = b.concat(&[&flat[0], &flat[1], &pair, &dense], 1).unwrap();
+    let h = b.fc(&x, 8, Act::Tanh).unwrap();
+    let logits = b.fc(&h, 2, Act::None).unwrap();
+    let (cost, _) = b.softmax_with_cross_entropy(&logits, &label).unwrap();
+    let loss = b.mean(&cost).unwrap().name().to_string();
+    let programs = b.finish();
+    let programs = minimize(&programs, &loss, optimizer, &Backward::default()).unwrap().programs;
+    let split = split_trainer(&programs).unwrap();
+    Model { programs, split, loss }
+}
+
+/// Examples of [`batch`] for [`signed_model`].
+pub(crate) fn signed_batch(first: u64, n: u64) -> Batch {
+    let slots = vec![Slot::label("label"), Slot::ints("first", 1), Slot::ints("second", 1)];
+    let slots = [slots, vec![Slot::dense("dense", 4)]].concat();
+    let mut records = Records::new(&Schema::new(slots).unwrap());
+    let batch = batch(first, n);
+    let dense = |name: &str| batch.get(name).unwrap().as_dense().unwrap();
+    for row in 0..n as usize {
+        records.push_label(0, dense("label").i64()[row]);
+        records.push_int(1, dense("user").u64()[2 * row] as i64);
+        records.push_int(2, dense("user").u64()[2 * row + 1] as i64);
+        dense("dense").f32()[4 * row..4 * row + 4].iter().for_each(|&x| records.push_float(3, x));
+        records.end_record().unwrap();
+    }
+    Batch::assemble(records, vec![])
+}
+
 pub(crate) fn schema() -> Schema {
     Schema::new(vec![
         Slot::label("label"),
