@@ -1,0 +1,73 @@
+"""What the tests of this folder share: skipping, and starting scripts on Regatta.
+
+PADDLEREC         root of a PaddleRec checkout; the tests are skipped without it
+PADDLEREC_RUNNER  command that runs a script, instead of `python -m regatta.paddle`; with the
+                  interpreter of real PaddlePaddle the tests check themselves
+"""
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+import workspace
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = HERE.parent.parent
+OWN_RUNNER = "PADDLEREC_RUNNER" not in os.environ
+
+
+def missing() -> Optional[str]:
+    """Why the tests cannot run here, or None."""
+    if workspace.checkout() is None:
+        return "PADDLEREC is not set (root of a PaddleRec checkout)"
+    # Packages that PaddleRec's tools import.
+    absent = [name for name in ("yaml", "six") if importlib.util.find_spec(name) is None]
+    if absent and OWN_RUNNER:
+        return f"PaddleRec needs the packages {', '.join(absent)} (pip install pyyaml six)"
+    return None
+
+
+def runner() -> List[str]:
+    """The command that a script and its arguments are appended to."""
+    if OWN_RUNNER:
+        return [sys.executable, "-m", "regatta.paddle"]
+    return shlex.split(os.environ["PADDLEREC_RUNNER"])
+
+
+def run(arguments: Sequence[str], cwd: Path, timeout_s: float = 300) -> str:
+    """Runs a script and returns what it printed, errors included; fails if it does not end with 0.
+    """
+    environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
+    if OWN_RUNNER:
+        paths = [str(PACKAGE), *environment.get("PYTHONPATH", "").split(os.pathsep)]
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    command = [*runner(), *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, env=environment, timeout=timeout_s, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert done.returncode == 0, (
+        f"exit code {done.returncode} of {shlex.join(command)}:\n{done.stdout[-3000:]}")
+    return done.stdout
+
+
+def printed(text: str, name: str) -> List[float]:
+    """The values printed for a metric as `name: 0.5`, `name: [0.5]` or `name[1]:[0.5]`.
+
+    >>> printed("epoch: 0, batch_id: 1, cost: 0.5, auc: 1.0, ips: 3", "cost")
+    [0.5]
+    >>> printed("batch: [1], Epoch 0 Var cost[1]:[0.25], Epoch 0 Var auc[1]:[0.5]", "auc")
+    [0.5]
+    """
+    found = re.findall(r"\b%s(?:\[1\])?:\s*\[?([^\s,\]]+)" % re.escape(name), text)
+    return [float(value) for value in found]
+
+
+def assert_finite(values: List[float], what: str) -> None:
+    assert values, f"no value of {what} was printed"
+    assert all(math.isfinite(value) for value in values), f"{what}: {values}"

@@ -1,0 +1,35 @@
+"""A private copy of the parts of PaddleRec that one run needs.
+
+PaddleRec's tools write beside the model (`__pycache__`, saved models, program texts); a copy keeps
+the checkout as it was.
+"""
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Optional
+
+SKIP = shutil.ignore_patterns("__pycache__", "*.pyc", "*.md", "*.png", "*.jpg", "output_model*")
+
+
+def checkout() -> Optional[Path]:
+    """The PaddleRec checkout named by the variable PADDLEREC, or None."""
+    path = os.environ.get("PADDLEREC")
+    return Path(path).resolve() if path else None
+
+
+def copy(paddlerec: Path, folder: str, into: Path) -> Path:
+    """Copies tools/ and models/`folder` of `paddlerec` to `into`; returns the model's folder.
+
+    Raises FileNotFoundError if `paddlerec` is not a PaddleRec checkout or has no such folder.
+    """
+    source = paddlerec / "models" / folder
+    for needed in (paddlerec / "tools" / "static_trainer.py", source / "static_model.py"):
+        if not needed.is_file():
+            raise FileNotFoundError(
+                f"{needed} does not exist: PADDLEREC must name the root of a PaddleRec checkout "
+                f"that has tools/ and models/{folder}")
+    shutil.copytree(paddlerec / "tools", into / "tools", ignore=SKIP, dirs_exist_ok=True)
+    shutil.copytree(source, into / "models" / folder, ignore=SKIP, dirs_exist_ok=True)
+    return into / "models" / folder
