@@ -183,7 +183,8 @@ impl Feed for Steps {
         self.steps += 1;
         self.examples += batch.examples() as u64;
         self.batches.recycle(batch);
-        let Some(on_step) = self.on_step.as_ref().filter(|_| self.steps % self.every == 0) else {
+        let Some(on_step) = self.on_step.as_ref().filter(|_| self.steps.is_multiple_of(self.every))
+        else {
             return Ok(());
         };
         let step = self.steps;

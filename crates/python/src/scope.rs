@@ -59,7 +59,7 @@ pub(crate) fn save_persistables(
     dir: String,
 ) -> PyResult<()> {
     let program = program.get();
-    py.detach(|| io::save_persistables(&program, &lock(&scope.shared), dir)).map_err(raise)
+    py.detach(|| io::save_persistables(&program, &lock(&scope.shared), dir).map_err(raise))
 }
 
 /// Loads what [`save_persistables`] wrote.
@@ -71,7 +71,7 @@ pub(crate) fn load_persistables(
     dir: String,
 ) -> PyResult<()> {
     let program = program.get();
-    py.detach(|| io::load_persistables(&program, &mut lock(&scope.shared), dir)).map_err(raise)
+    py.detach(|| io::load_persistables(&program, &mut lock(&scope.shared), dir).map_err(raise))
 }
 
 /// Saves the part of a program that makes `fetches` from `feeds`, with its parameters.
@@ -88,6 +88,7 @@ pub(crate) fn save_inference_model(
     let feeds: Vec<&str> = feeds.iter().map(String::as_str).collect();
     let fetches: Vec<&str> = fetches.iter().map(String::as_str).collect();
     let scope = &scope.shared;
-    py.detach(|| io::save_inference_model(dir, &program, &feeds, &fetches, &lock(scope)))
-        .map_err(raise)
+    py.detach(|| {
+        io::save_inference_model(dir, &program, &feeds, &fetches, &lock(scope)).map_err(raise)
+    })
 }

@@ -70,7 +70,8 @@ def test_training_gives_the_saved_states(kind):
             got = exe.run(main, feed={"x": xs, "y": ys}, fetch_list=[loss])[0]
             np.testing.assert_allclose(np.asarray(got).reshape(()), expected, rtol=1e-5, atol=1e-6)
         for name, expected in states(arrays, "param", "opt").items():
-            found = scope.find_var(name)
+            # Powers of the decay rates have a shorter name here; files carry the longer one.
+            found = scope.find_var(name.replace("_pow_acc_", "_pow_"))
             assert found is not None, f"{name} is not in the scope"
             got = np.array(found.get_tensor()).reshape(expected.shape)
             np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7, err_msg=name)
