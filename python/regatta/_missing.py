@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Sequence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # readers of datasets start a Python per file, and typing is slow to import
+    from typing import Any, Callable, Sequence
 
 _SEE = 'see docs/python.md ("What is absent")'
 
