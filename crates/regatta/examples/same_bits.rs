@@ -38,9 +38,10 @@ fn labels(batch: u64, input: u64) -> Result<Value, regatta::tensor::Error> {
 
 type Feeds = Vec<(String, Value)>;
 type Problem = Box<dyn std::error::Error>;
+type Model = (Programs, String, fn(u64) -> Result<Feeds, Problem>);
 
 /// A model, its loss, and the inputs of a batch.
-fn model(name: &str) -> Result<(Programs, String, fn(u64) -> Result<Feeds, Problem>), Problem> {
+fn model(name: &str) -> Result<Model, Problem> {
     match name {
         "fit_a_line" => {
             let model = regatta::quickstart::fit_a_line::model(42)?;
@@ -63,7 +64,7 @@ fn model(name: &str) -> Result<(Programs, String, fn(u64) -> Result<Feeds, Probl
 }
 
 /// The click model of the zoo, with 4 slots and a small table.
-fn dnn() -> Result<(Programs, String, fn(u64) -> Result<Feeds, Problem>), Problem> {
+fn dnn() -> Result<Model, Problem> {
     let mut b = builder(42);
     let label = b.data("label", DType::I64, &[-1, 1])?;
     let slots = (1..=4).map(|i| b.data(&i.to_string(), DType::U64, &[-1, 1]));
