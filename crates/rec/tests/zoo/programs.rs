@@ -47,7 +47,8 @@ fn the_schema_is_what_the_network_and_the_synthetic_source_name() {
 fn inference_programs_need_no_labels() {
     each(|_, trainer| {
         let test = clone_for_test(&trainer.programs.main).unwrap();
-        assert_eq!(test.block().ops.len(), trainer.forward.main.block().ops.len());
+        // Training may have joined lookups of one table.
+        assert!(test.block().ops.len() <= trainer.forward.main.block().ops.len());
         for head in &trainer.net.heads {
             let infer = prune(&trainer.programs.main, &[head.predict.name()]).unwrap();
             assert!(infer.block().ops.len() < test.block().ops.len());
