@@ -7,7 +7,8 @@
 //! ops the executor leaves out what nobody reads or fetches.
 //!
 //! Only lookups whose gradient is wanted are merged: rows that were looked up for something else
-//! are not updated, and must not become so.
+//! are not updated, and must not become so. Programs that predict a part of the network have single
+//! lookups again ([`prune()`](crate::prune())): they must not ask for inputs of other parts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -59,6 +60,63 @@ pub fn merge_lookups(
 /// Whether there is anything to merge.
 pub(crate) fn applies(program: &Program, loss: &str, what: &Backward, keep: &[String]) -> bool {
     !groups(program, loss, what, keep).is_empty()
+}
+
+/// Lets results that are split from a lookup of several inputs be looked up one by one again.
+pub(crate) fn separate_lookups(block: &mut Block) -> Result<(), Error> {
+    for op in std::mem::take(&mut block.ops) {
+        match lookups_instead(block, &op) {
+            Some(ops) => ops.into_iter().try_for_each(|op| push(block, op))?,
+            None => block.ops.push(op),
+        }
+    }
+    Ok(())
+}
+
+/// The lookups that make what a `split` makes, if all its parts are those of whole inputs.
+fn lookups_instead(block: &Block, split: &Op) -> Option<Vec<Op>> {
+    let from = split.input_var("X").filter(|_| split.kind == "split")?;
+    let maker = block.ops.iter().rfind(|op| op.output_vars().any(|var| var == from));
+    let maker = maker.filter(|op| op.kind == "embedding" && split.int("axis") == Ok(1))?;
+    let dim = *block.vars.get(from)?.ty.shape.last()?;
+    let mut ids = maker.ins("Ids").iter();
+    let mut ops = Vec::new();
+    for (out, size) in split.outs("Out").iter().zip(split.ints("sections").ok()?) {
+        let (mut of_part, mut vectors) = (Vec::new(), 0);
+        while vectors < size {
+            let var = block.vars.get(ids.next()?)?;
+            vectors += vectors_per_example(var)?;
+            of_part.push(var);
+        }
+        let is_flat = matches!(of_part[..], [var] if is_column(var));
+        let made = if is_flat { format!("{out}@FLAT") } else { out.clone() };
+        let mut op = Op::new("embedding").input("W", maker.input_var("W")?);
+        op = op.inputs("Ids", of_part.iter().map(|var| var.name.as_str())).output("Out", &made);
+        op.attrs = maker.attrs.clone();
+        ops.push(op);
+        if is_flat {
+            let shape = vec![-1, 1, dim];
+            ops.push(Op::new("reshape").input("X", &made).attr("shape", shape).output("Out", out));
+        }
+        if vectors != size {
+            return None;
+        }
+    }
+    Some(ops)
+}
+
+/// Vectors that a lookup of several inputs gives for each example of an input.
+fn vectors_per_example(ids: &VarDef) -> Option<i64> {
+    match (ids.ty.layout, ids.ty.shape.as_slice()) {
+        (Layout::Ragged | Layout::Dense, [-1]) => Some(1),
+        (Layout::Dense, [-1, n]) => Some(*n),
+        _ => None,
+    }
+}
+
+/// Whether a lookup of these ids alone has no dimension of vectors.
+fn is_column(ids: &VarDef) -> bool {
+    ids.ty.layout == Layout::Dense && ids.ty.dtype == DType::I64 && ids.ty.shape.len() == 1
 }
 
 /// Appends an op and declares what it makes that has no name yet.
@@ -240,11 +298,7 @@ impl<'a> Finder<'a> {
         let mut vectors = 0;
         for ids in op.ins("Ids") {
             let var = self.block.vars.get(ids).filter(|var| var.origin == Origin::Data)?;
-            vectors += match (var.ty.layout, var.ty.shape.as_slice()) {
-                (Layout::Ragged | Layout::Dense, [-1]) => 1,
-                (Layout::Dense, [-1, n]) => *n,
-                _ => return None,
-            };
+            vectors += vectors_per_example(var)?;
         }
         let changed = self.block.ops.iter().any(|op| op.output_vars().any(|var| var == table));
         let ok = op.kind == "embedding"

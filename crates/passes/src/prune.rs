@@ -6,6 +6,7 @@ use regatta_ir::schema::Arity;
 use regatta_ir::{Attr, Error, Op, OpSet, Origin, Program, Role, Schema};
 use regatta_ops::OPS;
 
+use crate::merge_lookups::separate_lookups;
 use crate::{checked, refused};
 
 /// The forward part only, with layers that behave differently in training (dropout, batch
@@ -48,7 +49,8 @@ fn drop_training_outputs(op: &mut Op, schema: &Schema, read: &HashSet<String>) {
     });
 }
 
-/// Only what the targets need, in inference form.
+/// Only what the targets need, in inference form. Lookups that were merged for training ask for the
+/// inputs of the targets only.
 ///
 /// # Errors
 /// If a target is unknown or nothing in the forward part makes it.
@@ -66,6 +68,7 @@ pub fn prune(program: &Program, targets: &[&str]) -> Result<Program, Error> {
             return refused("prune", format!("nothing in the forward part makes '{target}'"));
         }
     }
+    separate_lookups(block)?;
     let mut needed: HashSet<String> = targets.iter().map(|t| t.to_string()).collect();
     let mut kept = Vec::new();
     for op in block.ops.drain(..).rev() {

@@ -3,7 +3,7 @@ use regatta_ir::{Act, Builder, Embedding, ParamAttr, Program, Var};
 use regatta_ops::builder;
 use regatta_optim::{Rule, Sgd};
 use regatta_passes::{
-    Backward, Optimizer, RecomputeConfig, fuse, merge_lookups, minimize, split_trainer,
+    Backward, Optimizer, RecomputeConfig, fuse, merge_lookups, minimize, prune, split_trainer,
 };
 use regatta_tensor::DType;
 
@@ -259,4 +259,53 @@ fn servers_get_the_keys_of_all_inputs() {
     let text = ops(&split.trainer);
     let ids = "Ids: [a@LOCAL@table, b@LOCAL@table, c@LOCAL@table]";
     assert_eq!(text.matches(ids).count(), 2, "{text}");
+}
+
+#[test]
+fn programs_that_predict_ask_for_their_own_inputs() {
+    let mut b = builder(1);
+    let user = b.data("user", DType::I64, &[-1]).unwrap();
+    let user = b.embedding(&[&user], &table()).unwrap();
+    let item = flat(&mut b, "item");
+    let x = b.elementwise_mul(&user, &item).unwrap();
+    let loss = loss(&mut b, &x);
+    let main = minimize(&b.finish(), &loss, &sgd(), &Backward::default()).unwrap().programs.main;
+    let inputs = |program: &Program| {
+        let vars = program.block().vars.values();
+        let inputs = vars.filter(|v| v.origin == regatta_ir::Origin::Data);
+        inputs.map(|v| v.name.clone()).collect::<Vec<_>>()
+    };
+    let of_user = prune(&main, &[user.name()]).unwrap();
+    assert_eq!(inputs(&of_user), ["user"]);
+    expect![[r#"
+        Out: embedding_0.tmp_0@VECTORS@FLAT = embedding(W: table, Ids: user) {hash: false, is_sparse: true, padding_idx: -1, pool: "sum"}
+        Out: embedding_0.tmp_0@VECTORS = reshape(X: embedding_0.tmp_0@VECTORS@FLAT) {shape: [-1, 1, 4]}
+        Out: embedding_0.tmp_0 = reshape(X: embedding_0.tmp_0@VECTORS) {shape: [-1, 4]}
+    "#]].assert_eq(&ops(&of_user));
+    let of_item = prune(&main, &[item.name()]).unwrap();
+    assert_eq!(inputs(&of_item), ["item"]);
+    expect![[r#"
+        Out: embedding_1.tmp_0 = embedding(W: table, Ids: item) {hash: false, is_sparse: true, padding_idx: -1, pool: "sum"}
+        Out: reshape_0.tmp_0 = reshape(X: embedding_1.tmp_0) {shape: [-1, 4]}
+    "#]].assert_eq(&ops(&of_item));
+    // What joins all of them looks them up together.
+    let (b, loss) = one_by_one();
+    let main = minimize(&b.finish(), &loss, &sgd(), &Backward::default()).unwrap().programs.main;
+    expect![[r#"
+        Out: embedding_0.tmp_0@LOOKUPS = embedding(W: table, Ids: [a, b, c]) {hash: false, is_sparse: true, padding_idx: -1, pool: "sum"}
+        Out: embedding_0.tmp_0@ROW = reshape(X: embedding_0.tmp_0@LOOKUPS) {shape: [-1, 12]}
+        Out: concat_0.tmp_0 = concat(X: [embedding_0.tmp_0@ROW, dense]) {axis: 1}
+        Out: fc_0.tmp_0 = fc(X: concat_0.tmp_0, W: fc_0.w_0, Bias: fc_0.b_0) {act: ""}
+    "#]].assert_eq(&ops(&prune(&main, &["fc_0.tmp_0"]).unwrap()));
+}
+
+#[test]
+fn one_of_many_lookups_can_be_predicted() {
+    let mut b = builder(1);
+    let vectors: Vec<Var> = (0..150).map(|i| flat(&mut b, &format!("s{i}"))).collect();
+    let x = b.sum(&vectors.iter().collect::<Vec<_>>()).unwrap();
+    let loss = loss(&mut b, &x);
+    let main = minimize(&b.finish(), &loss, &sgd(), &Backward::default()).unwrap().programs.main;
+    let one = prune(&main, &[vectors[140].name()]).unwrap();
+    assert_eq!(one.block().vars.keys().filter(|name| name.starts_with('s')).count(), 1, "{one}");
 }
