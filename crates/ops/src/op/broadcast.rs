@@ -1,6 +1,11 @@
 //! Walks two arrays under the broadcasting rules: a dimension of size 1 (or a missing leading one)
 //! repeats.
 
+use regatta_ir::Error;
+
+use super::element::Element;
+use crate::{Kernel, Spec};
+
 /// The walk over an output shape with the strides of two inputs.
 #[derive(Debug, Clone)]
 pub(crate) struct Broadcast {
@@ -76,6 +81,41 @@ impl Broadcast {
             self.walk(depth + 1, out, x + i * sx, y + i * sy, f);
         }
     }
+}
+
+/// The kernel of `f(x, y)` for each pair of elements of an op's first two inputs.
+pub(super) fn map_pairs<T: Element, O: Element>(
+    s: &Spec<'_>,
+    f: impl Fn(T, T) -> O + Copy + Send + 'static,
+) -> Result<Kernel, Error> {
+    let walk = Broadcast::new(&s.dims(0), &s.dims(1));
+    Ok(Box::new(move |io, _| {
+        let (x, y, out) = (T::input(io, 0), T::input(io, 1), O::output(io, 0));
+        let (n, sx, sy) = walk.inner;
+        walk.for_each_run(|o, xo, yo| {
+            let out = &mut out[o..o + n];
+            match (sx, sy) {
+                (1, 1) => {
+                    for ((o, &x), &y) in out.iter_mut().zip(&x[xo..xo + n]).zip(&y[yo..yo + n]) {
+                        *o = f(x, y);
+                    }
+                }
+                (1, _) => {
+                    let y = y[yo];
+                    for (o, &x) in out.iter_mut().zip(&x[xo..xo + n]) {
+                        *o = f(x, y);
+                    }
+                }
+                _ => {
+                    let x = x[xo];
+                    for (o, &y) in out.iter_mut().zip(&y[yo..yo + n]) {
+                        *o = f(x, y);
+                    }
+                }
+            }
+        });
+        Ok(())
+    }))
 }
 
 fn strides(shape: &[usize], rank: usize) -> Vec<usize> {

@@ -1,129 +1,24 @@
-//! `elementwise_add`, `_sub`, `_mul`, `_div`, `_max` and `_min` with broadcasting, and their
-//! gradients. All but `_div` take signed integers as well, which wrap around. A NaN on either side
-//! is the maximum and the minimum; where both sides are equal, the gradient goes to Y.
+//! `elementwise_add`, `_sub`, `_mul`, `_div`, `_max`, `_min`, `_pow`, `_mod`, `_floordiv` and
+//! `prelu` with broadcasting, and their gradients.
+//!
+//! All but `prelu` take signed integers as well, which wrap around; dividing one by 0 stops the
+//! run. A NaN on either side is the maximum and the minimum; where both sides are equal, the
+//! gradient goes to Y.
 
 use regatta_ir::schema::{one, optional};
 use regatta_ir::{Error, Op, Schema, VarType};
 use regatta_tensor::DType;
 
-use super::broadcast::{Broadcast, broadcast_shape};
-use super::element::Element;
+use super::binary::{Add, Binary, Div, FloorDiv, Max, Min, Mod, Mul, Pow, Prelu, Sub};
+use super::broadcast::{Broadcast, broadcast_shape, map_pairs};
 use crate::def::{linear, no_samples, per_example, spread};
-use crate::{Batch, Grad, GradCtx, Infer, Kernel, OpDef, Sample, Spec};
+use crate::{Batch, Grad, GradCtx, Infer, Kernel, KernelError, OpDef, Sample, Spec};
 
-/// `f(x, y)`, `df/dx` and `df/dy`, the latter two as functions of `(x, y, dout)`.
-trait Binary: 'static {
-    /// The same on integers, if it takes them.
-    const INTS: Option<fn(i64, i64) -> i64>;
-    fn f(x: f32, y: f32) -> f32;
-    fn dx(x: f32, y: f32, d: f32) -> f32;
-    fn dy(x: f32, y: f32, d: f32) -> f32;
-}
-
-struct Add;
-struct Sub;
-struct Mul;
-struct Div;
-struct Max;
-struct Min;
-
-impl Binary for Add {
-    const INTS: Option<fn(i64, i64) -> i64> = Some(i64::wrapping_add);
-    #[inline(always)]
-    fn f(x: f32, y: f32) -> f32 {
-        x + y
-    }
-    #[inline(always)]
-    fn dx(_: f32, _: f32, d: f32) -> f32 {
-        d
-    }
-    #[inline(always)]
-    fn dy(_: f32, _: f32, d: f32) -> f32 {
-        d
-    }
-}
-
-impl Binary for Sub {
-    const INTS: Option<fn(i64, i64) -> i64> = Some(i64::wrapping_sub);
-    #[inline(always)]
-    fn f(x: f32, y: f32) -> f32 {
-        x - y
-    }
-    #[inline(always)]
-    fn dx(_: f32, _: f32, d: f32) -> f32 {
-        d
-    }
-    #[inline(always)]
-    fn dy(_: f32, _: f32, d: f32) -> f32 {
-        -d
-    }
-}
-
-impl Binary for Mul {
-    const INTS: Option<fn(i64, i64) -> i64> = Some(i64::wrapping_mul);
-    #[inline(always)]
-    fn f(x: f32, y: f32) -> f32 {
-        x * y
-    }
-    #[inline(always)]
-    fn dx(_: f32, y: f32, d: f32) -> f32 {
-        d * y
-    }
-    #[inline(always)]
-    fn dy(x: f32, _: f32, d: f32) -> f32 {
-        d * x
-    }
-}
-
-impl Binary for Div {
-    const INTS: Option<fn(i64, i64) -> i64> = None;
-    #[inline(always)]
-    fn f(x: f32, y: f32) -> f32 {
-        x / y
-    }
-    #[inline(always)]
-    fn dx(_: f32, y: f32, d: f32) -> f32 {
-        d / y
-    }
-    #[inline(always)]
-    fn dy(x: f32, y: f32, d: f32) -> f32 {
-        -d * x / (y * y)
-    }
-}
-
-impl Binary for Max {
-    const INTS: Option<fn(i64, i64) -> i64> = Some(Ord::max);
-    #[inline(always)]
-    fn f(x: f32, y: f32) -> f32 {
-        if x > y || x.is_nan() { x } else { y }
-    }
-    #[inline(always)]
-    fn dx(x: f32, y: f32, d: f32) -> f32 {
-        if x > y { d } else { 0.0 }
-    }
-    #[inline(always)]
-    fn dy(x: f32, y: f32, d: f32) -> f32 {
-        if x > y { 0.0 } else { d }
-    }
-}
-
-impl Binary for Min {
-    const INTS: Option<fn(i64, i64) -> i64> = Some(Ord::min);
-    #[inline(always)]
-    fn f(x: f32, y: f32) -> f32 {
-        if x < y || x.is_nan() { x } else { y }
-    }
-    #[inline(always)]
-    fn dx(x: f32, y: f32, d: f32) -> f32 {
-        if x < y { d } else { 0.0 }
-    }
-    #[inline(always)]
-    fn dy(x: f32, y: f32, d: f32) -> f32 {
-        if x < y { 0.0 } else { d }
-    }
-}
-
-const fn forward_def<B: Binary>(kind: &'static str, batch: fn(&Op) -> Batch) -> OpDef {
+const fn forward_def<B: Binary>(
+    kind: &'static str,
+    batch: fn(&Op) -> Batch,
+    samples: fn() -> Vec<Sample>,
+) -> OpDef {
     OpDef {
         schema: Schema {
             kind,
@@ -156,18 +51,26 @@ const fn grad_def<B: Binary>(kind: &'static str) -> OpDef {
 }
 
 pub(crate) static DEFS: &[OpDef] = &[
-    forward_def::<Add>("elementwise_add", linear),
-    forward_def::<Sub>("elementwise_sub", linear),
-    forward_def::<Mul>("elementwise_mul", per_example),
-    forward_def::<Div>("elementwise_div", per_example),
-    forward_def::<Max>("elementwise_max", per_example),
-    forward_def::<Min>("elementwise_min", per_example),
+    forward_def::<Add>("elementwise_add", linear, samples),
+    forward_def::<Sub>("elementwise_sub", linear, samples),
+    forward_def::<Mul>("elementwise_mul", per_example, samples),
+    forward_def::<Div>("elementwise_div", per_example, samples),
+    forward_def::<Max>("elementwise_max", per_example, samples),
+    forward_def::<Min>("elementwise_min", per_example, samples),
+    forward_def::<Pow>("elementwise_pow", per_example, powers),
+    forward_def::<Mod>("elementwise_mod", per_example, between_steps),
+    forward_def::<FloorDiv>("elementwise_floordiv", per_example, between_steps),
+    forward_def::<Prelu>("prelu", per_example, samples),
     grad_def::<Add>("elementwise_add_grad"),
     grad_def::<Sub>("elementwise_sub_grad"),
     grad_def::<Mul>("elementwise_mul_grad"),
     grad_def::<Div>("elementwise_div_grad"),
     grad_def::<Max>("elementwise_max_grad"),
     grad_def::<Min>("elementwise_min_grad"),
+    grad_def::<Pow>("elementwise_pow_grad"),
+    grad_def::<Mod>("elementwise_mod_grad"),
+    grad_def::<FloorDiv>("elementwise_floordiv_grad"),
+    grad_def::<Prelu>("prelu_grad"),
 ];
 
 fn infer<B: Binary>(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
@@ -222,43 +125,19 @@ fn copies(g: &GradCtx<'_>, dout: &str, sign: f64) -> Vec<Op> {
 
 fn forward<B: Binary>(s: &Spec<'_>) -> Result<Kernel, Error> {
     match (s.outs[0].dtype, B::INTS) {
-        (DType::I64, Some(f)) => map::<i64>(s, f),
-        _ => map::<f32>(s, B::f),
+        (DType::I64, Some(f)) if B::DIVIDES => Ok(divide(map_pairs::<i64, i64>(s, f)?)),
+        (DType::I64, Some(f)) => map_pairs::<i64, i64>(s, f),
+        _ => map_pairs::<f32, f32>(s, B::f),
     }
 }
 
-fn map<T: Element>(
-    s: &Spec<'_>,
-    f: impl Fn(T, T) -> T + Copy + Send + 'static,
-) -> Result<Kernel, Error> {
-    let walk = Broadcast::new(&s.dims(0), &s.dims(1));
-    Ok(Box::new(move |io, _| {
-        let (x, y, out) = (T::input(io, 0), T::input(io, 1), T::output(io, 0));
-        let (n, sx, sy) = walk.inner;
-        walk.for_each_run(|o, xo, yo| {
-            let out = &mut out[o..o + n];
-            match (sx, sy) {
-                (1, 1) => {
-                    for ((o, &x), &y) in out.iter_mut().zip(&x[xo..xo + n]).zip(&y[yo..yo + n]) {
-                        *o = f(x, y);
-                    }
-                }
-                (1, _) => {
-                    let y = y[yo];
-                    for (o, &x) in out.iter_mut().zip(&x[xo..xo + n]) {
-                        *o = f(x, y);
-                    }
-                }
-                _ => {
-                    let x = x[xo];
-                    for (o, &y) in out.iter_mut().zip(&y[yo..yo + n]) {
-                        *o = f(x, y);
-                    }
-                }
-            }
-        });
-        Ok(())
-    }))
+fn divide(mut kernel: Kernel) -> Kernel {
+    Box::new(move |io, ctx| {
+        if let Some(at) = io.i64(1).iter().position(|&y| y == 0) {
+            return Err(KernelError(format!("element {at} of the divisor is 0")));
+        }
+        kernel(io, ctx)
+    })
 }
 
 fn backward<B: Binary>(s: &Spec<'_>) -> Result<Kernel, Error> {
@@ -307,6 +186,21 @@ fn accumulate(
             }
         }
     });
+}
+
+fn powers() -> Vec<Sample> {
+    let pair = |name, x: &[usize], y: &[usize]| {
+        Sample::x(name, spread(x, 0.5, 2.0)).with("Y", spread(y, -2.0, 2.0))
+    };
+    vec![pair("same shape", &[3, 4], &[3, 4]), pair("row", &[3, 4], &[4])]
+}
+
+/// Quotients that no small change moves over a whole number.
+fn between_steps() -> Vec<Sample> {
+    let pair = |name, low: f32, high: f32, y: &[usize]| {
+        Sample::x(name, spread(&[3, 4], low, high)).with("Y", spread(y, 0.9, 1.0))
+    };
+    vec![pair("positive", 2.3, 2.6, &[3, 4]), pair("negative", -1.7, -1.2, &[4])]
 }
 
 fn samples() -> Vec<Sample> {

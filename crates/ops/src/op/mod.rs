@@ -3,9 +3,11 @@
 mod assign;
 mod assign_value;
 mod batch_norm;
+mod binary;
 mod broadcast;
 mod cast;
 mod collective;
+mod compare;
 mod concat;
 mod cos_sim;
 mod cross_entropy;
@@ -44,6 +46,8 @@ mod square_error_cost;
 mod sum;
 mod transpose;
 mod unary;
+mod walk;
+mod where_;
 
 pub use fill::Draw;
 pub use optimizer::{schedule_of, schedule_op, update_op, update_rule};
@@ -58,6 +62,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         batch_norm::DEFS,
         cast::DEFS,
         collective::DEFS,
+        compare::DEFS,
         concat::DEFS,
         cos_sim::DEFS,
         cross_entropy::DEFS,
@@ -94,6 +99,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         square_error_cost::DEFS,
         sum::DEFS,
         transpose::DEFS,
+        where_::DEFS,
     ]
     .into_iter()
     .flatten()

@@ -163,7 +163,8 @@ simd! {
 simd! {
     fn clip_grad(x: &[f32], d: &[f32], p: Params, dx: &mut [f32]) {
         for ((dx, &x), &d) in dx.iter_mut().zip(x).zip(d) {
-            *dx = if x >= p[0] && x <= p[1] { d } else { 0.0 };
+            // At a bound nothing passes, as in Paddle; NaN is not hidden.
+            *dx = if x <= p[0] || x >= p[1] { 0.0 } else { d };
         }
     }
 }
