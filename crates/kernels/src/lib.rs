@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Reading order: [`simd!`] (the run-time choice), [`vector`], [`unary`] and [`backward`],
-//! [`rows`], [`gemm`](mod@gemm), [`half`] (16-bit floats), [`prefetch`](fn@prefetch), [`peak`] (the
+//! [`rows`], [`gemm`](mod@gemm), [`conv`], [`half`] (16-bit floats), [`prefetch`](fn@prefetch), [`peak`] (the
 //! yardstick of the benchmarks).
 #![allow(
     unsafe_code,
@@ -26,6 +26,7 @@
 )]
 
 pub mod backward;
+pub mod conv;
 pub mod gemm;
 pub mod half;
 mod math;

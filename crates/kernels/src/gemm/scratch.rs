@@ -15,11 +15,13 @@ pub struct GemmScratch {
     pub(super) a: Buffer,
     pub(super) b: Buffer,
     pub(super) c: Buffer,
+    /// What convolutions keep beside their products.
+    pub(crate) patches: Buffer,
 }
 
 /// A page-aligned run of floats that only ever grows.
 #[derive(Debug)]
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     ptr: NonNull<f32>,
     len: usize,
 }
@@ -33,7 +35,7 @@ impl Default for Buffer {
 impl Buffer {
     /// At least `len` floats, contents unspecified. Reallocates only when that is more than ever
     /// before.
-    pub(super) fn reserve(&mut self, len: usize) -> &mut [f32] {
+    pub(crate) fn reserve(&mut self, len: usize) -> &mut [f32] {
         if len > self.len {
             let grown = len.next_multiple_of(ALIGN / size_of::<f32>());
             let layout = Self::layout(grown);

@@ -121,7 +121,7 @@ pub(super) unsafe fn run(
     side: Side,
 ) {
     let &Problem { m, n, k, a, b, accumulate, ldc, epilogue } = problem;
-    let GemmScratch { a: lists, b: panels, c: result } = scratch;
+    let GemmScratch { a: lists, b: panels, c: result, .. } = scratch;
     match side {
         Side::Left => {
             let in_kernel = matches!(epilogue.act, Act::None | Act::Relu);

@@ -9,6 +9,7 @@ mod cast;
 mod collective;
 mod compare;
 mod concat;
+mod conv;
 mod cos_sim;
 mod cross_entropy;
 mod dgc;
@@ -48,6 +49,7 @@ mod transpose;
 mod unary;
 mod walk;
 mod where_;
+mod window;
 
 pub use fill::Draw;
 pub use optimizer::{schedule_of, schedule_op, update_op, update_rule};
@@ -64,6 +66,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         collective::DEFS,
         compare::DEFS,
         concat::DEFS,
+        conv::DEFS,
         cos_sim::DEFS,
         cross_entropy::DEFS,
         dgc::DEFS,
