@@ -18,8 +18,8 @@
 //! ```
 //!
 //! Reading order: [`simd!`] (the run-time choice), [`vector`], [`unary`] and [`backward`],
-//! [`rows`], [`gemm`](mod@gemm), [`conv`], [`half`] (16-bit floats), [`prefetch`](fn@prefetch), [`peak`] (the
-//! yardstick of the benchmarks).
+//! [`rows`], [`gemm`](mod@gemm), [`conv`], [`pool`], [`half`] (16-bit floats),
+//! [`prefetch`](fn@prefetch), [`peak`] (the yardstick of the benchmarks).
 #![allow(
     unsafe_code,
     reason = "vector intrinsics and raw panels; every block states why it is sound"
@@ -31,6 +31,7 @@ pub mod gemm;
 pub mod half;
 mod math;
 pub mod peak;
+pub mod pool;
 mod prefetch;
 pub mod rows;
 mod simd;

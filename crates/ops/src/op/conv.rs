@@ -1,6 +1,6 @@
 //! `conv2d` and `conv2d_transpose` over images `[batch, channels, rows, columns]`.
 //!
-//! `conv2d`: `Out[n, m] = sum of X[n, c] under the window times W[m, c], plus Bias[m]`, where `W` is
+//! `conv2d`: `Out[n, m] = sum of X[n, c] under the window times W[m, c], plus Bias[m]`. `W` is
 //! `[maps, channels / groups, rows, columns]` of the window. As everywhere in deep learning the
 //! window is not turned. Each group of channels makes its own group of maps.
 //!

@@ -32,6 +32,7 @@ mod metric;
 mod offload;
 mod one_hot;
 mod optimizer;
+mod pool;
 mod reduce;
 mod reshape;
 mod scale;
@@ -88,6 +89,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         offload::DEFS,
         one_hot::DEFS,
         optimizer::DEFS,
+        pool::DEFS,
         reduce::DEFS,
         reshape::DEFS,
         scale::DEFS,

@@ -18,7 +18,7 @@ pub(super) enum Place {
 }
 
 /// Products: what takes the time, and what loses least, since sums are kept in f32.
-const WHITE: &[&str] = &["fc", "matmul"];
+const WHITE: &[&str] = &["conv2d", "conv2d_transpose", "fc", "matmul"];
 
 /// Losses, normalisations, exponentials and sums over many elements, which lose digits or overflow.
 const BLACK: &[&str] = &[
