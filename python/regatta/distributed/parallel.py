@@ -29,10 +29,20 @@ def _place() -> Any:
     return _core.Fleet(None, not servers and os.environ.get("PADDLE_SERVER_NUM") is None, None)
 
 
+def _note_rank_asked() -> None:
+    """A dataset that asks for the rank divides itself; see :mod:`regatta.io.division`."""
+    import sys
+
+    division = sys.modules.get("regatta.io.division")
+    if division is not None:
+        division.note_rank_asked()
+
+
 def get_rank(group: Any = None) -> int:
     """The number of this rank or worker, from 0; 0 in a process without a job."""
     if group is not None:
         return group.rank
+    _note_rank_asked()
     return _place().worker_index()
 
 
@@ -40,6 +50,7 @@ def get_world_size(group: Any = None) -> int:
     """Number of ranks or workers; 1 in a process without a job."""
     if group is not None:
         return group.nranks
+    _note_rank_asked()
     return _place().worker_num()
 
 

@@ -22,7 +22,8 @@ from .dataset import (
     ChainDataset, ComposeDataset, ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset,
     random_split,
 )
-from .loader import DataLoader, GeneratorLoader
+from .generator import GeneratorLoader
+from .loader import DataLoader
 from .sampler import (
     BatchSampler, DistributedBatchSampler, RandomSampler, Sampler, SequenceSampler,
     SubsetRandomSampler, WeightedRandomSampler,

@@ -23,10 +23,21 @@ class Dataset:
 class IterableDataset(Dataset):
     """Examples one after the other: subclasses define ``__iter__``.
 
-    With ``num_workers`` a loader reads it in a thread. Only a dataset whose ``__iter__`` asks
-    :func:`get_worker_info` before its first example is read by several: it then says itself what
-    each of them gives. No example comes twice.
+    No example comes twice, whoever reads:
+
+    - With ``num_workers`` one worker process reads everything, because several that iterate over
+      the same stream do the same work. Only a dataset whose ``__iter__`` asks
+      :func:`get_worker_info` before its first example is read by all workers: it then says itself
+      what each of them gives.
+    - In dynamic mode, ranks take turns: rank ``r`` of ``n`` takes the examples ``r``, ``r + n``,
+      ..., so the order must be the same on all ranks. A dataset that divides itself is not divided
+      again: one whose methods ask for the rank (``get_rank``, ``get_world_size``,
+      ``ParallelEnv``), one that sets ``divides_itself = True``, and any dataset of a process that
+      has called ``fleet.util.get_file_shard``.
     """
+
+    #: Whether the dataset gives different examples on every rank by itself.
+    divides_itself = False
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no __iter__")
@@ -44,6 +55,7 @@ class TensorDataset(Dataset):
     def __init__(self, tensors: Sequence[Any]) -> None:
         import numpy as np
 
+        # Workers of a loader compute without the engine: rows are those of arrays.
         self.tensors = [np.asarray(each) for each in tensors]
         lengths = {len(each) for each in self.tensors}
         if len(lengths) > 1:
@@ -125,14 +137,26 @@ class Subset(Dataset):
 
 
 def random_split(
-    dataset: Dataset, lengths: Sequence[int], generator: Optional[Any] = None
+    dataset: Dataset, lengths: Sequence[float], generator: Optional[Any] = None
 ) -> List[Subset]:
-    """Parts of a dataset, of the given lengths, in random order."""
+    """Parts of a dataset, of the given lengths or fractions that add up to 1, in random order."""
+    if any(isinstance(each, float) for each in lengths):
+        lengths = _lengths(len(dataset), lengths)
     if sum(lengths) != len(dataset):
         raise ValueError(f"random_split: {list(lengths)} do not add up to {len(dataset)} examples")
     order = _generator(generator).permutation(len(dataset)).tolist()
     parts, at = [], 0
     for length in lengths:
-        parts.append(Subset(dataset, order[at:at + length]))
-        at += length
+        parts.append(Subset(dataset, order[at:at + int(length)]))
+        at += int(length)
     return parts
+
+
+def _lengths(n: int, fractions: Sequence[float]) -> List[int]:
+    """Numbers of examples; those that rounding leaves go to the first parts, one each."""
+    if abs(sum(fractions) - 1) > 1e-6:
+        raise ValueError(f"random_split: the fractions {list(fractions)} do not add up to 1")
+    lengths = [int(n * each) for each in fractions]
+    for i in range(n - sum(lengths)):
+        lengths[i % len(lengths)] += 1
+    return lengths

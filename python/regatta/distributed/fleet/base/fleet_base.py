@@ -5,6 +5,7 @@ from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from ...._missing import missing
 from .... import _core, framework
+from ...parallel import _note_rank_asked
 from .._job import Job
 from .distributed_strategy import DistributedStrategy
 from .distributed_strategy import of as _strategy
@@ -97,6 +98,7 @@ class Fleet:
 
     def worker_index(self) -> int:
         """The number of this worker, from 0."""
+        _note_rank_asked()
         return self._place("worker_index").worker_index()
 
     def worker_num(self) -> int:

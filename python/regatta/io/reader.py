@@ -1,0 +1,96 @@
+"""How examples of a dataset become batches, in whichever process."""
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
+
+from . import division
+from .dataset import ChainDataset
+
+
+class Reader:
+    """A dataset with the way to make batches of it; ``batch_size`` None is one example at a time.
+
+    ``at`` is the number of the example that was read last, for error messages."""
+
+    def __init__(self, dataset: Any, collate: Callable[[Any], Any], batch_size: Optional[int],
+                 drop_last: bool, rank: int = 0, world: int = 1) -> None:
+        self.dataset, self.collate = dataset, collate
+        self.batch_size, self.drop_last = batch_size, drop_last
+        self.rank, self.world = rank, world
+        self.at: Optional[int] = None
+
+    def fetch(self, indices: Any) -> Any:
+        """The batch of some numbers, or the example of one."""
+        self.at = None
+        if self.batch_size is None:
+            self.at = indices
+            return self.collate(self.dataset[indices])
+        examples = []
+        for index in indices:
+            self.at = index
+            examples.append(self.dataset[index])
+        self.at = None
+        return self.collate(examples)
+
+    def examples(self) -> Iterator[Any]:
+        """The examples of an iterable dataset that belong to this rank."""
+        self.at = 0
+        for part in _parts(self.dataset):
+            divide = None
+            for i, example in enumerate(part):
+                if divide is None:  # now the dataset has had its chance to ask
+                    divide = self._divides(part)
+                if not divide or i % self.world == self.rank:
+                    yield example
+                self.at += 1
+
+    def _divides(self, part: Any) -> bool:
+        if self.world == 1 or division.divides_itself(part):
+            return False
+        if self.rank == 0:
+            division.warn_once(part, self.world)
+        return True
+
+    def batches(self, examples: Iterable[Any]) -> Iterator[Tuple[Any]]:
+        """Batches of examples, each in a tuple."""
+        if self.batch_size is None:
+            for example in examples:
+                yield (self.collate(example),)
+            return
+        batch: List[Any] = []
+        for example in examples:
+            batch.append(example)
+            if len(batch) == self.batch_size:
+                yield (self.collate(batch),)
+                batch = []
+        if batch and not self.drop_last:
+            yield (self.collate(batch),)
+
+
+
+def _parts(dataset: Any) -> Iterator[Any]:
+    if type(dataset) is ChainDataset:
+        for part in dataset.datasets:
+            yield from _parts(part)
+    else:
+        yield dataset
+
+
+class ToArrays:
+    """A ``collate_fn`` for workers: what it makes, with arrays in the place of tensors."""
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self._collate = collate
+
+    def __call__(self, examples: Any) -> Any:
+        return _arrays(self._collate(examples))
+
+
+def _arrays(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _arrays(each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_arrays(each) for each in value)
+    if hasattr(value, "stop_gradient") and hasattr(value, "numpy"):
+        return value.numpy()
+    return value
