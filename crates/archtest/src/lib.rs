@@ -22,6 +22,7 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("ops", &["ir", "kernels", "optim", "tensor"]),
     ("passes", &["ir", "ops", "optim", "tensor"]),
     ("exec", &["ir", "kernels", "ops", "passes", "tensor"]),
+    ("eager", &["ir", "kernels", "ops", "optim", "tensor"]),
     // The loop knows every kind of training, but neither who starts it nor how it was written down.
     ("train", TRAIN),
     ("fleet", FLEET),
@@ -68,8 +69,8 @@ const REGATTA: &[&str] = &[
 
 #[rustfmt::skip]
 const PYTHON: &[&str] = &[
-    "checkpoint", "cluster", "collective", "data", "exec", "fleet", "ir", "ops", "optim", "passes",
-    "predict", "ps", "regatta", "table", "tensor", "train",
+    "checkpoint", "cluster", "collective", "data", "eager", "exec", "fleet", "ir", "ops", "optim",
+    "passes", "predict", "ps", "regatta", "table", "tensor", "train",
 ];
 
 #[rustfmt::skip]
@@ -162,6 +163,7 @@ const BACKENDS: &[&str] =
 pub const UNSAFE: &[&str] = &[
     "collective/src/links/messages.rs",
     "collective/src/memory",
+    "eager/src/kernel.rs",
     "exec/src/mapped.rs",
     "exec/src/segment.rs",
     "kernels/src",
@@ -174,10 +176,10 @@ pub const UNSAFE: &[&str] = &[
     "table/src/memory.rs",
 ];
 
-/// Files with a `static` that changes: numbers that are given out once, and MPI, of which a process
-/// has one.
+/// Files with a `static` that changes: numbers that are given out once, prepared ops and freed
+/// buffers of tensors that compute at once, and MPI, of which a process has one.
 pub const GLOBALS: &[&str] =
-    &["collective/src/mpi.rs", "exec/src/scope.rs", "python/src/program.rs"];
+    &["collective/src/mpi.rs", "eager/src/global.rs", "exec/src/scope.rs", "python/src/program.rs"];
 
 /// Columns of a line of Rust; rustfmt.toml says the same for what it can break.
 pub const RUST_COLUMNS: usize = 100;

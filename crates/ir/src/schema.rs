@@ -165,7 +165,7 @@ impl Schema {
     }
 
     /// The input slot that an output slot updates in place, if it is such a slot.
-    pub(crate) fn updated_input(&self, output: &str) -> Option<&'static str> {
+    pub fn updated_input(&self, output: &str) -> Option<&'static str> {
         let input = output.strip_suffix("Out").filter(|name| !name.is_empty())?;
         self.inputs.iter().map(|def| def.name).find(|name| *name == input)
     }

@@ -7,10 +7,13 @@
 //! Reading order: [`program`] (programs that grow), [`array`] (numpy and back), [`scope`],
 //! [`training`] (from a dictionary to a training program), [`executor`], [`dataset`], [`lane`]
 //! (long calls), [`fleet`] (jobs), [`strategy`], [`tables`] (rows for programs that compute
-//! elsewhere), [`group`], [`model`], [`error`].
+//! elsewhere), [`group`], [`model`], [`tensor`] (values that compute at once), [`eager_op`],
+//! [`eager_optimizer`], [`error`].
 
 mod array;
 mod dataset;
+mod eager_op;
+mod eager_optimizer;
 mod error;
 mod executor;
 mod fleet;
@@ -21,6 +24,7 @@ mod program;
 mod scope;
 mod strategy;
 mod tables;
+mod tensor;
 mod training;
 
 use std::ffi::OsString;
@@ -52,6 +56,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<tables::Tables>()?;
     m.add_class::<group::Group>()?;
     m.add_class::<model::Model>()?;
+    tensor::add_to(m)?;
     m.add_function(wrap_pyfunction!(main, m)?)?;
     m.add_function(wrap_pyfunction!(program::op_kinds, m)?)?;
     m.add_function(wrap_pyfunction!(training::minimize, m)?)?;

@@ -348,7 +348,7 @@ fn read_attrs(attrs: &Bound<'_, PyDict>) -> PyResult<BTreeMap<String, Attr>> {
     attrs.iter().map(entry).collect()
 }
 
-fn read_attr(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Attr> {
+pub(crate) fn read_attr(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Attr> {
     if value.is_instance_of::<PyBool>() {
         return Ok(Attr::Bool(value.extract()?));
     }

@@ -1,0 +1,50 @@
+//! What can go wrong with a tensor.
+
+/// Why an op, a gradient or an update could not be computed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The op does not exist, or its inputs or attributes do not fit.
+    #[error(transparent)]
+    Op(#[from] regatta_ir::Error),
+    /// Elements and shape do not fit.
+    #[error(transparent)]
+    Value(#[from] regatta_tensor::Error),
+    /// A kernel met a bad value.
+    #[error("{op}: {reason}")]
+    Kernel {
+        /// Kind of the op.
+        op: String,
+        /// What it met.
+        reason: String,
+    },
+    /// The graph was freed by an earlier backward.
+    #[error(
+        "the graph of this tensor was freed by an earlier backward (at op '{op}'): pass \
+         retain_graph=True to the first backward, or compute the value again"
+    )]
+    Freed {
+        /// Kind of the op whose values are gone.
+        op: String,
+    },
+    /// Nothing was recorded for a tensor.
+    #[error("{0}")]
+    NoGraph(String),
+    /// Types or shapes do not fit.
+    #[error("{0}")]
+    Mismatch(String),
+    /// An op whose result has no gradient was recorded.
+    #[error("'{op}' has no gradient: {reason}")]
+    NoGradient {
+        /// Kind of the op.
+        op: String,
+        /// Why there is none.
+        reason: String,
+    },
+    /// A hook of the caller failed.
+    #[error("a hook failed: {0}")]
+    Hook(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// What functions of this crate return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
