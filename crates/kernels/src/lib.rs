@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Reading order: [`simd!`] (the run-time choice), [`vector`], [`unary`] and [`backward`],
-//! [`rows`], [`gemm`](mod@gemm), [`conv`], [`pool`], [`half`] (16-bit floats),
+//! [`rows`], [`gemm`](mod@gemm), [`conv`], [`pool`], [`norm`], [`half`] (16-bit floats),
 //! [`prefetch`](fn@prefetch), [`peak`] (the yardstick of the benchmarks).
 #![allow(
     unsafe_code,
@@ -30,6 +30,7 @@ pub mod conv;
 pub mod gemm;
 pub mod half;
 mod math;
+pub mod norm;
 pub mod peak;
 pub mod pool;
 mod prefetch;

@@ -1,10 +1,12 @@
-//! `batch_norm`: each feature of the last dimension to mean 0 and variance 1 over all examples,
-//! then scaled and shifted by learned vectors.
+//! `batch_norm`: each feature to mean 0 and variance 1 over all examples (and pixels), then scaled
+//! and shifted by learned vectors. Features are the last dimension, or with `data_layout` "NCHW"
+//! the one behind the batch.
 //!
 //! While training, the batch's own mean and (biased) variance are used, and the running ones move
 //! towards them in place: `running = momentum * running + (1 - momentum) * batch`, as Paddle does.
-//! With `is_test` the running ones are used and left alone, and every output but `Y` may be left
-//! out: without them the op touches no state and any part of a batch can be computed by itself.
+//! With `is_test` or `use_global_stats` the running ones are used and left alone, and every output
+//! but `Y` may be left out: without them the op touches no state and any part of a batch can be
+//! computed by itself.
 //!
 //! `sync_batch_norm` is the same over the examples of all ranks.
 
@@ -12,7 +14,7 @@ use std::sync::Arc;
 
 use regatta_ir::schema::{AttrDef, AttrKind, SlotDef, one, optional};
 use regatta_ir::{Error, Op, Schema, VarType};
-use regatta_kernels::simd;
+use regatta_kernels::norm::Features;
 
 use super::collective::{NAME, exchange_name};
 use crate::comm::{Exchange, Peers, Reply};
@@ -22,8 +24,10 @@ use crate::{Batch, Grad, GradCtx, Infer, Io, Kernel, KernelError, OpDef, Sample,
 const MOMENTUM: AttrDef = ("momentum", AttrKind::Float(0.9));
 const EPSILON: AttrDef = ("epsilon", AttrKind::Float(1e-5));
 const IS_TEST: AttrDef = ("is_test", AttrKind::Bool(false));
-const ATTRS: &[AttrDef] = &[MOMENTUM, EPSILON, IS_TEST];
-const SYNC_ATTRS: &[AttrDef] = &[MOMENTUM, EPSILON, IS_TEST, NAME];
+const GLOBAL: AttrDef = ("use_global_stats", AttrKind::Bool(false));
+const LAYOUT: AttrDef = ("data_layout", AttrKind::Str("NHWC"));
+const ATTRS: &[AttrDef] = &[MOMENTUM, EPSILON, IS_TEST, GLOBAL, LAYOUT];
+const SYNC_ATTRS: &[AttrDef] = &[MOMENTUM, EPSILON, IS_TEST, GLOBAL, LAYOUT, NAME];
 
 const INPUTS: &[SlotDef] = &[one("X"), one("Scale"), one("Bias"), one("Mean"), one("Variance")];
 const OUTPUTS: &[SlotDef] = &[
@@ -79,7 +83,7 @@ const fn backward_def(kind: &'static str, attrs: &'static [AttrDef]) -> OpDef {
 
 /// The exchange in which ranks add up their sums, if they do.
 fn exchange(s: &Spec<'_>) -> Result<Option<Arc<str>>, Error> {
-    let sync = s.op.kind.starts_with("sync_") && !s.op.bool("is_test")?;
+    let sync = s.op.kind.starts_with("sync_") && !is_fixed(s.op)?;
     sync.then(|| exchange_name(s)).transpose()
 }
 
@@ -131,18 +135,43 @@ fn over_ranks(
     Ok(total)
 }
 
+/// Whether the running statistics are used, not those of the batch.
+fn is_fixed(op: &Op) -> Result<bool, Error> {
+    Ok(op.bool("is_test")? || op.bool("use_global_stats")?)
+}
+
+/// Number of the dimension with the features.
+fn feature_dim(op: &Op, rank: usize) -> Result<usize, Error> {
+    match op.str("data_layout")? {
+        "NCHW" => Ok(1),
+        "NHWC" => Ok(rank - 1),
+        other => {
+            let reason = format!("is '{other}', but should be NCHW or NHWC");
+            Err(Error::Attr { op: op.kind.clone(), attr: "data_layout".into(), reason })
+        }
+    }
+}
+
+/// Values of each feature in a batch, and where they are.
+fn features(s: &Spec<'_>) -> Result<(usize, Features), Error> {
+    let dims = s.dims(0);
+    let at = feature_dim(s.op, dims.len())?;
+    let pixels = dims[at + 1..].iter().product();
+    Ok((dims[..at].iter().product::<usize>() * pixels, Features { count: dims[at], pixels }))
+}
+
 fn batch(op: &Op) -> Batch {
-    if op.bool("is_test") == Ok(true) { Batch::PerExample } else { Batch::Whole }
+    if is_fixed(op) == Ok(true) { Batch::PerExample } else { Batch::Whole }
 }
 
 const STATE: [(&str, &str); 2] = [("Mean", "MeanOut"), ("Variance", "VarianceOut")];
 
 fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
     let x = i.floats("X")?;
-    let width = match x.shape[..] {
-        [_, .., d] if d > 0 => d,
-        _ => return Err(i.wrong("X", "f32[batch, .., features] with known features")),
-    };
+    if x.shape.len() < 2 || x.shape[1..].iter().any(|d| *d < 1) {
+        return Err(i.wrong("X", "f32[batch, ..] with a known size of the features"));
+    }
+    let width = x.shape[feature_dim(i.op, x.shape.len())?];
     let stat = VarType::f32([width]);
     for slot in ["Scale", "Bias", "Mean", "Variance"] {
         i.expect(slot, &stat)?;
@@ -156,7 +185,7 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
     let problem = |slot: &str, reason: String| {
         Err(Error::Slot { op: i.op.kind.clone(), slot: slot.to_string(), reason })
     };
-    let is_test = i.op.bool("is_test")?;
+    let is_fixed = is_fixed(i.op)?;
     for (input, output) in STATE {
         match i.op.output_var(output) {
             Some(var) if Some(var) != i.op.input_var(input) => {
@@ -166,7 +195,7 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
         }
     }
     for slot in ["MeanOut", "VarianceOut", "SavedMean", "SavedInvStd"] {
-        if !is_test && i.op.output_var(slot).is_none() {
+        if !is_fixed && i.op.output_var(slot).is_none() {
             return problem(slot, "is needed for training".into());
         }
     }
@@ -184,43 +213,6 @@ fn grad(g: &GradCtx<'_>) -> Result<Vec<Op>, Error> {
     Ok(g.several(&["X", "Scale", "SavedMean", "SavedInvStd"], "Y", &["X", "Scale", "Bias"]))
 }
 
-simd! {
-    /// Adds up each column.
-    fn column_sums(x: &[f32], sums: &mut [f64]) {
-        sums.fill(0.0);
-        for row in x.chunks_exact(sums.len()) {
-            for (sum, x) in sums.iter_mut().zip(row) {
-                *sum += f64::from(*x);
-            }
-        }
-    }
-}
-
-simd! {
-    /// Adds up the squared distances of each column from its mean.
-    fn column_squares(x: &[f32], mean: &[f32], sums: &mut [f64]) {
-        sums.fill(0.0);
-        for row in x.chunks_exact(sums.len()) {
-            for ((sum, x), mean) in sums.iter_mut().zip(row).zip(mean) {
-                let distance = f64::from(x - mean);
-                *sum += distance * distance;
-            }
-        }
-    }
-}
-
-simd! {
-    /// `y = x * factor + offset`, column by column.
-    fn stretch(x: &[f32], factor: &[f32], offset: &[f32], y: &mut [f32]) {
-        let width = factor.len();
-        for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
-            for (((y, x), factor), offset) in y.iter_mut().zip(x).zip(factor).zip(offset) {
-                *y = x * factor + offset;
-            }
-        }
-    }
-}
-
 /// A running statistic: through the output if it is updated, else through the input.
 fn running<'a>(io: &mut Io<'a>, input: usize, output: Option<usize>) -> &'a [f32] {
     match output {
@@ -230,10 +222,11 @@ fn running<'a>(io: &mut Io<'a>, input: usize, output: Option<usize>) -> &'a [f32
 }
 
 fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
-    let (rows, width) = s.matrix(0);
+    let (rows, features) = features(s)?;
+    let width = features.count;
     let epsilon = s.op.float("epsilon")? as f32;
     let momentum = s.op.float("momentum")? as f32;
-    let is_test = s.op.bool("is_test")?;
+    let is_fixed = is_fixed(s.op)?;
     let (mean_at, variance_at) = (s.out_at("MeanOut"), s.out_at("VarianceOut"));
     let (saved_mean, saved_inv) = (s.out_at("SavedMean"), s.out_at("SavedInvStd"));
     let sync = exchange(s)?;
@@ -242,16 +235,16 @@ fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
     let (mut factor, mut offset) = (vec![0.0f32; width], vec![0.0f32; width]);
     Ok(Box::new(move |io, ctx| {
         let (x, scale, bias) = (io.f32(0), io.f32(1), io.f32(2));
-        if is_test {
+        if is_fixed {
             mean.copy_from_slice(running(io, 3, mean_at));
             variance.copy_from_slice(running(io, 4, variance_at));
         } else if rows > 0 {
             let share = |sums: &[f64], rows: f64, out: &mut [f32]| {
                 out.iter_mut().zip(sums).for_each(|(o, sum)| *o = (sum / rows) as f32);
             };
-            column_sums(x, &mut sums);
+            features.sums(x, &mut sums);
             share(&sums, rows as f64, &mut mean);
-            column_squares(x, &mean, &mut sums);
+            features.squares(x, &mean, &mut sums);
             let examples = match &sync {
                 Some(name) => over_ranks(&ctx.peers, name, rows, &mut mean, &mut sums)?,
                 None => rows as f64,
@@ -277,62 +270,14 @@ fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
             factor[i] *= scale[i];
             offset[i] = bias[i] - mean[i] * factor[i];
         }
-        stretch(x, &factor, &offset, io.out_f32(0));
+        features.stretch(x, &factor, &offset, io.out_f32(0));
         Ok(())
     }))
 }
 
-simd! {
-    /// Adds up each column of `d`, and of `d` times the normalised `x`.
-    fn grad_sums(
-        x: &[f32],
-        d: &[f32],
-        mean: &[f32],
-        inv: &[f32],
-        sums: &mut [f64],
-        products: &mut [f64],
-    ) {
-        sums.fill(0.0);
-        products.fill(0.0);
-        let width = mean.len();
-        for (x, d) in x.chunks_exact(width).zip(d.chunks_exact(width)) {
-            for (sum, d) in sums.iter_mut().zip(d) {
-                *sum += f64::from(*d);
-            }
-            let columns = x.iter().zip(d).zip(mean.iter().zip(inv));
-            for (product, ((x, d), (mean, inv))) in products.iter_mut().zip(columns) {
-                *product += f64::from(d * (x - mean) * inv);
-            }
-        }
-    }
-}
-
-simd! {
-    /// `dx = factor * d + slope * (x - mean) + offset`, column by column.
-    fn grad_rows(
-        x: &[f32],
-        d: &[f32],
-        mean: &[f32],
-        factor: &[f32],
-        slope: &[f32],
-        offset: &[f32],
-        dx: &mut [f32],
-    ) {
-        let width = mean.len();
-        let rows = x.chunks_exact(width).zip(d.chunks_exact(width)).zip(dx.chunks_exact_mut(width));
-        for ((x, d), dx) in rows {
-            let columns = mean.iter().zip(factor).zip(slope.iter().zip(offset));
-            let values = dx.iter_mut().zip(x).zip(d);
-            for (((dx, x), d), ((mean, factor), (slope, offset))) in values.zip(columns) {
-                *dx = factor * d + slope * (x - mean) + offset;
-            }
-        }
-    }
-}
-
 fn backward(s: &Spec<'_>) -> Result<Kernel, Error> {
-    let (rows, width) = s.matrix(0);
-    let is_test = s.op.bool("is_test")?;
+    let (rows, features) = features(s)?;
+    let (width, is_fixed) = (features.count, is_fixed(s.op)?);
     let (dx, dscale, dbias) = (s.out_at("dX"), s.out_at("dScale"), s.out_at("dBias"));
     let sync = exchange(s)?;
     let (mut sums, mut products) = (vec![0.0f64; width], vec![0.0f64; width]);
@@ -340,7 +285,7 @@ fn backward(s: &Spec<'_>) -> Result<Kernel, Error> {
     let (mut slope, mut offset) = (vec![0.0f32; width], vec![0.0f32; width]);
     Ok(Box::new(move |io, ctx| {
         let (x, scale, mean, inv, d) = (io.f32(0), io.f32(1), io.f32(2), io.f32(3), io.f32(4));
-        grad_sums(x, d, mean, inv, &mut sums, &mut products);
+        features.grad_sums(x, d, mean, inv, &mut sums, &mut products);
         for (at, sums) in [(dbias, &sums), (dscale, &products)] {
             let Some(at) = at else { continue };
             io.out_f32(at).iter_mut().zip(sums).for_each(|(o, sum)| *o = *sum as f32);
@@ -358,13 +303,13 @@ fn backward(s: &Spec<'_>) -> Result<Kernel, Error> {
         }
         let Some(dx) = dx else { return Ok(()) };
         // Constant statistics leave only the first term; those of the batch depend on every row.
-        let share = if is_test { 0.0 } else { 1.0 / examples };
+        let share = if is_fixed { 0.0 } else { 1.0 / examples };
         for i in 0..width {
             factor[i] = scale[i] * inv[i];
             slope[i] = -factor[i] * inv[i] * (products[i] * share) as f32;
             offset[i] = -factor[i] * (sums[i] * share) as f32;
         }
-        grad_rows(x, d, mean, &factor, &slope, &offset, io.out_f32(dx));
+        features.grad(x, d, mean, [&factor, &slope, &offset], io.out_f32(dx));
         Ok(())
     }))
 }
@@ -387,5 +332,10 @@ fn samples() -> Vec<Sample> {
         of("rows", &[6, 3], 3),
         of("three dimensions", &[3, 2, 4], 4),
         of("for test", &[4, 3], 3).attr("is_test", true),
+        of("images", &[3, 4, 2, 3], 4).attr("data_layout", "NCHW"),
+        of("channels last", &[2, 2, 3, 4], 4).attr("data_layout", "NHWC"),
+        of("running statistics", &[3, 2, 5], 2)
+            .attr("data_layout", "NCHW")
+            .attr("use_global_stats", true),
     ]
 }

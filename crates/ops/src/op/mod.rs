@@ -21,6 +21,7 @@ mod embedding;
 mod fc;
 mod fill;
 mod gradient;
+mod group_norm;
 mod layer_norm;
 mod local_sgd;
 mod loss_scaling;
@@ -78,6 +79,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         fc::DEFS,
         fill::DEFS,
         gradient::DEFS,
+        group_norm::DEFS,
         layer_norm::DEFS,
         loss_scaling::DEFS,
         local_sgd::DEFS,

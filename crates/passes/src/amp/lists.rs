@@ -25,6 +25,7 @@ const BLACK: &[&str] = &[
     "cos_sim",
     "cross_entropy",
     "exp",
+    "group_norm",
     "hinge_loss",
     "huber_loss",
     "layer_norm",

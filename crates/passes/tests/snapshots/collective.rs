@@ -392,7 +392,7 @@ fn sync_batch_norm_before_and_after() {
     squared_loss(&mut b, &predicted, &y);
     let before = trained(&b.finish(), sgd(), None).main;
     expect![[r#"
-        Y: batch_norm_0.tmp_0, MeanOut: batch_norm_0.mean, VarianceOut: batch_norm_0.variance, SavedMean: batch_norm_0.tmp_1, SavedInvStd: batch_norm_0.tmp_2 = sync_batch_norm(X: fc_0.tmp_0, Scale: batch_norm_0.w_0, Bias: batch_norm_0.b_0, Mean: batch_norm_0.mean, Variance: batch_norm_0.variance) {epsilon: 1e-5, is_test: false, momentum: 0.9, name: "sync_batch_norm_0.tmp_1"}
-        dX: fc_0.tmp_0@GRAD, dScale: batch_norm_0.w_0@GRAD, dBias: batch_norm_0.b_0@GRAD = sync_batch_norm_grad(X: fc_0.tmp_0, Scale: batch_norm_0.w_0, SavedMean: batch_norm_0.tmp_1, SavedInvStd: batch_norm_0.tmp_2, dY: batch_norm_0.tmp_0@GRAD) {epsilon: 1e-5, is_test: false, momentum: 0.9, name: "sync_batch_norm_0.tmp_1"} @backward
+        Y: batch_norm_0.tmp_0, MeanOut: batch_norm_0.mean, VarianceOut: batch_norm_0.variance, SavedMean: batch_norm_0.tmp_1, SavedInvStd: batch_norm_0.tmp_2 = sync_batch_norm(X: fc_0.tmp_0, Scale: batch_norm_0.w_0, Bias: batch_norm_0.b_0, Mean: batch_norm_0.mean, Variance: batch_norm_0.variance) {data_layout: "NHWC", epsilon: 1e-5, is_test: false, momentum: 0.9, name: "sync_batch_norm_0.tmp_1", use_global_stats: false}
+        dX: fc_0.tmp_0@GRAD, dScale: batch_norm_0.w_0@GRAD, dBias: batch_norm_0.b_0@GRAD = sync_batch_norm_grad(X: fc_0.tmp_0, Scale: batch_norm_0.w_0, SavedMean: batch_norm_0.tmp_1, SavedInvStd: batch_norm_0.tmp_2, dY: batch_norm_0.tmp_0@GRAD) {data_layout: "NHWC", epsilon: 1e-5, is_test: false, momentum: 0.9, name: "sync_batch_norm_0.tmp_1", use_global_stats: false} @backward
     "#]].assert_eq(&added(&before, &sync_batch_norm(&before).unwrap()));
 }

@@ -125,7 +125,7 @@ fn layers_that_train_differently_are_switched_to_inference() {
           var batch_norm_0.tmp_2: f32[2]
           var dropout_0.tmp_0: f32[-1, 2]
           var dropout_0.tmp_1: f32[-1, 2]
-          Y: batch_norm_0.tmp_0, MeanOut: batch_norm_0.mean, VarianceOut: batch_norm_0.variance, SavedMean: batch_norm_0.tmp_1, SavedInvStd: batch_norm_0.tmp_2 = batch_norm(X: x, Scale: batch_norm_0.w_0, Bias: batch_norm_0.b_0, Mean: batch_norm_0.mean, Variance: batch_norm_0.variance) {epsilon: 1e-5, is_test: false, momentum: 0.9}
+          Y: batch_norm_0.tmp_0, MeanOut: batch_norm_0.mean, VarianceOut: batch_norm_0.variance, SavedMean: batch_norm_0.tmp_1, SavedInvStd: batch_norm_0.tmp_2 = batch_norm(X: x, Scale: batch_norm_0.w_0, Bias: batch_norm_0.b_0, Mean: batch_norm_0.mean, Variance: batch_norm_0.variance) {data_layout: "NHWC", epsilon: 1e-5, is_test: false, momentum: 0.9, use_global_stats: false}
           Out: dropout_0.tmp_0, Mask: dropout_0.tmp_1 = dropout(X: batch_norm_0.tmp_0) {is_test: false, prob: 0.5, seed: 3}
     "#]].assert_eq(&before.to_string());
     let after = clone_for_test(&before).unwrap();
@@ -140,7 +140,7 @@ fn layers_that_train_differently_are_switched_to_inference() {
           var batch_norm_0.tmp_0: f32[-1, 2]
           var dropout_0.tmp_0: f32[-1, 2]
           var dropout_0.tmp_1: f32[-1, 2]
-          Y: batch_norm_0.tmp_0 = batch_norm(X: x, Scale: batch_norm_0.w_0, Bias: batch_norm_0.b_0, Mean: batch_norm_0.mean, Variance: batch_norm_0.variance) {epsilon: 1e-5, is_test: true, momentum: 0.9}
+          Y: batch_norm_0.tmp_0 = batch_norm(X: x, Scale: batch_norm_0.w_0, Bias: batch_norm_0.b_0, Mean: batch_norm_0.mean, Variance: batch_norm_0.variance) {data_layout: "NHWC", epsilon: 1e-5, is_test: true, momentum: 0.9, use_global_stats: false}
           Out: dropout_0.tmp_0, Mask: dropout_0.tmp_1 = dropout(X: batch_norm_0.tmp_0) {is_test: true, prob: 0.5, seed: 3}
     "#]].assert_eq(&after.to_string());
 }

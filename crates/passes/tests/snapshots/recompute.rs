@@ -233,7 +233,7 @@ fn ops_that_change_state_run_once() {
         Out: relu_0.tmp_0@AGAIN = relu(X: batch_norm_0.tmp_0) @backward
         dX: relu_0.tmp_0@GRAD, dW: fc_1.w_0@GRAD, dBias: fc_1.b_0@GRAD = fc_grad(X: relu_0.tmp_0@AGAIN, W: fc_1.w_0, Out: fc_1.tmp_0, dOut: fc_1.tmp_0@GRAD) {act: "relu"} @backward
         dX: batch_norm_0.tmp_0@GRAD = relu_grad(Out: relu_0.tmp_0@AGAIN, dOut: relu_0.tmp_0@GRAD) @backward
-        dX: fc_0.tmp_0@GRAD, dScale: batch_norm_0.w_0@GRAD, dBias: batch_norm_0.b_0@GRAD = batch_norm_grad(X: fc_0.tmp_0@AGAIN, Scale: batch_norm_0.w_0, SavedMean: batch_norm_0.tmp_1, SavedInvStd: batch_norm_0.tmp_2, dY: batch_norm_0.tmp_0@GRAD) {epsilon: 1e-5, is_test: false, momentum: 0.9} @backward
+        dX: fc_0.tmp_0@GRAD, dScale: batch_norm_0.w_0@GRAD, dBias: batch_norm_0.b_0@GRAD = batch_norm_grad(X: fc_0.tmp_0@AGAIN, Scale: batch_norm_0.w_0, SavedMean: batch_norm_0.tmp_1, SavedInvStd: batch_norm_0.tmp_2, dY: batch_norm_0.tmp_0@GRAD) {data_layout: "NHWC", epsilon: 1e-5, is_test: false, momentum: 0.9, use_global_stats: false} @backward
         dW: fc_0.w_0@GRAD, dBias: fc_0.b_0@GRAD = fc_grad(X: x, W: fc_0.w_0, Out: fc_0.tmp_0@AGAIN, dOut: fc_0.tmp_0@GRAD) {act: ""} @backward
     "#]].assert_eq(&added(&before, &after));
 }

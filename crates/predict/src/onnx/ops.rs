@@ -372,6 +372,15 @@ impl Mapper<'_> {
         if !op.bool("is_test")? {
             return Err(self.refused("batch_norm of a program for training".into()));
         }
+        if op.str("data_layout")? == "NCHW" {
+            let slots = ["X", "Scale", "Bias", "Mean", "Variance"];
+            let inputs =
+                slots.iter().map(|slot| self.input(op, slot)).collect::<Result<Vec<_>, _>>();
+            let inputs = inputs?;
+            let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+            let epsilon = Attr::Float("epsilon", op.float("epsilon")? as f32);
+            return self.emit(op, "Y", "BatchNormalization", &inputs, &[epsilon]);
+        }
         let stats = |slot: &str| {
             let name = op.input_var(slot).unwrap_or_default();
             let tensor = self.params.get(name).copied();
