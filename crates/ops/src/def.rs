@@ -41,6 +41,9 @@ pub enum Batch {
     /// As above, and `f(a) + f(b) = f(a + b)`: it may also be applied to sums that are not yet
     /// complete.
     Linear,
+    /// As [`Batch::PerExample`] as long as only variables of these slots differ from part to part;
+    /// otherwise all examples are needed at once.
+    RowsOf(&'static [&'static str]),
     /// It needs all examples at once.
     Whole,
 }

@@ -14,8 +14,12 @@ use regatta_tensor::DType;
 use crate::{Buf, Infer, Io, Kernel, KernelError, OpDef, Spec, StepCtx};
 
 /// Ops that take elements of any type as they are.
-const MOVES_OR_CONVERTS: &[&str] =
-    &["assign", "cast", "concat", "offload", "reload", "reshape", "slice", "split", "transpose"];
+#[rustfmt::skip]
+const MOVES_OR_CONVERTS: &[&str] = &[
+    "assign", "cast", "concat", "expand", "flip", "gather", "gather_nd", "offload", "pad", "reload",
+    "reshape", "roll", "set_value", "slice", "split", "strided_slice", "take_along_axis", "tile",
+    "transpose", "tril_triu", "where",
+];
 
 /// The format of a 16-bit type.
 pub(crate) fn format(dtype: DType) -> Half {

@@ -95,3 +95,18 @@ fn inputs_of_different_precision_are_refused() {
     let error = run(&op, &[("x", x), ("y", y)]).unwrap_err().to_string();
     assert!(error.contains("'y'") && error.contains("cast it first"), "{error}");
 }
+
+#[test]
+fn gradients_of_moves_are_added_in_f32() {
+    let x = rounded(Half::F16, &floats(&[3, 2], "x"));
+    let index = Tensor::from_i64(&[4], vec![2, 0, 2, 2]).unwrap();
+    let op = Op::new("gather").input("X", "x").input("Index", "i").output("Out", "y");
+    let env = run(&op, &[("x", x.clone()), ("i", index.clone())]).unwrap();
+    assert_eq!(dense(&env, "y").dtype(), DType::F16);
+    let d = rounded(Half::F16, &floats(&[4, 2], "d"));
+    let back = Op::new("gather_grad").input("X", "x").input("Index", "i").input("dOut", "d");
+    let back = back.output("dX", "dx");
+    let got = run(&back, &[("x", x.clone()), ("i", index.clone()), ("d", d.clone())]).unwrap();
+    let want = run(&back, &[("x", wide(&x)), ("i", index), ("d", wide(&d))]).unwrap();
+    assert_eq!(dense(&got, "dx"), &rounded(Half::F16, dense(&want, "dx")));
+}

@@ -575,7 +575,6 @@ fn casts_between_all_types() {
         assert_eq!(cast(x, to).error(), format!("running cast: {message}"));
     }
     assert!(cast(floats(), "f8").error().contains("unknown dtype 'f8'"));
-    assert!(cast(i64s(&[1], &[1]), "f16").error().contains("cast to f32 first"));
     // Only floats pass gradients on.
     let op = Op::new("cast").input("X", "x").output("Out", "o").attr("dtype", "i64");
     assert!(gradient(&op, &|_| true, &|_| VarType::f32([2])).is_empty());

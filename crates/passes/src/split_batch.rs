@@ -69,7 +69,7 @@ impl<'a> Split<'a> {
 
     /// The op because of which this one runs on the whole batch, if it does.
     fn needs_whole(&self, op: &'a Op) -> Result<Option<&'a str>, Error> {
-        let batch = (OPS.def(&op.kind)?.batch)(op);
+        let batch = self.batch(op)?;
         let vars = &self.program.block().vars;
         let changes_state =
             op.output_vars().any(|v| vars.get(v).is_some_and(|v| v.origin != Origin::Temp));
@@ -82,6 +82,16 @@ impl<'a> Split<'a> {
             || overwrites
             || waits_for_sum;
         Ok(inherited.or(own.then_some(&op.kind)))
+    }
+
+    /// What the op says about parts of a batch, given which of its inputs differ between them.
+    fn batch(&self, op: &Op) -> Result<Batch, Error> {
+        let batch = (OPS.def(&op.kind)?.batch)(op);
+        let Batch::RowsOf(slots) = batch else { return Ok(batch) };
+        let same = |v: &String| self.parts.get(v).is_none_or(|parts| *parts == Parts::Same);
+        let others = op.inputs.iter().filter(|(slot, _)| !slots.contains(&slot.as_str()));
+        let fits = others.into_iter().all(|(_, vars)| vars.iter().all(same));
+        Ok(if fits { Batch::PerExample } else { Batch::Whole })
     }
 
     /// Whether the op reads a sum over the batch and would give something else for the parts of it.
@@ -109,7 +119,7 @@ impl<'a> Split<'a> {
     }
 
     fn run_in_parts(&mut self, op: &Op) -> Result<(), Error> {
-        if self.needs_complete_sum(op, (OPS.def(&op.kind)?.batch)(op)) {
+        if self.needs_complete_sum(op, self.batch(op)?) {
             let reason = format!(
                 "op {} is applied to a sum over the batch before it is complete; run it with one \
                  thread",

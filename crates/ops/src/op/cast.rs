@@ -55,21 +55,14 @@ fn kernel(s: &Spec<'_>) -> Result<Kernel, Error> {
         (from @ (F16 | BF16), to @ (F16 | BF16)) if from == to => {
             convert("16 bits", |x: u16| Some(x))
         }
-        (from, to) if from.is_half() || to.is_half() => {
-            return Err(Error::Attr {
-                op: "cast".into(),
-                attr: "dtype".into(),
-                reason: format!("is {to}: {from} has no direct way there; cast to f32 first"),
-            });
-        }
+        (from, to) if from.is_half() || to.is_half() => return through_f32(s),
         (F32, F32) => convert("f32", |x: f32| Some(x)),
         (I64, I64) => convert("i64", |x: i64| Some(x)),
         (U64, U64) => convert("u64", |x: u64| Some(x)),
         (I64, F32) => convert("f32", |x: i64| Some(x as f32)),
         (U64, F32) => convert("f32", |x: u64| Some(x as f32)),
-        (F32, I64) => convert("i64", |x: f32| (-END_I64..END_I64).contains(&x).then_some(x as i64)),
-        // Down to, but without, -1: the fraction is dropped.
-        (F32, U64) => convert("u64", |x: f32| (x > -1.0 && x < END_U64).then_some(x as u64)),
+        (F32, I64) => convert("i64", to_i64),
+        (F32, U64) => convert("u64", to_u64),
         (I64, U64) => convert("u64", |x: i64| u64::try_from(x).ok()),
         (U64, I64) => convert("i64", |x: u64| i64::try_from(x).ok()),
         (F16 | BF16, _) | (_, F16 | BF16) => unreachable!("handled above"),
@@ -78,6 +71,36 @@ fn kernel(s: &Spec<'_>) -> Result<Kernel, Error> {
 
 fn is_float(op: &Op) -> bool {
     op.str("dtype").ok().and_then(|t| t.parse().ok()).is_some_and(DType::is_float)
+}
+
+/// Between 16-bit floats and what is neither that nor f32, in two steps.
+fn through_f32(s: &Spec<'_>) -> Result<Kernel, Error> {
+    let (from, to) = (s.ins[0].dtype, s.outs[0].dtype);
+    let mut wide = vec![0.0; s.ins[0].numel().unwrap_or(0)];
+    Ok(Box::new(move |io, _| {
+        match from {
+            DType::I64 => wide.iter_mut().zip(io.i64(0)).for_each(|(w, &x)| *w = x as f32),
+            DType::U64 => wide.iter_mut().zip(io.u64(0)).for_each(|(w, &x)| *w = x as f32),
+            _ => half::widen(format(from), io.half(0), &mut wide),
+        }
+        match to {
+            DType::I64 => convert_into("i64", &wide, io.out_i64(0), to_i64),
+            DType::U64 => convert_into("u64", &wide, io.out_u64(0), to_u64),
+            _ => {
+                half::narrow(format(to), &wide, io.out_half(0));
+                Ok(())
+            }
+        }
+    }))
+}
+
+fn to_i64(x: f32) -> Option<i64> {
+    (-END_I64..END_I64).contains(&x).then_some(x as i64)
+}
+
+/// Down to, but without, -1: the fraction is dropped.
+fn to_u64(x: f32) -> Option<u64> {
+    (x > -1.0 && x < END_U64).then_some(x as u64)
 }
 
 fn narrow(to: Half) -> Kernel {
@@ -98,10 +121,17 @@ fn convert<A: Element + std::fmt::Display, B: Element>(
     to: &'static str,
     f: impl Fn(A) -> Option<B> + Send + 'static,
 ) -> Kernel {
-    Box::new(move |io, _| {
-        for (o, &x) in B::output(io, 0).iter_mut().zip(A::input(io, 0)) {
-            *o = f(x).ok_or_else(|| KernelError(format!("{x} has no counterpart in {to}")))?;
-        }
-        Ok(())
-    })
+    Box::new(move |io, _| convert_into(to, A::input(io, 0), B::output(io, 0), &f))
+}
+
+fn convert_into<A: Copy + std::fmt::Display, B>(
+    to: &str,
+    x: &[A],
+    out: &mut [B],
+    f: impl Fn(A) -> Option<B>,
+) -> Result<(), KernelError> {
+    for (o, &x) in out.iter_mut().zip(x) {
+        *o = f(x).ok_or_else(|| KernelError(format!("{x} has no counterpart in {to}")))?;
+    }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Questions about elements, answered by 1 or 0 of type i64: `equal`, `less_than` and the other
 //! comparisons and the logical functions of two operands, with broadcasting; `logical_not`,
-//! `isnan`, `isinf` and `isfinite` of one. `bitwise_and` and its like work on all bits of integers.
+//! `not_zero`, `isnan`, `isinf` and `isfinite` of one. `bitwise_and` and its like work on all bits of integers.
 //!
 //! Operands are floats or integers, both of one type. For the logical functions everything but 0
 //! is true, NaN too.
@@ -119,6 +119,11 @@ pub(crate) static DEFS: &[OpDef] = &[
         DType::F32 => map(|x: f32| i64::from(x == 0.0)),
         DType::U64 => map(|x: u64| i64::from(x == 0)),
         _ => map(|x: i64| i64::from(x == 0)),
+    }),
+    of_one("not_zero", infer_one, |s| match s.ins[0].dtype {
+        DType::F32 => map(|x: f32| i64::from(x != 0.0)),
+        DType::U64 => map(|x: u64| i64::from(x != 0)),
+        _ => map(|x: i64| i64::from(x != 0)),
     }),
     of_one("isnan", infer_one, |s| about_floats(s, f32::is_nan, false)),
     of_one("isinf", infer_one, |s| about_floats(s, f32::is_infinite, false)),

@@ -10,10 +10,12 @@ pub(super) trait Element: Copy + Default + Send + 'static {
     fn input<'a>(io: &Io<'a>, i: usize) -> &'a [Self];
     /// Output `i`.
     fn output<'a>(io: &mut Io<'a>, i: usize) -> &'a mut [Self];
+    /// The sum; integers wrap around.
+    fn plus(self, other: Self) -> Self;
 }
 
 macro_rules! element {
-    ($($t:ident, $input:ident, $output:ident);*) => {$(
+    ($($t:ident, $input:ident, $output:ident, $plus:expr);*) => {$(
         impl Element for $t {
             fn input<'a>(io: &Io<'a>, i: usize) -> &'a [$t] {
                 io.$input(i)
@@ -21,10 +23,20 @@ macro_rules! element {
             fn output<'a>(io: &mut Io<'a>, i: usize) -> &'a mut [$t] {
                 io.$output(i)
             }
+            #[inline(always)]
+            fn plus(self, other: $t) -> $t {
+                $plus(self, other)
+            }
         }
     )*};
 }
-element!(f32, f32, out_f32; u16, half, out_half; i64, i64, out_i64; u64, u64, out_u64);
+element!(
+    f32, f32, out_f32, std::ops::Add::add;
+    // Bits of 16-bit floats are only moved: what adds computes in f32.
+    u16, half, out_half, |_, _| unreachable!("16-bit floats are widened before they are added");
+    i64, i64, out_i64, i64::wrapping_add;
+    u64, u64, out_u64, u64::wrapping_add
+);
 
 /// Calls a generic kernel maker with the element type of an input.
 macro_rules! by_dtype {

@@ -1,10 +1,11 @@
 //! Constants and random initial values: `fill_constant`, `fill_like`, `uniform_random`,
 //! `gaussian_random`, `truncated_gaussian_random`.
 //!
+//! A shape that begins with -1 takes that dimension from the input `Like`, usually the batch.
 //! Random values depend on the seed, the name of the variable and the position only, so the order
 //! of layers, the number of processes and the machine do not change them.
 
-use regatta_ir::schema::{AttrKind, one};
+use regatta_ir::schema::{AttrKind, one, optional};
 use regatta_ir::{Error, Op, Schema, VarType};
 use regatta_kernels::half::{bf16_from_f32, f16_from_f32};
 use regatta_kernels::simd_long;
@@ -19,7 +20,7 @@ pub(crate) static DEFS: &[OpDef] = &[
     OpDef {
         schema: Schema {
             kind: "fill_constant",
-            inputs: &[],
+            inputs: &[optional("Like")],
             outputs: &[one("Out")],
             attrs: &[
                 ("shape", AttrKind::RequiredInts),
@@ -29,7 +30,7 @@ pub(crate) static DEFS: &[OpDef] = &[
         },
         infer: |i| {
             let dtype = i.op.str("dtype")?.parse().map_err(|e: String| i.bad_attr("dtype", e))?;
-            Ok(vec![VarType::dense(dtype, shape(i)?)])
+            Ok(vec![VarType::dense(dtype, shape_like(i)?)])
         },
         grad: NO_INPUT,
         kernel: |s| fill(s, s.outs[0].dtype),
@@ -41,11 +42,18 @@ pub(crate) static DEFS: &[OpDef] = &[
             kind: "fill_like",
             inputs: &[one("X")],
             outputs: &[one("Out")],
-            attrs: &[("value", AttrKind::RequiredFloat)],
+            attrs: &[("value", AttrKind::RequiredFloat), ("dtype", AttrKind::Str(""))],
         },
-        infer: |i| Ok(vec![i.floats("X")?.clone()]),
+        infer: |i| {
+            let x = i.dense("X")?;
+            let dtype = match i.op.str("dtype")? {
+                "" => x.dtype,
+                given => given.parse().map_err(|e: String| i.bad_attr("dtype", e))?,
+            };
+            Ok(vec![VarType::dense(dtype, x.shape.clone())])
+        },
         grad: Grad::None("its value does not depend on its input"),
-        kernel: |s| fill(s, DType::F32),
+        kernel: |s| fill(s, s.outs[0].dtype),
         batch: per_example,
         samples: no_samples,
     },
@@ -114,6 +122,22 @@ fn infer_gaussian(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
 pub(super) fn shape(i: &Infer<'_>) -> Result<Vec<i64>, Error> {
     let shape = i.op.ints("shape")?;
     if shape.iter().any(|&d| d < 0) {
+        return Err(i.bad_attr("shape", format!("{shape:?} has a negative dimension")));
+    }
+    Ok(shape)
+}
+
+/// As [`shape`], but a first dimension of -1 is that of the input `Like`, if there is one.
+pub(super) fn shape_like(i: &Infer<'_>) -> Result<Vec<i64>, Error> {
+    let (Some(like), Some(-1)) = (i.opt("Like"), i.op.ints("shape")?.first().copied()) else {
+        return shape(i);
+    };
+    let mut shape = i.op.ints("shape")?;
+    let Some(&rows) = like.shape.first() else {
+        return Err(i.wrong("Like", "an array with at least one dimension"));
+    };
+    shape[0] = rows;
+    if shape[1..].iter().any(|&d| d < 0) {
         return Err(i.bad_attr("shape", format!("{shape:?} has a negative dimension")));
     }
     Ok(shape)

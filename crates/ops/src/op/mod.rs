@@ -1,5 +1,6 @@
 //! One file per op or family of ops.
 
+mod along_axis;
 mod assign;
 mod assign_value;
 mod batch_norm;
@@ -20,8 +21,10 @@ mod elementwise;
 mod embedding;
 mod fc;
 mod fill;
+mod gather;
 mod gradient;
 mod group_norm;
+mod index;
 mod layer_norm;
 mod local_sgd;
 mod loss_scaling;
@@ -33,22 +36,29 @@ mod metric;
 mod offload;
 mod one_hot;
 mod optimizer;
+mod pad;
 mod pool;
+mod range;
 mod reduce;
 mod reshape;
 mod scale;
+mod scatter;
 mod sequence_mask;
 mod sequence_pad;
+mod set_value;
 mod shard;
 mod sigmoid_cross_entropy;
 mod slice;
 mod softmax;
 mod softmax_with_cross_entropy;
+mod span;
 mod split;
 mod square_error_cost;
 mod sum;
 mod transpose;
+mod tri;
 mod unary;
+mod view;
 mod walk;
 mod where_;
 mod window;
@@ -61,6 +71,7 @@ use crate::OpDef;
 /// Every op of the crate.
 pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
     [
+        along_axis::DEFS,
         assign::DEFS,
         assign_value::DEFS,
         batch_norm::DEFS,
@@ -78,11 +89,12 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         embedding::DEFS,
         fc::DEFS,
         fill::DEFS,
+        gather::DEFS,
         gradient::DEFS,
         group_norm::DEFS,
         layer_norm::DEFS,
-        loss_scaling::DEFS,
         local_sgd::DEFS,
+        loss_scaling::DEFS,
         lower_triangle::DEFS,
         matmul::DEFS,
         mean::DEFS,
@@ -91,12 +103,16 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         offload::DEFS,
         one_hot::DEFS,
         optimizer::DEFS,
+        pad::DEFS,
         pool::DEFS,
+        range::DEFS,
         reduce::DEFS,
         reshape::DEFS,
         scale::DEFS,
+        scatter::DEFS,
         sequence_mask::DEFS,
         sequence_pad::DEFS,
+        set_value::DEFS,
         shard::DEFS,
         sigmoid_cross_entropy::DEFS,
         slice::DEFS,
@@ -106,6 +122,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         square_error_cost::DEFS,
         sum::DEFS,
         transpose::DEFS,
+        tri::DEFS,
+        view::DEFS,
         where_::DEFS,
     ]
     .into_iter()

@@ -3,3 +3,6 @@
 
 mod case;
 mod compare;
+mod gather;
+mod range;
+mod view;

@@ -299,3 +299,25 @@ fn a_penalty_in_the_loss_on_a_trained_parameter_is_refused() {
         "split_batch: op sum is applied to a sum over the batch before it is complete; run it with one thread"
     );
 }
+
+#[test]
+fn rows_that_all_share_are_gathered_in_parts_and_those_of_the_batch_on_the_whole() {
+    let program = parse(
+        r#"
+        program main
+        block 0
+          data x: f32[-1, 2]
+          data index: i64[-1]
+          param w: f32[9, 2]
+          var a: f32[-1, 2]
+          var b: f32[-1, 2]
+          Out: a = gather(X: w, Index: index) {axis: 0}
+          Out: b = gather(X: x, Index: index) {axis: 0}
+        "#,
+    );
+    expect![[r#"
+        part  gather -> a: Rows
+        whole gather -> b
+    "#]]
+    .assert_eq(&shown(&program));
+}
