@@ -1,6 +1,8 @@
 //! Numpy arrays to values and back.
 
-use numpy::{IntoPyArray, PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
+use numpy::{
+    Element, IntoPyArray, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use regatta_tensor::{Data, Ragged, Tensor, Value};
@@ -32,7 +34,7 @@ fn read_into(fed: &Bound<'_, PyAny>, tensor: &mut Tensor) -> bool {
                     return false;
                 }
                 if let (Ok(array), Data::$variant(to)) = (array.try_readonly(), tensor.data_mut())
-                    && let Ok(from) = array.as_slice()
+                    && let Some(from) = row_major(&array)
                 {
                     to.copy_from_slice(from);
                     return true;
@@ -79,10 +81,9 @@ fn exact(array: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
         ($type:ty, $variant:ident) => {
             if let Ok(array) = array.cast::<PyArrayDyn<$type>>() {
                 let shape = array.shape().to_vec();
-                let values = match array.try_readonly().map(|a| a.as_slice().map(<[_]>::to_vec)) {
-                    Ok(Ok(values)) => values,
-                    _ => return Ok(None).and_then(|_: Option<Tensor>| contiguous(array.as_any())),
-                };
+                let values = array.try_readonly().ok();
+                let values = values.and_then(|a| row_major(&a).map(<[_]>::to_vec));
+                let Some(values) = values else { return contiguous(array.as_any()) };
                 return Ok(Some(Tensor::new(&shape, Data::$variant(values)).map_err(raise)?));
             }
         };
@@ -91,6 +92,12 @@ fn exact(array: &Bound<'_, PyAny>) -> PyResult<Option<Tensor>> {
     take!(i64, I64);
     take!(u64, U64);
     Ok(None)
+}
+
+/// The values of an array that lies in memory in the order of its indices. `as_slice` of numpy's
+/// crate alone also gives the values of one in column-major order, in that order.
+pub(crate) fn row_major<'a, T: Element>(array: &'a PyReadonlyArrayDyn<'_, T>) -> Option<&'a [T]> {
+    array.is_c_contiguous().then(|| array.as_slice().ok()).flatten()
 }
 
 /// The same values in row-major order.
@@ -113,13 +120,13 @@ fn ragged(name: &str, pair: &Bound<'_, PyTuple>) -> PyResult<Value> {
         }
         _ => return Err(wrong(format!("'{name}': ids are integers"))),
     };
-    let offsets: Vec<u32> = match tensor_of(name, &pair.get_item(1)?)?.into_data() {
-        Data::I64(offsets) => {
-            offsets.into_iter().map(|o| o.clamp(0, u32::MAX.into()) as u32).collect()
-        }
-        Data::U64(offsets) => offsets.into_iter().map(|o| o.min(u32::MAX.into()) as u32).collect(),
+    let offsets: Option<Vec<u32>> = match tensor_of(name, &pair.get_item(1)?)?.into_data() {
+        Data::I64(offsets) => offsets.into_iter().map(|o| u32::try_from(o).ok()).collect(),
+        Data::U64(offsets) => offsets.into_iter().map(|o| u32::try_from(o).ok()).collect(),
         _ => return Err(wrong(format!("'{name}': offsets are integers"))),
     };
+    let offsets = offsets
+        .ok_or_else(|| wrong(format!("'{name}': offsets are positions among the values")))?;
     Ok(Ragged::new(Data::U64(values), offsets).map_err(raise)?.into())
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use numpy::{PyArrayDyn, PyArrayMethods};
+use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use regatta_cluster::{CollectivePlace, Env, Place, PsPlace, PsRole, names};
 use regatta_collective::{ReduceOp, Transport, Wire};
-use regatta_tensor::Tensor;
+use regatta_tensor::{DType, Tensor};
 
 use crate::array::{tensor_of, to_numpy};
 use crate::error::{raise, wrong};
@@ -73,6 +73,9 @@ impl Group {
         values: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let tensor = tensor_of("values", values)?;
+        if tensor.dtype() != DType::F32 {
+            return Err(wrong("the values should be a numpy array of float32"));
+        }
         let shape: Vec<usize> =
             std::iter::once(self.size).chain(tensor.shape().iter().copied()).collect();
         let all = self.on(py, move |group| group.all_gather("all_gather", tensor.f32()))?;
@@ -113,17 +116,19 @@ impl Group {
     ) -> PyResult<()> {
         let array = values.cast::<PyArrayDyn<f32>>();
         let array = array.map_err(|_| wrong("the values should be a numpy array of float32"))?;
-        let mut data = array.try_readonly().map_err(|e| wrong(e.to_string()))?;
-        let _ = &mut data;
-        let mut copied = match data.as_slice() {
-            Ok(slice) => slice.to_vec(),
-            Err(_) => return Err(wrong("the array should be contiguous")),
-        };
-        drop(data);
-        let copied = self.on(py, move |group| work(group, &mut copied).map(|()| copied))?;
-        let mut array = array.try_readwrite().map_err(|e| wrong(e.to_string()))?;
-        let to = array.as_slice_mut().map_err(|_| wrong("the array should be contiguous"))?;
-        to.copy_from_slice(&copied);
+        // Before anything is sent: an array that cannot be written is an error of this rank alone.
+        drop(array.try_readwrite().map_err(|e| wrong(e.to_string()))?);
+        let mut tensor = tensor_of("values", values)?;
+        let exchanged = self.on(py, move |group| work(group, tensor.f32_mut()).map(|()| tensor))?;
+        if array.is_c_contiguous() {
+            let mut array = array.try_readwrite().map_err(|e| wrong(e.to_string()))?;
+            if let Ok(to) = array.as_slice_mut() {
+                to.copy_from_slice(exchanged.f32());
+                return Ok(());
+            }
+        }
+        // An array that lies in memory in another order than its indices is filled by index.
+        py.import("numpy")?.call_method1("copyto", (array, to_numpy(py, &exchanged)?))?;
         Ok(())
     }
 }
