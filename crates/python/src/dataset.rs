@@ -1,6 +1,7 @@
 //! Files that become batches in threads of their own.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use regatta_train::{Error, Feed};
 
 use crate::array::to_numpy;
 use crate::error::{raise, wrong};
-use crate::lane::Lane;
+use crate::lane::{Interrupt, Lane};
 
 /// Files that become batches.
 #[pyclass(frozen, module = "regatta._core")]
@@ -89,27 +90,34 @@ impl Dataset {
     }
 
     fn load(&self, py: Python<'_>) -> PyResult<()> {
-        self.in_memory(py, "load", |data| data.load_into_memory())?.map_err(raise)
+        self.in_memory(py, "load", |data, interrupt| {
+            data.preload_into_memory();
+            data.wait_preload_unless(interrupt.flag())
+        })?
+        .map_err(raise)
     }
 
     fn preload(&self, py: Python<'_>) -> PyResult<()> {
-        self.in_memory(py, "preload", |data| data.preload_into_memory())
+        self.in_memory(py, "preload", |data, _| data.preload_into_memory())
     }
 
     fn wait_preload(&self, py: Python<'_>) -> PyResult<()> {
-        self.in_memory(py, "wait_preload", |data| data.wait_preload_done())?.map_err(raise)
+        let wait = |data: &mut InMemoryDataset, interrupt: &Interrupt| {
+            data.wait_preload_unless(interrupt.flag())
+        };
+        self.in_memory(py, "wait_preload", wait)?.map_err(raise)
     }
 
     fn local_shuffle(&self, py: Python<'_>, seed: u64) -> PyResult<()> {
-        self.in_memory(py, "local_shuffle", move |data| data.local_shuffle(seed))?.map_err(raise)
+        self.in_memory(py, "local_shuffle", move |data, _| data.local_shuffle(seed))?.map_err(raise)
     }
 
     fn release(&self, py: Python<'_>) -> PyResult<()> {
-        self.in_memory(py, "release", |data| data.release_memory())
+        self.in_memory(py, "release", |data, _| data.release_memory())
     }
 
     fn size(&self, py: Python<'_>) -> PyResult<usize> {
-        self.in_memory(py, "size", |data| data.memory_data_size())
+        self.in_memory(py, "size", |data, _| data.memory_data_size())
     }
 }
 
@@ -134,11 +142,12 @@ impl Dataset {
         &self,
         py: Python<'_>,
         call: &'static str,
-        work: impl FnOnce(&mut InMemoryDataset) -> T + Send + 'static,
+        work: impl FnOnce(&mut InMemoryDataset, &Interrupt) -> T + Send + 'static,
     ) -> PyResult<T> {
-        let state = self.state.clone();
-        let done = self.lane.run(py, move || match &mut lock(&state).kind {
-            Kind::Memory(data) => Some(work(data)),
+        let (state, interrupt) = (self.state.clone(), Interrupt::default());
+        let seen = interrupt.clone();
+        let done = self.lane.run_until(py, &interrupt, move || match &mut lock(&state).kind {
+            Kind::Memory(data) => Some(work(data, &seen)),
             Kind::Queue(_) => None,
         })?;
         done.ok_or_else(|| {
@@ -157,37 +166,66 @@ fn slot((name, kind, n): (String, String, usize)) -> PyResult<Slot> {
     })
 }
 
-/// Batches of a data pass whose steps Python may follow.
+/// How often a data pass that waits for a batch looks for an interrupt.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How far a data pass has come.
+#[derive(Default)]
+pub(crate) struct Counts {
+    steps: AtomicU64,
+    examples: AtomicU64,
+}
+
+impl Counts {
+    /// Steps and examples so far.
+    pub(crate) fn get(&self) -> (u64, u64) {
+        (self.steps.load(Ordering::Relaxed), self.examples.load(Ordering::Relaxed))
+    }
+}
+
+/// Batches of a data pass whose steps Python may follow. An interrupt ends it between two steps.
 pub(crate) struct Steps {
     batches: Batches,
     every: u64,
     on_step: Option<Py<PyAny>>,
-    /// Steps and examples so far.
-    pub(crate) steps: u64,
-    pub(crate) examples: u64,
+    interrupt: Interrupt,
+    counts: Arc<Counts>,
 }
 
 impl Steps {
     /// Every N steps `on_step` gets the number of the step and what was fetched.
-    pub(crate) fn new(batches: Batches, every: u64, on_step: Option<Py<PyAny>>) -> Steps {
-        Steps { batches, every: every.max(1), on_step, steps: 0, examples: 0 }
+    pub(crate) fn new(
+        batches: Batches,
+        every: u64,
+        on_step: Option<Py<PyAny>>,
+        interrupt: Interrupt,
+        counts: Arc<Counts>,
+    ) -> Steps {
+        Steps { batches, every: every.max(1), on_step, interrupt, counts }
     }
 }
 
 impl Feed for Steps {
     fn next(&mut self) -> Result<Option<Batch>, Error> {
-        Ok(self.batches.next()?)
+        loop {
+            if self.interrupt.is_requested() {
+                return Err(Error::front(Interrupted));
+            }
+            match self.batches.next_within(LOOK_EVERY) {
+                Err(regatta_data::Error::Timeout { timeout, .. }) if timeout == LOOK_EVERY => {}
+                read => return Ok(read?),
+            }
+        }
     }
 
     fn done(&mut self, batch: Batch, fetched: &[Tensor]) -> Result<(), Error> {
-        self.steps += 1;
-        self.examples += batch.examples() as u64;
+        let step = self.counts.steps.fetch_add(1, Ordering::Relaxed) + 1;
+        self.counts.examples.fetch_add(batch.examples() as u64, Ordering::Relaxed);
         self.batches.recycle(batch);
-        let Some(on_step) = self.on_step.as_ref().filter(|_| self.steps.is_multiple_of(self.every))
+        let Some(on_step) = self.on_step.as_ref().filter(|_| step.is_multiple_of(self.every))
         else {
             return Ok(());
         };
-        let step = self.steps;
         let called = Python::attach(|py| {
             let arrays = fetched.iter().map(|t| to_numpy(py, t)).collect::<PyResult<Vec<_>>>()?;
             on_step.call1(py, (step, arrays)).map(|_| ())
@@ -203,6 +241,18 @@ impl Feed for Steps {
         self.batches.bad_lines()
     }
 }
+
+/// A data pass that a signal has ended; the exception of the signal's handler is raised.
+#[derive(Debug)]
+struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
 
 /// An exception that a callback raised, on its way through the loop.
 #[derive(Debug)]

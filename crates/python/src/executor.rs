@@ -12,9 +12,9 @@ use regatta_tensor::{DType, RowSparse, Tensor, Value};
 use regatta_train::{Backend, Local, run_feed};
 
 use crate::array::{read_feeds, to_numpy};
-use crate::dataset::{Dataset, Steps, step_error};
+use crate::dataset::{Counts, Dataset, Steps, step_error};
 use crate::error::raise;
-use crate::lane::Lane;
+use crate::lane::{Interrupt, Lane};
 use crate::program::Program;
 use crate::scope::{Scope, lock};
 
@@ -78,20 +78,19 @@ impl Executor {
         let begin = prepared.executor.step();
         let ir = Ir::clone(&prepared.program);
         let batches = dataset.open(py, &self.lane)?;
+        let (interrupt, counts) = (Interrupt::default(), Arc::new(Counts::default()));
+        let mut steps = Steps::new(batches, every, on_step, interrupt.clone(), counts.clone());
         let work = move || {
             let mut local = Local::new(ir, options)?;
             local.set_step(begin);
             local.set_fetch(&fetch.iter().map(String::as_str).collect::<Vec<_>>());
-            let mut steps = Steps::new(batches, every, on_step);
-            run_feed(&mut local, &mut lock(&values), &mut steps)?;
-            Ok((steps.steps, steps.examples))
+            run_feed(&mut local, &mut lock(&values), &mut steps)
         };
-        let done = self.lane.run(py, work)?;
-        if let Ok((steps, _)) = &done {
-            prepared.executor.set_step(begin + steps);
-        }
+        let done = self.lane.run_until(py, &interrupt, work);
+        // The steps that were made count, whatever ended the pass.
+        prepared.executor.set_step(begin + counts.get().0);
         self.keep(prepared);
-        done.map_err(step_error)
+        done?.map(|()| counts.get()).map_err(step_error)
     }
 
     fn set_step(&self, program: &Program, step: u64) -> PyResult<()> {

@@ -17,9 +17,9 @@ use regatta_train::Feed;
 use regatta_train::job::server_partitions;
 
 use crate::array::{read_feeds, to_numpy};
-use crate::dataset::{Dataset, Raised, Steps};
+use crate::dataset::{Counts, Dataset, Raised, Steps};
 use crate::error::{own, raise, wrong};
-use crate::lane::Lane;
+use crate::lane::{Interrupt, Lane};
 use crate::program::Program;
 use crate::scope::{Scope, lock};
 use crate::strategy::Strategy;
@@ -213,12 +213,15 @@ impl Fleet {
         on_step: Option<Py<PyAny>>,
     ) -> PyResult<(u64, u64)> {
         let batches = dataset.open(py, &self.lane)?;
-        self.on(py, scope, move |fleet, scope| {
+        let (interrupt, counts) = (Interrupt::default(), Arc::new(Counts::default()));
+        let mut steps = Steps::new(batches, every, on_step, interrupt.clone(), counts.clone());
+        let values = scope.shared.clone();
+        self.alone_until(py, &interrupt, move |fleet| {
             let fetch: Vec<&str> = fetch.iter().map(String::as_str).collect();
-            let mut steps = Steps::new(batches, every, on_step);
-            FleetExecutor::of(fleet).train_feed(scope, &fetch, &mut steps as &mut dyn Feed)?;
-            Ok((steps.steps, steps.examples))
-        })
+            let steps = &mut steps as &mut dyn Feed;
+            FleetExecutor::of(fleet).train_feed(&mut lock(&values), &fetch, steps)
+        })?;
+        Ok(counts.get())
     }
 
     fn set_options(&self, threads: usize, check_nan_inf: bool) -> PyResult<()> {
@@ -235,7 +238,9 @@ impl Fleet {
     }
 
     fn run_server(&self, py: Python<'_>) -> PyResult<()> {
-        self.alone(py, regatta_fleet::Fleet::run_server)
+        let interrupt = Interrupt::default();
+        let seen = interrupt.clone();
+        self.alone_until(py, &interrupt, move |fleet| fleet.run_server_unless(seen.flag()))
     }
 
     fn stop_worker(&self, py: Python<'_>, scope: &Scope) -> PyResult<()> {
@@ -307,12 +312,22 @@ impl Fleet {
         py: Python<'_>,
         work: impl FnOnce(&regatta_fleet::Fleet) -> Result<T, Error> + Send + 'static,
     ) -> PyResult<T> {
+        self.alone_until(py, &Interrupt::default(), work)
+    }
+
+    /// The same, for work that ends when a signal comes.
+    fn alone_until<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        interrupt: &Interrupt,
+        work: impl FnOnce(&regatta_fleet::Fleet) -> Result<T, Error> + Send + 'static,
+    ) -> PyResult<T> {
         if self.interrupted.load(Ordering::Relaxed) {
             let message = "an earlier call was interrupted, and this process cannot continue";
             return Err(own("RegattaError", message.to_string()));
         }
         let fleet = self.fleet.clone();
-        let done = self.lane.run(py, move || work(&fleet));
+        let done = self.lane.run_until(py, interrupt, move || work(&fleet));
         if done.is_err() {
             self.interrupted.store(true, Ordering::Relaxed);
         }

@@ -1,8 +1,10 @@
 //! Calls that may take long: they run on a thread of their own, while the interpreter's thread
-//! waits for them or for a signal. Ctrl-C ends the wait; the work is left to itself then.
+//! waits for them or for a signal. Ctrl-C ends the wait; work that looks at its [`Interrupt`] ends
+//! with it, other work is left to itself.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -11,6 +13,27 @@ use crate::error::own;
 
 /// How long a signal may wait.
 const POLL: Duration = Duration::from_millis(100);
+
+/// How long an interrupted call waits for its work to end. Both together stay below half a second.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Says to work that it should end.
+#[derive(Clone, Default)]
+pub(crate) struct Interrupt {
+    requested: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    /// Whether a signal has come.
+    pub(crate) fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Relaxed)
+    }
+
+    /// The same, for code that knows nothing of Python.
+    pub(crate) fn flag(&self) -> &AtomicBool {
+        &self.requested
+    }
+}
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -30,10 +53,23 @@ impl Lane {
         py: Python<'_>,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> PyResult<T> {
+        self.run_until(py, &Interrupt::default(), work)
+    }
+
+    /// As [`Lane::run`], and a signal tells the work that it should end.
+    ///
+    /// # Errors
+    /// As [`Lane::run`].
+    pub(crate) fn run_until<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        interrupt: &Interrupt,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> PyResult<T> {
         let (done, result) = sync_channel(1);
         let work: Work = Box::new(move || drop(done.send(work())));
         self.give(work)?;
-        wait(py, result)
+        wait(py, interrupt, result)
     }
 
     fn give(&self, work: Work) -> PyResult<()> {
@@ -61,16 +97,24 @@ impl Lane {
     }
 }
 
-fn wait<T: Send>(py: Python<'_>, result: Receiver<T>) -> PyResult<T> {
+fn wait<T: Send>(py: Python<'_>, interrupt: &Interrupt, result: Receiver<T>) -> PyResult<T> {
     let receiver = Mutex::new(result);
-    loop {
-        let received = py.detach(|| match receiver.lock() {
-            Ok(receiver) => receiver.recv_timeout(POLL),
+    let receive = |limit: Duration| {
+        py.detach(|| match receiver.lock() {
+            Ok(receiver) => receiver.recv_timeout(limit),
             Err(_) => Err(RecvTimeoutError::Disconnected),
-        });
-        match received {
+        })
+    };
+    loop {
+        match receive(POLL) {
             Ok(result) => return Ok(result),
-            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Timeout) => {
+                if let Err(raised) = py.check_signals() {
+                    interrupt.requested.store(true, Ordering::Relaxed);
+                    drop(receive(PATIENCE));
+                    return Err(raised);
+                }
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 let message = "internal error: a thread has panicked; please report it";
                 return Err(own("RegattaError", message.to_string()));

@@ -1,8 +1,9 @@
 //! `InMemoryDataset`: all records are loaded first, then shuffled and read any number of times.
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::{Dataset, check_batch_size};
 use crate::batches::{Output, panic_text};
@@ -12,6 +13,9 @@ use crate::{BadLines, Batches, Error, Position, Records, Rng, Schema, Source, St
 
 /// Records in one set in memory.
 const CHUNK_RECORDS: usize = 8192;
+
+/// How often a load in the background is looked at by whoever may stop it.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// How an [`InMemoryDataset`] loads and makes batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +111,21 @@ impl InMemoryDataset {
         }
         self.loaded = Some(LoadedRecords { sets: Arc::new(sets), order: Arc::new(order) });
         Ok(())
+    }
+
+    /// As [`InMemoryDataset::wait_preload_done`], and stops loading soon after `stop` is set.
+    ///
+    /// # Errors
+    /// As [`InMemoryDataset::wait_preload_done`], and [`Error::Stopped`].
+    pub fn wait_preload_unless(&mut self, stop: &AtomicBool) -> Result<(), Error> {
+        while self.preload.as_ref().is_some_and(|preload| !preload.is_finished()) {
+            if stop.load(SeqCst) {
+                self.release_memory();
+                return Err(Error::Stopped);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        self.wait_preload_done()
     }
 
     /// Puts the records into the random order that `seed` stands for, whatever their order was.

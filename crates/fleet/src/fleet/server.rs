@@ -1,6 +1,7 @@
 //! The life of a server: start, listen, serve until all workers have left.
 
 use std::io::Write;
+use std::sync::atomic::AtomicBool;
 
 use regatta_ps::Server;
 
@@ -27,6 +28,14 @@ impl Fleet {
     /// # Errors
     /// As [`Fleet::init_server`], or if a worker never came or was lost, naming it.
     pub fn run_server(&self) -> Result<(), Error> {
+        self.run_server_unless(&AtomicBool::new(false))
+    }
+
+    /// As [`Fleet::run_server`], and stops soon after `stop` is set, whatever the workers do.
+    ///
+    /// # Errors
+    /// As [`Fleet::run_server`], and if it was stopped.
+    pub fn run_server_unless(&self, stop: &AtomicBool) -> Result<(), Error> {
         let mut state = self.lock();
         if state.server.is_none() {
             self.start_server(&mut state, "run_server", None, &[])?;
@@ -34,7 +43,7 @@ impl Fleet {
         let Some(server) = state.server.take() else { return Ok(()) };
         drop(state);
         say(&format!("Server listening on {}", server.endpoint()));
-        let outcome = server.run();
+        let outcome = server.run_unless(stop);
         say("pserver ended");
         Ok(Farewell::check(&outcome?.lost)?)
     }

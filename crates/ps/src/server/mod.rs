@@ -20,6 +20,7 @@ mod thread_pool;
 mod weight_prediction;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use regatta_net::{Disconnect, Handler, Identity, JobToken, Observer, Peer, Request, Responder};
@@ -192,7 +193,15 @@ impl Server {
     /// # Errors
     /// If a worker never came or was lost, naming it.
     pub fn run(self) -> Result<ServerStats, Error> {
-        let outcome = self.core.watch();
+        self.run_unless(&AtomicBool::new(false))
+    }
+
+    /// As [`Server::run`], and stops soon after `stop` is set, whatever the workers do.
+    ///
+    /// # Errors
+    /// As [`Server::run`], and if it was stopped.
+    pub fn run_unless(self, stop: &AtomicBool) -> Result<ServerStats, Error> {
+        let outcome = self.core.watch(stop);
         self.core.finish_writing();
         let stats = self.core.stats();
         self.serving.shutdown(Duration::from_secs(2));

@@ -1,6 +1,7 @@
 //! Who is there, who is late, who is lost; and the end.
 
 use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use regatta_net::{Disconnect, Peer, Role};
@@ -120,11 +121,14 @@ impl Core {
         }
     }
 
-    /// Waits until all workers have left.
-    pub(super) fn watch(&self) -> Result<(), Error> {
+    /// Waits until all workers have left, or `stop` is set.
+    pub(super) fn watch(&self, stop: &AtomicBool) -> Result<(), Error> {
         let started = Instant::now();
         let mut state = self.lock();
         loop {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Usage("the server was stopped".to_string()));
+            }
             if let Some(reason) = state.failed.clone() {
                 self.wait_until(state, TELL_FOR, |w| {
                     w.told || w.away.is_some() || w.gone.is_some()

@@ -259,8 +259,11 @@ class InMemoryDataset(DatasetBase):
 
     def load_into_memory(self, is_shuffle: bool = False) -> None:
         """Reads all files."""
-        self._loaded = self._make()
-        self._loaded.load()
+        # Nothing is in memory if this fails or is interrupted.
+        self._loaded = None
+        loaded = self._make()
+        loaded.load()
+        self._loaded = loaded
         if is_shuffle:
             self.local_shuffle()
 
@@ -273,7 +276,11 @@ class InMemoryDataset(DatasetBase):
 
     def wait_preload_done(self) -> None:
         """Waits for :meth:`preload_into_memory`."""
-        self._memory("wait_preload_done").wait_preload()
+        try:
+            self._memory("wait_preload_done").wait_preload()
+        except BaseException:
+            self._loaded = None
+            raise
 
     def _memory(self, call: str) -> _core.Dataset:
         if self._loaded is None:
@@ -290,20 +297,17 @@ class InMemoryDataset(DatasetBase):
         self._memory("local_shuffle").local_shuffle(self._next_seed())
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
-        """Shuffles the examples of all workers; without ``fleet``, or in a process that trains
-        alone, those of this one. All workers call it."""
+        """Shuffles the examples of this process, which trains alone or gives no ``fleet``. Examples
+        do not move among several workers."""
         memory, seed = self._memory("global_shuffle"), self._next_seed()
         job = _job_of(fleet)
         if job is None or job.core.worker_num() == 1:
             memory.local_shuffle(seed)
-        elif not hasattr(memory, "global_shuffle"):
+        else:
             raise NotImplementedError(
                 f"global_shuffle: examples do not move among {job.core.worker_num()} workers; call "
                 "local_shuffle() and give every worker other files now and then"
             )
-        else:
-            job.prepare()
-            memory.global_shuffle(job.core, seed)
 
     def release_memory(self) -> None:
         """Drops the examples."""
