@@ -41,6 +41,7 @@ mod pool;
 mod range;
 mod reduce;
 mod reshape;
+mod rnn;
 mod scale;
 mod scatter;
 mod sequence_mask;
@@ -108,6 +109,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         range::DEFS,
         reduce::DEFS,
         reshape::DEFS,
+        rnn::DEFS,
         scale::DEFS,
         scatter::DEFS,
         sequence_mask::DEFS,

@@ -5,4 +5,6 @@ mod case;
 mod compare;
 mod gather;
 mod range;
+mod recurrent;
 mod view;
+mod windows;
