@@ -13,14 +13,17 @@ mod concat;
 mod conv;
 mod cos_sim;
 mod cross_entropy;
+mod cumulate;
 mod dgc;
 mod dropout;
 mod element;
 mod element_loss;
 mod elementwise;
 mod embedding;
+mod extreme;
 mod fc;
 mod fill;
+mod fold;
 mod gather;
 mod gradient;
 mod group_norm;
@@ -83,13 +86,16 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         conv::DEFS,
         cos_sim::DEFS,
         cross_entropy::DEFS,
+        cumulate::DEFS,
         dgc::DEFS,
         dropout::DEFS,
         element_loss::DEFS,
         elementwise::DEFS,
         embedding::DEFS,
+        extreme::DEFS,
         fc::DEFS,
         fill::DEFS,
+        fold::DEFS,
         gather::DEFS,
         gradient::DEFS,
         group_norm::DEFS,

@@ -6,5 +6,6 @@ mod compare;
 mod gather;
 mod range;
 mod recurrent;
+mod reduce;
 mod view;
 mod windows;
