@@ -15,9 +15,11 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 
 from . import _core
 
+Tensor = _core.Tensor
+
 __all__ = [
-    "Block", "Operator", "ParamAttr", "Parameter", "Program", "Scope", "Variable", "append_op",
-    "create_parameter", "create_state", "current_seed", "default_main_program",
+    "Block", "EagerParamBase", "Operator", "ParamAttr", "Parameter", "Program", "Scope", "Tensor",
+    "Variable", "append_op", "create_parameter", "create_state", "current_seed", "default_main_program",
     "default_startup_program", "dtype", "global_scope", "name_scope", "program_guard",
     "scope_guard", "seed", "to_dtype", "unique_name",
 ]
@@ -574,6 +576,8 @@ class Program:
         self._lr_name: Optional[str] = None
         self._is_test = False
         self._fleet_opt: Optional[Dict[str, Any]] = None
+        # Tensors that ops of the program read, by identity, with their names here.
+        self._imported: Dict[int, Tuple[Any, str]] = {}
 
     # What programs hold
     def global_block(self) -> Block:
@@ -698,6 +702,7 @@ class _Building(threading.local):
     def __init__(self) -> None:
         self.main = _DEFAULT[0]
         self.startup = _DEFAULT[1]
+        self.guards = 0  # program_guards that are entered
 
 
 def _startup_program() -> Program:
@@ -722,7 +727,7 @@ def default_startup_program() -> Program:
 def program_guard(
     main_program: Program, startup_program: Optional[Program] = None
 ) -> Iterator[None]:
-    """Layers inside ``with`` are added to these programs."""
+    """Layers inside ``with`` are added to these programs; the mode is static there."""
     for program in (main_program, startup_program):
         if program is not None and not isinstance(program, Program):
             raise TypeError(f"program_guard takes programs, not {type(program).__name__}")
@@ -732,9 +737,11 @@ def program_guard(
         if startup_program._core.num_ops() == 0:
             startup_program._core.replace(_core.Program("startup"))
         _building.startup = startup_program
+    _building.guards += 1
     try:
         yield
     finally:
+        _building.guards -= 1
         _building.main, _building.startup = old
 
 
@@ -747,12 +754,14 @@ def reset_default_programs() -> None:
 
 
 _seed = 0
+_seed_count = 0  # how often a seed was given
 
 
 def seed(value: int) -> int:
-    """Everything random that is built from now on follows from this number."""
-    global _seed
-    _seed = int(value)
+    """Everything random that is built or drawn from now on follows from this number."""
+    global _seed, _seed_count
+    _seed, _seed_count = int(value), _seed_count + 1
+    _core.seed_eager(_seed & 0xFFFFFFFFFFFFFFFF)
     return _seed
 
 
@@ -762,15 +771,25 @@ def current_seed(program: Optional[Program] = None) -> int:
     return program._seed or _building.startup._seed or _seed
 
 
-def _names(slots: Dict[str, Any]) -> Dict[str, List[str]]:
+def _names(slots: Dict[str, Any], program: "Program") -> Dict[str, List[str]]:
     out = {}
     for slot, values in slots.items():
         if values is None:
             continue
         if not isinstance(values, (list, tuple)):
             values = [values]
-        out[slot] = [v if isinstance(v, str) else v.name for v in values]
+        out[slot] = [_name_in(program, v) for v in values]
     return out
+
+
+def _name_in(program: "Program", value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Tensor):
+        from ._bridge import imported
+
+        return imported(program, value)
+    return value.name
 
 
 def append_op(
@@ -781,8 +800,8 @@ def append_op(
     attrs: Optional[Dict[str, Any]] = None,
 ) -> None:
     """Adds an op to a program. Slots hold variables, names, or lists of them."""
-    outs = _names(outputs)
-    program._core.append_op(kind, _names(inputs), outs, attrs or {})
+    outs = _names(outputs, program)
+    program._core.append_op(kind, _names(inputs, program), outs, attrs or {})
     line = _user_line()
     if line is not None:
         for names in outs.values():
@@ -965,6 +984,18 @@ def scope_guard(scope: Scope) -> Iterator[None]:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "EagerParamBase":
+        from ._bridge import EagerParamBase
+
+        return EagerParamBase
+    if name in ("in_dynamic_mode", "in_dygraph_mode", "in_dynamic_or_pir_mode"):
+        from ._mode import in_dynamic_mode
+
+        return in_dynamic_mode
+    if name in ("get_default_dtype", "no_grad", "set_grad_enabled"):
+        from . import _mode
+
+        return getattr(_mode, name)
     if name == "core":
         from .base import core
 

@@ -97,11 +97,17 @@ def test_what_is_absent_is_named():
     assert not hasattr(rg.metric, "F1")
 
 
-def test_there_are_static_programs_only():
+def test_the_mode_is_dynamic_until_it_is_static():
+    assert rg.in_dynamic_mode() is True
+    with rg.static.program_guard(rg.static.Program()):
+        assert rg.in_dynamic_mode() is False
+        assert isinstance(rg.ones([2]), rg.static.Variable)
     rg.enable_static()
-    assert rg.in_dynamic_mode() is False
-    with pytest.raises(NotImplementedError, match="no dynamic graphs"):
+    try:
+        assert rg.in_dynamic_mode() is False
+    finally:
         rg.disable_static()
+    assert rg.in_dynamic_mode() and isinstance(rg.ones([2]), rg.Tensor)
 
 
 def test_devices(monkeypatch):

@@ -27,7 +27,6 @@ mod error;
 mod global;
 mod grad;
 mod kernel;
-pub mod nn;
 mod optimizer;
 mod plan;
 mod tape;

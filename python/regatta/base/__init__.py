@@ -15,14 +15,15 @@ from . import core
 __all__ = [
     "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "CompiledProgram", "DataFeeder", "Executor",
     "ParamAttr", "Program", "Scope", "Variable", "XPUPlace", "core", "cpu_places", "cuda_places",
-    "data_feeder", "default_main_program", "default_startup_program", "executor", "framework",
+    "data_feeder", "default_main_program", "default_startup_program", "dygraph", "executor",
+    "framework",
     "global_scope", "io", "layers", "name_scope", "program_guard", "scope_guard", "unique_name",
 ]
 
 # Names of other modules: loaded when they are first used.
 _ELSEWHERE = {
     "CompiledProgram": "static", "Executor": "static", "DataFeeder": "fluid",
-    "data_feeder": "fluid.data_feeder.", "executor": "executor.", "framework": "framework.",
+    "data_feeder": "fluid.data_feeder.", "dygraph": "fluid.dygraph.", "executor": "executor.", "framework": "framework.",
     "io": "fluid.io.", "layers": "fluid.layers.",
 }
 

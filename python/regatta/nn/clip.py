@@ -97,10 +97,10 @@ def set_gradient_clip(clip: ClipGradBase, param_list: Any = None, program: Any =
 
 def clip_by_norm(x: Any, max_norm: float, name: Optional[str] = None) -> Any:
     """``x``, shortened to the length ``max_norm`` if it is longer."""
-    from ..tensor._common import Namer, check, op, part_of
+    from ..tensor._common import Namer, namer_of, check, op, part_of
     from ..tensor.linalg import p_norm
 
-    out = Namer("clip_by_norm", name).tmp()
+    out = namer_of(x, "clip_by_norm", name).tmp()
     x = check(x, "clip_by_norm: x")
     length = p_norm(x, 2.0, [], False, part_of(out))
     longer = op("clip", {"X": length}, part_of(out), {"min": float(max_norm)})

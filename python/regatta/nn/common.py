@@ -3,9 +3,11 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from ..framework import Variable
+from .. import _core
 from .._missing import missing
+from ..framework import Tensor, Variable
 from ..tensor import manipulation
+from ..tensor._common import _ERRORS, located
 from . import functional as F
 from .layers import Layer
 
@@ -31,7 +33,13 @@ class Linear(Layer):
 
     def forward(self, input: Variable) -> Variable:
         """``input @ weight + bias``."""
-        return F.linear(input, self.weight, self.bias, self.name)
+        bias = self.bias
+        if isinstance(input, Tensor) and bias is not None:
+            try:
+                return F._FC(input, self.weight, bias)
+            except _ERRORS as error:
+                raise located(error) from None
+        return F.linear(input, self.weight, bias, self.name)
 
     def extra_repr(self) -> str:
         named = f", name={self.name}" if self.name else ""
@@ -55,9 +63,15 @@ class Embedding(Layer):
         padding = F.padding_row(padding_idx, num_embeddings, "Embedding")
         self._padding_idx = padding
         self.weight = self.create_parameter([num_embeddings, embedding_dim], weight_attr)
+        if padding >= 0 and isinstance(self.weight, Tensor):
+            value = self.weight.numpy()
+            value[padding] = 0.0
+            self.weight._set(value)
 
     def forward(self, x: Variable) -> Any:
         """The rows of the ids."""
+        if isinstance(x, Tensor):
+            return F.lookup(x, self.weight, self._padding_idx, self._sparse, "")
         padding = None if self._padding_idx < 0 else self._padding_idx
         return F.embedding(x, self.weight, padding, self._sparse, self._name)
 
@@ -163,6 +177,50 @@ Mish = _activation("Mish", F.mish)
 Softsign = _activation("Softsign", F.softsign)
 Hardsigmoid = _activation("Hardsigmoid", F.hardsigmoid)
 Hardswish = _activation("Hardswish", F.hardswish)
+
+
+class LinearWith:
+    """A Linear and its activation as one op. Hooks of either are called as ever."""
+
+    _NAMES = {ReLU: "relu", Tanh: "tanh", Sigmoid: "sigmoid"}
+
+    def __init__(self, linear: Linear, act: Layer) -> None:
+        self._linear, self._act = linear, act
+        name = self._NAMES[type(act)]
+        self._name = name
+        self._op = self._made(linear.bias is not None, name)
+
+    @staticmethod
+    def _made(biased: bool, name: str) -> Any:
+        slots = ("X", "W", "Bias") if biased else ("X", "W")
+        return _core.Op("fc", slots, {"act": name})
+
+    def __call__(self, x: Any) -> Any:
+        linear, act = self._linear, self._act
+        if linear._hook_count or act._hook_count or not isinstance(x, Tensor):
+            return act(linear(x))
+        bias = linear.bias
+        try:
+            if bias is None:
+                return self._op(x, linear.weight)
+            return self._op(x, linear.weight, bias)
+        except _ERRORS as error:
+            raise located(error) from None
+
+    def __reduce__(self) -> Any:
+        return LinearWith, (self._linear, self._act)
+
+    def __deepcopy__(self, memo: Any) -> "LinearWith":
+        import copy
+
+        return LinearWith(copy.deepcopy(self._linear, memo), copy.deepcopy(self._act, memo))
+
+
+def joined_with(before: Any, layer: Layer) -> Optional[LinearWith]:
+    """A Linear with the activation behind it as one op, if they are these."""
+    if type(before) is Linear and type(layer) in LinearWith._NAMES:
+        return LinearWith(before, layer)
+    return None
 
 
 class Softmax(Layer):

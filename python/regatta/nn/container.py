@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, Iterator, Optional, Tuple, Union
 
-from ..framework import Parameter
 from .._missing import missing
+from ..framework import Tensor
 from .layers import Layer
 
 __all__ = ["LayerDict", "LayerList", "ParameterList", "Sequential"]
@@ -24,9 +24,31 @@ class Sequential(Layer):
 
     def forward(self, input: Any) -> Any:
         """What the last layer makes."""
+        if isinstance(input, Tensor):
+            plan = self.__dict__.get("_plan")
+            if plan is None or plan[0] != list(self._sub_layers.values()):
+                plan = self._make_plan()
+            for step in plan[1]:
+                input = step(input)
+            return input
         for layer in self._sub_layers.values():
             input = layer(input)
         return input
+
+    def _make_plan(self) -> Any:
+        """What is called one after the other: layers, and a Linear with its activation at once."""
+        from .common import joined_with
+
+        layers, steps = list(self._sub_layers.values()), []
+        for layer in layers:
+            joined = joined_with(steps[-1], layer) if steps else None
+            if joined is not None:
+                steps[-1] = joined
+            else:
+                steps.append(layer)
+        plan = (layers, steps)
+        object.__setattr__(self, "_plan", plan)
+        return plan
 
     def __getitem__(self, index: Union[int, str, slice]) -> Any:
         if isinstance(index, str):
@@ -127,11 +149,11 @@ class ParameterList(_List):
 
     _store = "_parameters"
 
-    def __init__(self, parameters: Optional[Iterable[Parameter]] = None) -> None:
+    def __init__(self, parameters: Optional[Iterable[Any]] = None) -> None:
         super().__init__()
         self.extend(parameters or ())
 
-    def _add(self, name: str, value: Parameter) -> None:
+    def _add(self, name: str, value: Any) -> None:
         self.add_parameter(name, value)
 
 

@@ -3,14 +3,16 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
-from ..framework import Variable, current_seed, unique_name
+from .. import _core
 from .._missing import missing
+from ..framework import Tensor, Variable, current_seed
 from ..tensor import linalg, manipulation, math
 from ..tensor._common import (
-    Namer, axes_of, axis_of, cast_to, check, constant, filled, int_list, is_integer, need_op, op,
-    ops, part_of, product, to_shape,
+    _ERRORS, _PREPARED, axes_of, axis_of, cast_to, check, constant, filled, fresh, int_list,
+    is_integer, located, namer_of, need_op, op, part_of, prepared, product, run, said, several,
+    to_shape,
 )
-from ..tensor.math import combine
+from ..tensor.math import TO_SCALAR, combine
 
 __all__ = [
     "batch_norm", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity",
@@ -29,11 +31,26 @@ __all__ = [
 def _simple(
     kind: str, x: Any, name: Optional[str], word: Optional[str] = None, **attrs: Any
 ) -> Variable:
-    return op(kind, {"X": check(x, f"{word or kind}: x")}, Namer(word or kind, name).tmp(), attrs)
+    if isinstance(x, Tensor):
+        key = (kind, *attrs.values()) if attrs else kind
+        made = _PREPARED.get(key) or prepared(key, kind, ("X",), attrs)
+        try:
+            return made(x)
+        except _ERRORS as error:
+            raise located(error) from None
+    return op(kind, {"X": check(x, f"{word or kind}: x")}, namer_of(x, word or kind, name).tmp(), attrs)
+
+
+_RELU = _core.Op("relu", ("X",), {})
 
 
 def relu(x: Variable, name: Optional[str] = None) -> Variable:
     """``max(x, 0)``."""
+    if isinstance(x, Tensor):
+        try:
+            return _RELU(x)
+        except _ERRORS as error:
+            raise located(error) from None
     return _simple("relu", x, name)
 
 
@@ -52,7 +69,7 @@ def gelu(x: Variable, approximate: bool = False, name: Optional[str] = None) -> 
     hyperbolic tangent."""
     if not approximate:
         return _simple("gelu", x, name)
-    out = Namer("gelu", name).tmp()
+    out = namer_of(x, "gelu", name).tmp()
     x = check(x, "gelu: x")
     cube = op("pow", {"X": x}, part_of(out), {"factor": 3.0})
     bent = op("scale", {"X": cube}, part_of(out), {"scale": 0.044715})
@@ -88,7 +105,7 @@ def hardsigmoid(
     x: Variable, slope: float = 0.1666667, offset: float = 0.5, name: Optional[str] = None
 ) -> Variable:
     """``slope * x + offset`` limited to ``[0, 1]``."""
-    out = Namer("hardsigmoid", name).tmp()
+    out = namer_of(x, "hardsigmoid", name).tmp()
     attrs = {"scale": float(slope), "bias": float(offset)}
     line = op("scale", {"X": check(x, "hardsigmoid: x")}, part_of(out), attrs)
     return op("clip", {"X": line}, out, {"min": 0.0, "max": 1.0})
@@ -96,14 +113,14 @@ def hardsigmoid(
 
 def hardswish(x: Variable, name: Optional[str] = None) -> Variable:
     """``x * relu6(x + 3) / 6``."""
-    out = Namer("hardswish", name).tmp()
+    out = namer_of(x, "hardswish", name).tmp()
     line = op("scale", {"X": check(x, "hardswish: x")}, part_of(out), {"scale": 1 / 6, "bias": 0.5})
     gate = op("clip", {"X": line}, part_of(out), {"min": 0.0, "max": 1.0})
     return op("elementwise_mul", {"X": x, "Y": gate}, out)
 
 
 def _gated(x: Any, word: str, name: Optional[str], beta: float = 1.0) -> Variable:
-    out = Namer(word, name).tmp()
+    out = namer_of(x, word, name).tmp()
     x = check(x, f"{word}: x")
     inner = x if beta == 1.0 else op("scale", {"X": x}, part_of(out), {"scale": beta})
     gate = op("sigmoid", {"X": inner}, part_of(out))
@@ -130,7 +147,7 @@ def softplus(
     x: Variable, beta: float = 1, threshold: float = 20, name: Optional[str] = None
 ) -> Variable:
     """``log(1 + exp(beta * x)) / beta``. Beyond ``threshold`` that is ``x`` in float32 anyway."""
-    out = Namer("softplus", name).tmp()
+    out = namer_of(x, "softplus", name).tmp()
     x = check(x, "softplus: x")
     if beta == 1:
         return _soft_plus(x, out)
@@ -140,21 +157,21 @@ def softplus(
 
 def log_sigmoid(x: Variable, name: Optional[str] = None) -> Variable:
     """``log(sigmoid(x))``, which no element overflows."""
-    out = Namer("log_sigmoid", name).tmp()
+    out = namer_of(x, "log_sigmoid", name).tmp()
     turned = op("scale", {"X": check(x, "log_sigmoid: x")}, part_of(out), {"scale": -1.0})
     return op("scale", {"X": _soft_plus(turned, part_of(out))}, out, {"scale": -1.0})
 
 
 def mish(x: Variable, name: Optional[str] = None) -> Variable:
     """``x * tanh(softplus(x))``."""
-    out = Namer("mish", name).tmp()
+    out = namer_of(x, "mish", name).tmp()
     gate = op("tanh", {"X": _soft_plus(check(x, "mish: x"), part_of(out))}, part_of(out))
     return op("elementwise_mul", {"X": x, "Y": gate}, out)
 
 
 def elu(x: Variable, alpha: float = 1.0, name: Optional[str] = None) -> Variable:
     """``x`` where positive, ``alpha * (exp(x) - 1)`` elsewhere."""
-    out = Namer("elu", name).tmp()
+    out = namer_of(x, "elu", name).tmp()
     x = check(x, "elu: x")
     below = op("exp", {"X": op("clip", {"X": x}, part_of(out), {"max": 0.0})}, part_of(out))
     bent = op("scale", {"X": below}, part_of(out), {"scale": float(alpha), "bias": -float(alpha)})
@@ -169,7 +186,7 @@ def softsign(x: Variable, name: Optional[str] = None) -> Variable:
 
 def tanhshrink(x: Variable, name: Optional[str] = None) -> Variable:
     """``x - tanh(x)``."""
-    out = Namer("tanh_shrink", name).tmp()
+    out = namer_of(x, "tanh_shrink", name).tmp()
     curve = op("tanh", {"X": check(x, "tanhshrink: x")}, part_of(out))
     return op("elementwise_sub", {"X": x, "Y": curve}, out)
 
@@ -178,7 +195,7 @@ def prelu(
     x: Variable, weight: Variable, data_format: str = "NCHW", name: Optional[str] = None
 ) -> Variable:
     """``x`` where positive, ``weight * x`` elsewhere; one weight, or one for each channel."""
-    out = Namer("prelu", name).tmp()
+    out = namer_of(x, "prelu", name).tmp()
     x = check(x, "prelu: x")
     if product(weight.shape) > 1 and len(x.shape) > 2 and data_format[1] == "C":
         weight = to_shape(weight, [product(weight.shape)] + [1] * (len(x.shape) - 2), part_of(out))
@@ -200,12 +217,27 @@ def softmax(
 ) -> Variable:
     """Positive numbers that add up to 1 along a dimension."""
     x = check(x if x is not None else input, "softmax: x")
-    namer = Namer("softmax", name)
+    namer = namer_of(x, "softmax", name)
     if dtype is not None:
         x = cast_to(x, dtype, namer.tmp())
+    if isinstance(x, Tensor):
+        return _eager_softmax(x, axis)
     at = axis_of(axis, len(x.shape), "softmax")
     attrs = {} if at == len(x.shape) - 1 else {"axis": at}
     return op("softmax", {"X": x}, namer.tmp(), attrs)
+
+
+def _eager_softmax(x: Tensor, axis: int) -> Tensor:
+    rank = x.ndim
+    key = ("softmax", axis, rank)
+    made = _PREPARED.get(key)
+    if made is None:
+        at = axis_of(axis, rank, "softmax")
+        made = prepared(key, "softmax", ("X",), {} if at == rank - 1 else {"axis": at})
+    try:
+        return made(x)
+    except _ERRORS as error:
+        raise located(error) from None
 
 
 def log_softmax(
@@ -213,7 +245,7 @@ def log_softmax(
 ) -> Variable:
     """The logarithm of :func:`softmax`, also where that underflows."""
     x = check(x, "log_softmax: x")
-    namer = Namer("log_softmax", name)
+    namer = namer_of(x, "log_softmax", name)
     if dtype is not None:
         x = cast_to(x, dtype, namer.tmp())
     out = namer.tmp()
@@ -252,10 +284,12 @@ def dropout(
     x = check(x, "dropout: x")
     if p == 0:
         return x
+    if isinstance(x, Tensor):
+        return _eager_dropout(x, float(p), axis, bool(training), mode)
     if axis is not None and axes_of(axis, len(x.shape), "dropout") != list(range(len(x.shape))):
         raise NotImplementedError("dropout of whole rows or columns (axis): every element is "
                                   "dropped by itself")
-    namer = Namer("dropout", name)
+    namer = namer_of(x, "dropout", name)
     out, mask = namer.tmp(), namer.tmp()
     if p == 1:
         if training:
@@ -264,16 +298,46 @@ def dropout(
     scaled = mode == "downscale_in_infer"
     to = part_of(out) if scaled else out
     attrs = {"prob": float(p), "seed": dropout_seed(out, seed), "is_test": not training}
-    program = ops("dropout", {"X": x}, {"Out": to, "Mask": mask}, attrs)
-    made = program._variable(to)
+    made = several("dropout", {"X": x}, {"Out": to, "Mask": mask}, attrs)[0]
     return op("scale", {"X": made}, out, {"scale": 1.0 - p}) if scaled else made
+
+
+def _eager_dropout(x: Tensor, p: float, axis: Any, training: bool, mode: str) -> Tensor:
+    upscaled = mode == "upscale_in_train"
+    if not training:
+        return x if upscaled else x * (1.0 - p)
+    if p == 1.0:
+        return x * 0.0
+    if axis is not None:
+        kept = axes_of(axis, x.ndim, "dropout")
+        dims = [d if i in kept else 1 for i, d in enumerate(x.shape)]
+        return x * _eager_dropout(manipulation.reshape(_ones(dims), dims), p, None, True, mode)
+    key = ("dropout", p)
+    made = _PREPARED.get(key) or prepared(key, "dropout", ("X",), {"prob": p})
+    out = made(x)[0]
+    return out if upscaled else out * (1.0 - p)
+
+
+def _ones(dims: Sequence[int]) -> Tensor:
+    return run("fill_constant", {}, {"shape": list(dims), "value": 1.0})
+
+
+_FC = _core.Op("fc", ("X", "W", "Bias"), {})
+_FC_PLAIN = _core.Op("fc", ("X", "W"), {})
 
 
 def linear(
     x: Variable, weight: Variable, bias: Optional[Variable] = None, name: Optional[str] = None
 ) -> Variable:
     """``x @ weight + bias`` over the last dimension."""
-    namer = Namer("linear", name)
+    if isinstance(x, Tensor) and isinstance(weight, Tensor):
+        try:
+            if bias is None:
+                return _FC_PLAIN(x, weight)
+            return _FC(x, weight, bias)
+        except _ERRORS as error:
+            return _other_linear(x, weight, bias, error)
+    namer = namer_of(x, "linear", name)
     x, weight = check(x, "linear: x"), check(weight, "linear: weight")
     out = namer.tmp()
     if bias is None:
@@ -282,6 +346,16 @@ def linear(
         made = op("fc", {"X": x, "W": weight}, out)
         return combine("elementwise_add", made, bias, namer.tmp())
     return op("fc", {"X": x, "W": weight, "Bias": bias}, namer.tmp())
+
+
+def _other_linear(x: Tensor, weight: Tensor, bias: Any, error: Exception) -> Any:
+    """A bias of another shape; otherwise the error."""
+    if bias is not None and bias.shape != weight.shape[-1:]:
+        try:
+            return _FC_PLAIN(x, weight) + bias
+        except _ERRORS as other:
+            error = other
+    raise located(error) from None
 
 
 def padding_row(padding_idx: Optional[int], rows: int, what: str) -> int:
@@ -323,11 +397,27 @@ def lookup(
 ) -> Union[Variable, Vectors]:
     """Rows of a table by id."""
     attrs = {"padding_idx": padding, "is_sparse": bool(sparse)}
+    if isinstance(ids, Tensor) and isinstance(table, Tensor):
+        return _eager_lookup(ids, table, padding, bool(sparse))
     if check(ids, "embedding: ids").lod_level:
         return Vectors(ids, table, attrs, out)
     if not is_integer(ids):
         raise TypeError(f"embedding: '{ids.name}' is {ids.dtype}, but ids are integers")
     return op("embedding", {"W": table, "Ids": [ids]}, out, attrs)
+
+
+def _eager_lookup(ids: Tensor, table: Tensor, padding: int, sparse: bool) -> Tensor:
+    key = ("embedding", padding, sparse)
+    made = _PREPARED.get(key)
+    if made is None:
+        attrs = {"padding_idx": padding, "is_sparse": sparse}
+        made = prepared(key, "embedding", ("W", "Ids"), attrs)
+    try:
+        if ids._stored != "i64":
+            raise TypeError(f"embedding: ids are integers, but these are {ids.dtype}")
+        return made(table, ids)
+    except _ERRORS as error:
+        raise located(error) from None
 
 
 def embedding(
@@ -336,14 +426,18 @@ def embedding(
 ) -> Any:
     """Rows of ``weight`` by id: the shape of ``x`` with the width of the table behind it. The row
     ``padding_idx`` counts as zeros and is not learned."""
-    padding = padding_row(padding_idx, check(weight, "embedding: weight").shape[0], "embedding")
-    return lookup(x, weight, padding, sparse, Namer("embedding", name).tmp())
+    if padding_idx is None:
+        padding = -1
+    else:
+        rows = check(weight, "embedding: weight").shape[0]
+        padding = padding_row(padding_idx, rows, "embedding")
+    return lookup(x, weight, padding, sparse, namer_of(x, "embedding", name).tmp())
 
 
 def one_hot(x: Variable, num_classes: int, name: Optional[str] = None) -> Variable:
     """Rows of zeros with a one at the position of the id: the shape of ``x`` with ``num_classes``
     behind it."""
-    out = Namer("one_hot_v2", name).tmp()
+    out = namer_of(x, "one_hot_v2", name).tmp()
     column = to_shape(check(x, "one_hot: x"), list(x.shape) + [1], part_of(out))
     return op("one_hot", {"X": column}, out, {"depth": int(num_classes)})
 
@@ -354,7 +448,7 @@ def sequence_mask(
     """Lengths ``[n]`` or ``[n, 1]`` to rows of ones for positions before the length."""
     if maxlen is None or isinstance(maxlen, Variable):
         raise NotImplementedError("sequence_mask: maxlen should be a number")
-    namer = Namer("sequence_mask", name)
+    namer = namer_of(x, "sequence_mask", name)
     out = namer.tmp()
     x = check(x, "sequence_mask: x")
     if len(x.shape) == 1:
@@ -369,11 +463,11 @@ def normalize(
     """Vectors of the given dimension, divided by their length."""
     length = linalg.p_norm(
         check(x, "normalize: x"), float(p), axes_of(axis, len(x.shape), "normalize"), True,
-        Namer("p_norm").tmp(),
+        namer_of(x, "p_norm").tmp(),
     )
     for word in ("fill_constant", "fill_constant"):
-        unique_name.generate(word)
-    floor = unique_name.generate("elementwise_max")
+        fresh(x, word)
+    floor = fresh(x, "elementwise_max")
     length = op("clip", {"X": length}, floor, {"min": float(epsilon)})
     return math.divide(x, length, name=name)
 
@@ -400,7 +494,7 @@ def pad(
             f"pad: mode {mode!r} with {len(sizes)} sizes for '{x.name}' of {len(x.shape)} "
             "dimensions; two sizes for each dimension and the mode 'constant' are possible"
         )
-    out = Namer("pad", name).tmp()
+    out = namer_of(x, "pad", name).tmp()
     for axis in range(len(x.shape)):
         for size, front in ((sizes[2 * axis], True), (sizes[2 * axis + 1], False)):
             if size:
@@ -424,7 +518,7 @@ def label_smooth(
 ) -> Variable:
     """``(1 - epsilon) * label + epsilon / classes``, or with given probabilities of classes."""
     label = check(label, "label_smooth: label")
-    out = Namer("label_smooth", name).tmp()
+    out = namer_of(label, "label_smooth", name).tmp()
     keep = 1.0 - epsilon
     if prior_dist is None:
         attrs = {"scale": keep, "bias": epsilon / label.shape[-1]}
@@ -454,7 +548,7 @@ def batch_norm_op(
     if is_test:
         outputs = {"Y": to}
     attrs = {"momentum": float(momentum), "epsilon": float(epsilon), "is_test": bool(is_test)}
-    made = ops("batch_norm", inputs, outputs, attrs)._variable(to)
+    made = several("batch_norm", inputs, outputs, attrs)[0]
     if not turn:
         return made
     return op("transpose", {"X": made}, out, {"perm": [0, rank - 1] + list(range(1, rank - 1))})
@@ -468,7 +562,7 @@ def batch_norm(
 ) -> Variable:
     """Normalises each channel over the batch, or by running statistics when predicting."""
     x = check(x, "batch_norm: x")
-    namer = Namer("batch_norm", name)
+    namer = namer_of(x, "batch_norm", name)
     names = [namer.tmp() for _ in range(3)]
     global_stats = not training if use_global_stats is None else use_global_stats
     if training:
@@ -509,7 +603,7 @@ def layer_norm_op(
     to = out if flat else part_of(out)
     inputs = {"X": x, "Scale": scale, "Bias": bias}
     outputs = {"Y": to, "Mean": mean, "InvStd": std}
-    made = ops("layer_norm", inputs, outputs, {"epsilon": float(epsilon)})._variable(to)
+    made = several("layer_norm", inputs, outputs, {"epsilon": float(epsilon)})[0]
     return made if flat else to_shape(made, dims, out)
 
 
@@ -523,7 +617,7 @@ def layer_norm(
     begin = len(x.shape) - len(shape)
     if begin < 1 or list(x.shape[begin:]) != shape:
         raise ValueError(f"layer_norm: '{x.name}' {list(x.shape)} does not end with {shape}")
-    namer = Namer("layer_norm", name)
+    namer = namer_of(x, "layer_norm", name)
     return layer_norm_op(x, begin, weight, bias, epsilon, [namer.tmp() for _ in range(3)])
 
 
@@ -567,9 +661,8 @@ def _class_loss(
     if use_softmax:
         second = softmax_name if back is None else part_of(softmax_name)
         inputs = {"Logits": scores, "Label": label}
-        program = ops("softmax_with_cross_entropy", inputs, {"Loss": first, "Softmax": second},
-                      attrs)
-        loss, probability = program._variable(first), program._variable(second)
+        loss, probability = several("softmax_with_cross_entropy", inputs,
+                                    {"Loss": first, "Softmax": second}, attrs)
     else:
         loss = op("cross_entropy", {"X": scores, "Label": label}, first, attrs)
         probability = scores
@@ -589,7 +682,7 @@ def softmax_with_cross_entropy(
     logits, label = check(logits, "cross entropy: logits"), check(label, "cross entropy: label")
     if len(label.shape) == len(logits.shape) - 1 and not soft_label:
         label = manipulation.unsqueeze(label, axis=axis)
-    namer = Namer("softmax_with_cross_entropy")
+    namer = namer_of(logits, "softmax_with_cross_entropy")
     loss, probability = _class_loss(logits, label, soft_label, ignore_index, axis, True, namer)
     return (loss, probability) if return_softmax else loss
 
@@ -619,6 +712,29 @@ def _weighted(
     return op("elementwise_mul", {"X": loss, "Y": factors}, part_of(out)), factors
 
 
+_PLAIN_LOSS = _core.Op("softmax_with_cross_entropy", ("Logits", "Label"), {"ignore_index": -100})
+_MEAN = _core.Op("mean", ("X",), {})
+
+
+def _eager_cross_entropy(
+    scores: Tensor, label: Tensor, ignore_index: int, reduction: str, soft_label: bool, axis: int,
+    use_softmax: bool, label_smoothing: float,
+) -> Optional[Tensor]:
+    """The usual case of a step, the mean of hard labels; None in other cases."""
+    if (
+        soft_label or label_smoothing or not use_softmax or ignore_index != -100
+        or reduction != "mean" or axis not in (-1, scores.ndim - 1)
+    ):
+        return None
+    shape = label.shape
+    if shape[-1:] != [1] or len(shape) != scores.ndim:
+        label = manipulation.reshape(label, [*shape, 1])
+    try:
+        return TO_SCALAR(_MEAN(_PLAIN_LOSS(scores, label)[0]))
+    except _ERRORS as error:
+        raise located(error) from None
+
+
 def cross_entropy(
     input: Variable, label: Variable, weight: Optional[Variable] = None, ignore_index: int = -100,
     reduction: str = "mean", soft_label: bool = False, axis: int = -1, use_softmax: bool = True,
@@ -627,6 +743,12 @@ def cross_entropy(
     """Cross entropy of logits, or with ``use_softmax=False`` of probabilities. Labels are classes
     ``[n]`` or ``[n, 1]``, or with ``soft_label`` a probability for each class."""
     _check_reduction(reduction, "cross_entropy")
+    if isinstance(input, Tensor) and isinstance(label, Tensor) and weight is None:
+        made = _eager_cross_entropy(
+            input, label, ignore_index, reduction, soft_label, axis, use_softmax, label_smoothing
+        )
+        if made is not None:
+            return made
     scores, label = check(input, "cross_entropy: input"), check(label, "cross_entropy: label")
     at = axis_of(axis, len(scores.shape), "cross_entropy")
     if label_smoothing:
@@ -639,12 +761,13 @@ def cross_entropy(
     flat_label = len(label.shape) == len(scores.shape) - 1
     if flat_label:
         label = manipulation.unsqueeze(label, axis=axis)
-    namer = Namer("softmax_with_cross_entropy", name)
+    namer = namer_of(input, "softmax_with_cross_entropy", name)
     loss, _ = _class_loss(scores, label, soft_label, ignore_index, axis, use_softmax, namer)
     factors = None
     if weight is not None:
         weight = check(weight, "cross_entropy: weight")
-        loss, factors = _weighted(loss, scores, label, weight, soft_label, axis, loss.name)
+        name_of = "" if isinstance(loss, Tensor) else loss.name
+        loss, factors = _weighted(loss, scores, label, weight, soft_label, axis, name_of)
     if reduction == "sum":
         return math.sum(loss, name=name)
     if reduction == "none":
@@ -660,7 +783,7 @@ def _mean_of_valid(
 ) -> Variable:
     """The sum of losses by the sum of weights (1 if there are none) of labels that count."""
     total = math.sum(loss)
-    out = unique_name.generate("tmp")
+    out = fresh(loss, "tmp")
     counts = factors
     if not soft_label and ignore_index >= 0:
         valid = _valid(label, ignore_index, out)
@@ -668,6 +791,8 @@ def _mean_of_valid(
         if factors is not None:
             counts = op("elementwise_mul", {"X": valid, "Y": factors}, part_of(out))
     below = op("reduce_sum", {"X": counts}, part_of(out), {"dims": [], "keep_dim": False})
+    if isinstance(below, Tensor):
+        below = TO_SCALAR(below)
     # If nothing counts the loss is 0, not 0 / 0.
     below = op("clip", {"X": below}, part_of(out), {"min": 1e-30})
     return op("elementwise_div", {"X": total, "Y": below}, out)
@@ -681,7 +806,7 @@ def binary_cross_entropy(
     below that of the smallest float, -87."""
     _check_reduction(reduction, "binary_cross_entropy")
     x, label = check(input, "bce: input"), check(label, "bce: label")
-    namer = Namer("binary_cross_entropy", name if reduction == "none" and weight is None else None)
+    namer = namer_of(input, "binary_cross_entropy", name if reduction == "none" and weight is None else None)
     out = namer.tmp()
 
     def logarithm(p: Variable) -> Variable:
@@ -711,7 +836,7 @@ def sigmoid_cross_entropy_with_logits(
 ) -> Variable:
     """Cross entropy of a sigmoid against labels in ``[0, 1]``, for each element. Labels equal to
     ``ignore_index`` have no loss."""
-    namer = Namer("sigmoid_cross_entropy_with_logits", name)
+    namer = namer_of(x, "sigmoid_cross_entropy_with_logits", name)
     out = namer.tmp()
     x, label = check(x, "sigmoid cross entropy: x"), check(label, "sigmoid cross entropy: label")
     if ignore_index == -100 and not normalize:
@@ -736,15 +861,16 @@ def binary_cross_entropy_with_logits(
     _check_reduction(reduction, what)
     x, label = check(logit, f"{what}: logit"), check(label, f"{what}: label")
     plain = reduction == "none" and weight is None and pos_weight is None
-    namer = Namer("sigmoid_cross_entropy_with_logits", name if plain else None)
+    namer = namer_of(logit, "sigmoid_cross_entropy_with_logits", name if plain else None)
     # A constant that other systems write.
     for _ in range(2):
-        unique_name.generate("fill_constant")
+        fresh(x, "fill_constant")
     loss = _sigmoid_loss(x, label, namer.tmp())
     if pos_weight is not None:
-        more = op("scale", {"X": pos_weight}, part_of(loss.name), {"bias": -1.0})
-        factor = combine("elementwise_mul", label, more, part_of(loss.name))
-        factor = op("scale", {"X": factor}, part_of(loss.name), {"bias": 1.0})
+        base = "" if isinstance(loss, Tensor) else loss.name
+        more = op("scale", {"X": pos_weight}, part_of(base), {"bias": -1.0})
+        factor = combine("elementwise_mul", label, more, part_of(base))
+        factor = op("scale", {"X": factor}, part_of(base), {"bias": 1.0})
         loss = math.multiply(loss, factor)
     if weight is not None:
         loss = math.multiply(loss, weight)
@@ -760,7 +886,7 @@ def log_loss(
     input: Variable, label: Variable, epsilon: float = 1e-4, name: Optional[str] = None
 ) -> Variable:
     """Negative log likelihood of probabilities against labels 0 and 1, for each example."""
-    out = Namer("log_loss", name).tmp()
+    out = namer_of(input, "log_loss", name).tmp()
     x = check(input, "log_loss: input")
     inputs = {"X": x, "Label": _labels(x, label, "log_loss", out)}
     return op("log_loss", inputs, out, {"epsilon": float(epsilon)})
@@ -768,7 +894,7 @@ def log_loss(
 
 def square_error_cost(input: Variable, label: Variable) -> Variable:
     """``(input - label)^2`` for each element."""
-    namer = Namer("square_error_cost")
+    namer = namer_of(input, "square_error_cost")
     namer.skip()
     out = namer.tmp()
     x = check(input, "square_error_cost: input")
@@ -799,7 +925,7 @@ def l1_loss(
 
 def huber_loss(input: Variable, label: Variable, delta: float) -> Variable:
     """Quadratic near zero, linear beyond ``delta``, for each element."""
-    namer = Namer("huber_loss")
+    namer = namer_of(input, "huber_loss")
     namer.skip()
     out = namer.tmp()
     x = check(input, "huber_loss: input")
@@ -818,7 +944,7 @@ def smooth_l1_loss(
 
 def hinge_loss(input: Variable, label: Variable, name: Optional[str] = None) -> Variable:
     """``max(0, 1 - (2 * label - 1) * input)`` for each element."""
-    out = Namer("hinge_loss", name).tmp()
+    out = namer_of(input, "hinge_loss", name).tmp()
     x = check(input, "hinge_loss: input")
     return op("hinge_loss", {"X": x, "Label": _labels(x, label, "hinge_loss", out)}, out)
 
@@ -829,7 +955,7 @@ def margin_ranking_loss(
 ) -> Variable:
     """``max(0, -label * (input - other) + margin)`` for labels -1 and 1."""
     _check_reduction(reduction, "margin_ranking_loss")
-    out = Namer("margin_ranking_loss", name if reduction == "none" else None).tmp()
+    out = namer_of(input, "margin_ranking_loss", name if reduction == "none" else None).tmp()
     apart = combine("elementwise_sub", other, input, part_of(out))
     signed = combine("elementwise_mul", apart, label, part_of(out))
     moved = op("scale", {"X": signed}, part_of(out), {"bias": float(margin)})
@@ -841,7 +967,7 @@ def kl_div(
     input: Variable, label: Variable, reduction: str = "mean", name: Optional[str] = None
 ) -> Variable:
     """``label * (log(label) - input)`` of logarithms of probabilities."""
-    out = Namer("kl_div").tmp()
+    out = namer_of(input, "kl_div").tmp()
     x, label = check(input, "kl_div: input"), check(label, "kl_div: label")
     safe = op("clip", {"X": label}, part_of(out), {"min": 1e-37})
     known = op("log", {"X": safe}, part_of(out))
@@ -866,7 +992,7 @@ def nll_loss(
     if len(x.shape) != 2 or ignore_index >= 0:
         raise NotImplementedError("nll_loss: scores of other shapes than [n, classes], or a class "
                                   "to be ignored")
-    namer = Namer("nll_loss", name)
+    namer = namer_of(input, "nll_loss", name)
     out = namer.tmp()
     namer.skip()
     column = label

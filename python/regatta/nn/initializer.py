@@ -31,6 +31,18 @@ class Initializer:
         """The op without inputs that writes the values: its kind and its attributes."""
         raise NotImplementedError(f"{type(self).__name__} has no initial values")
 
+    def __call__(self, param: Any, block: Any = None) -> Any:
+        """Gives a tensor of the dynamic mode the initial values of its name."""
+        from .. import framework
+        from .._bridge import initial_value
+
+        if not isinstance(param, framework.Tensor):
+            raise TypeError(f"{type(self).__name__} fills tensors of the dynamic mode; pass it as "
+                            "initializer of a ParamAttr to parameters of programs")
+        dims = list(param.shape)
+        param._set(initial_value(param.name, dims, self)[0])
+        return param
+
     def __repr__(self) -> str:
         values = ", ".join(f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_"))
         return f"{type(self).__name__}({values})"
@@ -242,13 +254,17 @@ class Assign(Initializer):
         if self.value.dtype.kind not in "fiub":
             raise TypeError(f"Assign: {type(value).__name__} holds no numbers")
 
-    def _init_op(self, shape: Sequence[int], seed: int) -> InitOp:
-        from ..tensor._common import array_op
-
+    def _array(self, shape: Sequence[int]) -> Any:
+        """The values in the shape of a parameter."""
         if list(self.value.shape) != list(shape) and self.value.size != math.prod(shape):
             raise ValueError(f"Assign: values of shape {list(self.value.shape)} for a parameter "
                              f"of shape {list(shape)}")
-        kind, attrs, _ = array_op(self.value.astype("float32").reshape(list(shape)))
+        return self.value.astype("float32").reshape(list(shape))
+
+    def _init_op(self, shape: Sequence[int], seed: int) -> InitOp:
+        from ..tensor._common import array_op
+
+        kind, attrs, _ = array_op(self._array(shape))
         return kind, attrs
 
 

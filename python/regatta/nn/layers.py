@@ -6,10 +6,17 @@ from collections import OrderedDict
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from .. import framework
-from ..framework import Parameter, ParamAttr, Variable, global_scope, to_dtype, unique_name
+from .._bridge import EagerParamBase, create_eager
 from .._missing import missing
+from .._mode import in_dynamic_mode
+from ..framework import (
+    Parameter, ParamAttr, Tensor, Variable, global_scope, to_dtype, unique_name,
+)
 
 __all__ = ["Layer"]
+
+_PARAMETERS = (EagerParamBase, Parameter)
+_VALUES = (Tensor, Variable)
 
 
 def snake_case(name: str) -> str:
@@ -34,8 +41,9 @@ class HookRemoveHelper:
 
 
 class Layer:
-    """A part of a network. Its parameters belong to the program that is being built when the layer
-    is made; calling it adds ops to the program that is being built then.
+    """A part of a network. In the dynamic mode its parameters are tensors with values, and calling
+    it computes. Made in the static mode, its parameters belong to the program that is being built,
+    and calling it adds ops.
 
     >>> import regatta as rg
     >>> class Tower(rg.nn.Layer):
@@ -44,10 +52,11 @@ class Layer:
     ...         self.wide = rg.nn.Linear(4, 8)
     ...     def forward(self, x):
     ...         return rg.nn.functional.relu(self.wide(x))
-    >>> with rg.static.program_guard(rg.static.Program(), rg.static.Program()):
-    ...     tower = Tower()
+    >>> tower = Tower()
     >>> [name for name, _ in tower.named_parameters()]
     ['wide.weight', 'wide.bias']
+    >>> tower(rg.ones([2, 4])).shape
+    [2, 8]
     """
 
     def __init__(self, name_scope: Optional[str] = None, dtype: Any = "float32") -> None:
@@ -70,6 +79,11 @@ class Layer:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        if self._hook_count:
+            return self._call_with_hooks(inputs, kwargs)
+        return self.forward(*inputs, **kwargs)
+
+    def _call_with_hooks(self, inputs: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         for hook in list(self._pre_hooks.values()):
             changed = hook(self, inputs)
             if changed is not None:
@@ -111,18 +125,31 @@ class Layer:
         init = default_initializer if default_initializer is not None else default_for(is_bias)
         suffix = "b" if is_bias else "w"
         kind = self._dtype if dtype is None else dtype
+        if in_dynamic_mode():
+            chosen = attr.initializer if attr.initializer is not None else init
+            return create_eager(None, self._full_name, suffix, shape, attr, chosen, kind)
         return framework.create_parameter(self._full_name, suffix, shape, attr, init, kind)
 
     def _state(self, name: Optional[str], shape: Sequence[int], value: float) -> Variable:
         """What is kept between runs but not learned."""
         name = name or unique_name.generate(f"{self._full_name}.w")
+        if in_dynamic_mode():
+            import numpy as np
+
+            made = Tensor(np.full([int(d) for d in shape], value, "float32"), "float32")
+            made.name, made.persistable = name, True
+            return made
         return framework.create_state(name, shape, "float32", value)
 
     def create_variable(
         self, name: Optional[str] = None, persistable: bool = False, dtype: Any = None
     ) -> Variable:
-        """A variable that ops may write."""
+        """A variable that ops may write; in the dynamic mode a tensor of zeros."""
         name = name or unique_name.generate(f"{self._full_name}.create_variable")
+        if in_dynamic_mode():
+            made = Tensor([0.0], str(to_dtype(dtype or self._dtype)))
+            made.name, made.persistable = name, persistable
+            return made
         block = framework.default_main_program().global_block()
         return block.create_var(name=name, shape=[1], dtype=dtype or self._dtype,
                                 persistable=persistable)
@@ -132,10 +159,10 @@ class Layer:
     def add_parameter(self, name: str, parameter: Optional[Parameter]) -> Optional[Parameter]:
         """Adds a parameter under a name; returns it."""
         self._check_name(name)
-        if parameter is not None and not isinstance(parameter, Parameter):
+        if parameter is not None and not isinstance(parameter, _PARAMETERS):
             raise TypeError(f"parameter '{name}' of {type(self).__name__} is "
                             f"{type(parameter).__name__}, not a Parameter")
-        self._parameters[name] = parameter
+        self._show("_parameters", name, parameter)
         return parameter
 
     def add_sublayer(self, name: str, sublayer: Optional["Layer"]) -> Optional["Layer"]:
@@ -144,7 +171,7 @@ class Layer:
         if sublayer is not None and not isinstance(sublayer, Layer):
             raise TypeError(f"sublayer '{name}' of {type(self).__name__} is "
                             f"{type(sublayer).__name__}, not a Layer")
-        self._sub_layers[name] = sublayer
+        self._show("_sub_layers", name, sublayer)
         return sublayer
 
     def register_buffer(
@@ -152,10 +179,10 @@ class Layer:
     ) -> None:
         """Adds a variable that is not learned under a name."""
         self._check_name(name)
-        if tensor is not None and not isinstance(tensor, Variable):
+        if tensor is not None and not isinstance(tensor, _VALUES):
             raise TypeError(f"buffer '{name}' of {type(self).__name__} is "
-                            f"{type(tensor).__name__}, not a variable")
-        self._buffers[name] = tensor
+                            f"{type(tensor).__name__}, not a tensor or a variable")
+        self._show("_buffers", name, tensor)
         if persistable:
             self._non_persistable_buffers.discard(name)
         else:
@@ -166,34 +193,43 @@ class Layer:
         if not isinstance(name, str) or not name or "." in name:
             raise KeyError(f"a name of a parameter or buffer is a text without '.', not {name!r}")
 
-    # Attributes
+    # Attributes. Parts are in their stores, which keep the order, and among the attributes, where
+    # Python finds them at once.
     def __setattr__(self, name: str, value: Any) -> None:
-        stores = self.__dict__
-        if "_parameters" not in stores:
-            if isinstance(value, (Parameter, Layer)):
+        own = self.__dict__
+        if "_parameters" not in own:
+            if isinstance(value, (Layer,) + _PARAMETERS):
                 raise ValueError(f"{type(self).__name__}: call super().__init__() before "
                                  f"'{name}' is set")
-            object.__setattr__(self, name, value)
-            return
-        if isinstance(value, Parameter):
-            self._forget(name)
-            self._parameters[name] = value
+        elif isinstance(value, _PARAMETERS):
+            self._forget(name, "_parameters")
+            own["_parameters"][name] = value
         elif isinstance(value, Layer):
-            self._forget(name)
-            self._sub_layers[name] = value
-        elif name in self._buffers and (value is None or isinstance(value, Variable)):
-            self._buffers[name] = value
-        elif value is None and (name in self._parameters or name in self._sub_layers):
-            store = self._parameters if name in self._parameters else self._sub_layers
-            store[name] = None
+            self._forget(name, "_sub_layers")
+            own["_sub_layers"][name] = value
+        elif name in own["_buffers"] and (value is None or isinstance(value, _VALUES)):
+            own["_buffers"][name] = value
+        elif value is None and (name in own["_parameters"] or name in own["_sub_layers"]):
+            store = "_parameters" if name in own["_parameters"] else "_sub_layers"
+            own[store][name] = None
         else:
-            self._forget(name)
-            object.__setattr__(self, name, value)
+            self._forget(name, "")
+        object.__setattr__(self, name, value)
 
-    def _forget(self, name: str) -> None:
-        for store in (self._parameters, self._sub_layers, self._buffers, self.__dict__):
-            if name in store:
-                del store[name]
+    def _show(self, store: str, name: str, value: Any) -> None:
+        """Puts a part into its store and, unless that hides something else, among the attributes."""
+        own = self.__dict__
+        parts = own[store]
+        seen = name not in own or (name in parts and own[name] is parts[name])
+        parts[name] = value
+        if seen and name.isidentifier() and not hasattr(type(self), name):
+            own[name] = value
+
+    def _forget(self, name: str, kept: str) -> None:
+        own = self.__dict__
+        for store in ("_parameters", "_sub_layers", "_buffers"):
+            if store != kept and name in own[store]:
+                del own[store][name]
 
     def __getattr__(self, name: str) -> Any:
         for store in ("_parameters", "_sub_layers", "_buffers"):
@@ -203,9 +239,11 @@ class Layer:
         raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
 
     def __delattr__(self, name: str) -> None:
-        for store in (self._parameters, self._sub_layers, self._buffers):
-            if name in store:
-                del store[name]
+        own = self.__dict__
+        for store in ("_parameters", "_sub_layers", "_buffers"):
+            if name in own[store]:
+                del own[store][name]
+                own.pop(name, None)
                 return
         object.__delattr__(self, name)
 
@@ -254,8 +292,11 @@ class Layer:
         seen: Set[Tuple[int, str]] = set()
         for path, layer in layers:
             for name, value in getattr(layer, store).items():
-                key = (id(value.program), value.name) if value is not None else None
-                if key is None or key in seen:
+                if value is None:
+                    continue
+                static = isinstance(value, Variable)
+                key = (id(value.program), value.name) if static else (id(value), "")
+                if key in seen:
                     continue
                 seen.add(key)
                 yield f"{path}.{name}" if path else name, value
@@ -315,12 +356,14 @@ class Layer:
         self, destination: Optional[Dict[str, Any]] = None, include_sublayers: bool = True,
         structured_name_prefix: str = "", use_hook: bool = True,
     ) -> Dict[str, Any]:
-        """The values of parameters and buffers in the global scope, by dotted names: arrays.
+        """Parameters and buffers by dotted names: the tensors themselves. Of a layer that was made
+        in the static mode the values in the global scope, as arrays.
 
         Raises RuntimeError if there are none yet: run the startup program first."""
         out = OrderedDict() if destination is None else destination
-        for name, variable in self._values(include_sublayers):
-            out[structured_name_prefix + name] = variable.numpy()
+        for name, value in self._values(include_sublayers):
+            eager = isinstance(value, Tensor)
+            out[structured_name_prefix + name] = value if eager else value.numpy()
         return out
 
     to_static_state_dict = state_dict
@@ -328,8 +371,9 @@ class Layer:
     def set_state_dict(
         self, state_dict: Dict[str, Any], use_structured_name: bool = True
     ) -> Tuple[List[str], List[str]]:
-        """Sets values in the global scope, by dotted names or else by names of variables. Returns
-        names that were missing and names that nothing took."""
+        """Sets values, by dotted names or else by names of parameters: of tensors in place, of
+        variables in the global scope. Returns names that were missing and names that nothing
+        took."""
         import numpy as np
 
         missing_keys, used = [], set()
@@ -343,6 +387,9 @@ class Layer:
             if list(value.shape) != list(variable.shape):
                 raise ValueError(f"'{key}' has the shape {list(value.shape)}, but "
                                  f"'{variable.name}' has {list(variable.shape)}")
+            if isinstance(variable, Tensor):
+                variable._set(value)
+                continue
             global_scope().var(variable.name).get_tensor().set(value.astype("float32"))
         unexpected = [key for key in state_dict if key not in used]
         return missing_keys, unexpected
@@ -352,7 +399,7 @@ class Layer:
 
     def to(self, device: Any = None, dtype: Any = None, blocking: Any = None) -> "Layer":
         """This layer: everything is on the CPU and of type float32."""
-        if dtype is not None and to_dtype(dtype) != "float32":
+        if dtype is not None and to_dtype(dtype) not in ("float32", "float64"):
             raise NotImplementedError(f"parameters of type {dtype}: they are float32; for 16 bits "
                                       "use amp of the strategy")
         return self
@@ -362,7 +409,20 @@ class Layer:
         return self.to(dtype=dtype)
 
     def clear_gradients(self) -> None:
-        """Nothing: gradients of a program are made anew in every run."""
+        """Parameters without gradients. Those of a program are made anew in every run."""
+        for parameter in self.parameters():
+            if isinstance(parameter, Tensor):
+                parameter._clear_grad(True)
+
+    clear_grad = clear_gradients
+
+    def float(self, excluded_layers: Any = None) -> "Layer":
+        """This layer: parameters are of type float32."""
+        return self
+
+    def backward(self, *inputs: Any) -> None:
+        """Raises: layers have no backward of their own."""
+        raise ValueError("a layer has no backward: call backward() of the loss")
 
     # Text
     def extra_repr(self) -> str:

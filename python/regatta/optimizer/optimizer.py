@@ -6,18 +6,16 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from .. import _core
 from ..framework import (
-    Operator, Parameter, Program, Variable, default_startup_program, global_scope, unique_name,
+    Operator, Parameter, Program, Tensor, Variable, default_startup_program, global_scope,
+    unique_name,
 )
+from ._dynamic import Group, Updates
 from .lr import LRScheduler, _rate
 from .schedules import ProgramSchedule
 
 #: The variable that holds the learning rate of a program.
 LEARNING_RATE = "learning_rate_0"
 
-_EAGER = (
-    "{}: in a static program, minimize() appends the updates and Executor.run makes them; Regatta "
-    "has no dynamic graphs yet"
-)
 _SERVERS = (
     "the parameter servers hold the rate of this job and were given the one of minimize(). Use a "
     "schedule that is part of the program (regatta.optimizer.schedules, fluid.layers.*_decay)"
@@ -58,8 +56,9 @@ class Optimizer:
         regularization: Any = None,
     ) -> None:
         self._learning_rate = _learning_rate(learning_rate)
-        self._parameter_list = _parameters(_one(
-            "parameters", parameters, "parameter_list", parameter_list))
+        given = _one("parameters", parameters, "parameter_list", parameter_list)
+        self._groups = _groups(given)
+        self._parameter_list = None if self._groups else _parameters(given)
         self.regularization = _regularization(_one(
             "weight_decay", weight_decay, "regularization", regularization))
         if grad_clip is not None and not hasattr(grad_clip, "_clip_spec"):
@@ -75,6 +74,10 @@ class Optimizer:
         self._programs: List[Program] = []
         self._backwards: Dict[int, Tuple[Any, int, List[Tuple[str, str]], Any]] = {}
         self._has_servers = False
+        # The updates of tensors, made when the first step needs them.
+        self._updates: Optional[Updates] = None
+        if self._groups:
+            self.step = self._updates_of_groups().step  # type: ignore[method-assign]
 
     # What subclasses say
     def _rule(self) -> Dict[str, Any]:
@@ -104,6 +107,36 @@ class Optimizer:
             spec["recompute"] = self._recompute
         return spec
 
+    def _spec_of(self, settings: Dict[str, Any]) -> Dict[str, Any]:
+        """The rule, clip and regularization of a group of parameters with settings of its own."""
+        known = ("learning_rate", "weight_decay", "grad_clip")
+        rule = self._rule()
+        spec: Dict[str, Any] = {"rule": rule, "learning_rate": 1.0}
+        for name, value in settings.items():
+            if name in known:
+                continue
+            if name not in rule:
+                raise ValueError(f"a group of parameters of {type(self).__name__} has no setting "
+                                 f"'{name}' (known: {', '.join([*known, *rule])})")
+            rule[name] = type(rule[name])(value)
+        decay = settings.get("weight_decay", self.regularization)
+        if "weight_decay" in rule:
+            if "weight_decay" in settings:
+                rule["weight_decay"] = float(decay)
+            decay = self.regularization
+        decay = _regularization(decay)
+        if decay is not None:
+            spec["regularizer"] = tuple(decay._regularizer_spec())
+        clip = settings.get("grad_clip", self._grad_clip)
+        if clip is not None:
+            spec["clip"] = list(clip._clip_spec())
+        return spec
+
+    def _regularizer_of(self, parameter: Tensor) -> Optional[Tuple[str, float]]:
+        """The regularization that a parameter has of its own."""
+        own = getattr(parameter, "regularizer", None)
+        return None if own is None else tuple(own._regularizer_spec())
+
     # Building programs
     def minimize(
         self,
@@ -115,7 +148,10 @@ class Optimizer:
         grad_clip: Any = None,
     ) -> Tuple[List[Operator], ParamsGrads]:
         """Appends gradients and updates to the program of ``loss``. Returns the update ops, and
-        parameters with their gradients."""
+        parameters with their gradients. The gradients of a tensor are computed, unless backward()
+        did that, and the parameters updated."""
+        if isinstance(loss, Tensor):
+            return self._minimize_tensor(loss)
         if grad_clip is not None:
             raise TypeError("minimize: pass grad_clip to the optimizer, not to minimize")
         main, startup = self._programs_of(loss, startup_program)
@@ -142,6 +178,9 @@ class Optimizer:
         other half."""
         if callbacks is not None:
             raise NotImplementedError("backward: callbacks are not in Regatta")
+        if isinstance(loss, Tensor):
+            loss.backward()
+            return self._tensor_grads()
         main, startup = self._programs_of(loss, startup_program)
         chosen = _parameters(_one("parameters", parameters, "parameter_list", parameter_list))
         chosen = chosen if chosen is not None else self._parameter_list
@@ -158,6 +197,11 @@ class Optimizer:
         :meth:`backward` returned."""
         if not params_grads:
             raise ValueError("apply_gradients: there are no gradients")
+        if isinstance(params_grads[0][0], Tensor):
+            for parameter, gradient in params_grads:
+                parameter.grad = gradient
+            self.step()
+            return []
         program = params_grads[0][0].program
         made = self._backwards.pop(id(program), None)
         pairs = [(p.name, g.name) for p, g in params_grads]
@@ -269,9 +313,15 @@ class Optimizer:
         return names
 
     def state_dict(self) -> Dict[str, Any]:
-        """The state of the optimizer in the global scope: arrays by name, and the scheduler's."""
+        """The state of the optimizer: tensors by Paddle's names, and the scheduler's. That of a
+        program is in the global scope, and these are arrays."""
         from ..static.io import paddle_name
 
+        if self._groups:
+            state = self._updates_of_groups().state()
+            if isinstance(self._learning_rate, LRScheduler):
+                state["LR_Scheduler"] = self._learning_rate.state_dict()
+            return state
         scope = global_scope()._core
         values = {n: scope.get(n) for n in self.get_opti_var_name_list()}
         state = {paddle_name(n): v for n, v in values.items() if v is not None}
@@ -280,11 +330,14 @@ class Optimizer:
         return state
 
     def set_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Puts the state that :meth:`state_dict` gave into the global scope."""
+        """Takes the state that :meth:`state_dict` gave."""
         from ..static.io import paddle_name
 
         if isinstance(self._learning_rate, LRScheduler) and "LR_Scheduler" in state_dict:
             self._learning_rate.set_state_dict(state_dict["LR_Scheduler"])
+        if self._groups:
+            self._updates_of_groups().set_state(state_dict)
+            return
         for name in self.get_opti_var_name_list():
             value = state_dict.get(paddle_name(name), state_dict.get(name))
             if value is None:
@@ -294,15 +347,63 @@ class Optimizer:
     set_dict = set_state_dict
 
     # Dynamic graphs
+    def _updates_of_groups(self) -> Updates:
+        if self._updates is None:
+            self._updates = Updates(self, self._groups)
+        return self._updates
+
+    def _lazy(self) -> bool:
+        """Whether rows of tables rest while no gradient names them."""
+        return False
+
     def step(self) -> None:
-        """Raises: it is for dynamic graphs."""
-        raise NotImplementedError(_EAGER.format("step"))
+        """Updates the parameters by their gradients. For programs, minimize() appends updates and
+        Executor.run makes them."""
+        raise RuntimeError(
+            f"step: {type(self).__name__} was given no parameters with values; pass "
+            "parameters=layer.parameters(). For a program, minimize() appends the updates and "
+            "Executor.run makes them"
+        )
 
     def clear_grad(self, set_to_zero: bool = True) -> None:
-        """Raises: it is for dynamic graphs."""
-        raise NotImplementedError(_EAGER.format("clear_grad"))
+        """Forgets the gradients of the parameters. The next backward begins anew."""
+        if self._groups:
+            self._updates_of_groups().clear(set_to_zero)
 
     clear_gradients = clear_grad
+
+    def _tensor_grads(self) -> Any:
+        every = [p for group in self._groups for p in group.parameters]
+        return [(p, p.grad) for p in every if p._has_grad]
+
+    def _minimize_tensor(self, loss: Tensor) -> Any:
+        if not self._groups:
+            self.step()
+        if not any(p._has_grad for group in self._groups for p in group.parameters):
+            loss.backward()
+        self.step()
+        return [], self._tensor_grads()
+
+    def _add_param_group(self, group: Dict[str, Any]) -> None:
+        """Another group of parameters, with settings of its own."""
+        self._groups.append(Group.of(group))
+        self._updates = None
+        self.step = self._updates_of_groups().step  # type: ignore[method-assign]
+
+    def __getstate__(self) -> Dict[str, Any]:
+        state = dict(self.__dict__)
+        if self._groups:
+            state.pop("step", None)
+            state["_updates"] = None
+            state["_saved"] = self.state_dict()
+        return state
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        saved = state.pop("_saved", None)
+        self.__dict__.update(state)
+        if self._groups:
+            self.step = self._updates_of_groups().step  # type: ignore[method-assign]
+            self.set_state_dict(saved or {})
 
     def amp_init(
         self, place: Any = None, scope: Any = None, test_program: Any = None,
@@ -350,11 +451,27 @@ def _parameters(values: Optional[Iterable[Any]]) -> Optional[List[str]]:
     for value in values:
         if isinstance(value, dict):
             raise NotImplementedError(
-                "parameters: groups with settings of their own are not in Regatta; set "
+                "parameters: groups with settings of their own are for tensors; set "
                 "learning_rate and regularizer of each ParamAttr"
             )
         names.append(value if isinstance(value, str) else value.name)
     return names
+
+
+def _groups(values: Optional[Iterable[Any]]) -> List[Group]:
+    """Parameters with values in groups: one, or those of dictionaries. Nothing for variables."""
+    if values is None:
+        return []
+    if isinstance(values, Tensor):
+        raise TypeError("parameters should be a list of parameters, not one of them")
+    given = list(values)
+    if given and isinstance(given[0], dict):
+        groups = [Group.of(group) for group in given]
+        return [g for g in groups if g.parameters] if any(g.parameters for g in groups) else []
+    tensors = [v for v in given if isinstance(v, Tensor)]
+    if tensors and len(tensors) != len(given):
+        raise TypeError("parameters: tensors beside variables or names of a program")
+    return [Group(tensors, {})] if tensors else []
 
 
 def _names(values: Optional[Iterable[Any]]) -> List[str]:
@@ -470,9 +587,10 @@ _warned_of_rows = False
 class Adam(Optimizer):
     """Adaptive moments.
 
-    ``lazy_mode`` concerns tables with sparse gradients: only the rows of a batch move. Regatta
-    updates tables in that way always, and warns once if ``lazy_mode`` is False and there are such
-    tables. Dense parameters are not affected.
+    ``lazy_mode`` concerns tables with sparse gradients: only the rows of a batch move. Without it
+    rows that were ever named by a gradient move in every step, as if the gradient were dense. A
+    program updates tables in the first way always, and warns once if ``lazy_mode`` is False and
+    there are such tables. Dense parameters are not affected.
     """
 
     type = "adam"
@@ -509,6 +627,9 @@ class Adam(Optimizer):
 
     def _rule(self) -> Dict[str, Any]:
         return self._moments("adam")
+
+    def _lazy(self) -> bool:
+        return self._lazy_mode
 
     def _check_tables(self, main: Program) -> None:
         global _warned_of_rows

@@ -1,13 +1,23 @@
-"""What functions on variables share: names, programs, constants, ops."""
+"""What functions on variables and tensors share: names, constants, ops.
+
+Functions exist once. Where an input is a :class:`Variable`, :func:`op` adds an op to its program
+under a name of Paddle's numbering; where all are tensors, the op runs at once. Tensors have no names
+on the way: the name of a result is empty then, and costs nothing.
+"""
 from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
+from .. import _core
+from .._mode import in_dynamic_mode
 from ..framework import (
-    _STORED, Program, Variable, append_op, default_main_program, dtype, to_dtype, unique_name,
+    _BY_STORED, _STORED, Program, Tensor, Variable, _user_line, append_op, default_main_program,
+    dtype, to_dtype, unique_name,
 )
 
 Numbers = (int, float)
+Values = (Tensor, Variable)
+Value = Union[Tensor, Variable]
 
 
 class Namer:
@@ -28,9 +38,41 @@ class Namer:
             self.tmp()
 
 
+class _NoNames:
+    """The names of a call on tensors: none."""
+
+    __slots__ = ()
+    name = ""
+
+    def tmp(self) -> str:
+        """Empty."""
+        return ""
+
+    def skip(self, count: int = 1) -> None:
+        """Nothing."""
+
+
+NO_NAMES = _NoNames()
+
+
+def namer_of(x: Any, word: str, name: Optional[str] = None) -> Any:
+    """The names of a call on ``x``: none if it is a tensor."""
+    return NO_NAMES if isinstance(x, Tensor) else Namer(word, name)
+
+
+def made_name(word: str, name: Optional[str] = None) -> str:
+    """The name of what a function without inputs makes: empty in the dynamic mode."""
+    return "" if in_dynamic_mode() else Namer(word, name).tmp()
+
+
+def fresh(x: Any, word: str) -> str:
+    """The next name that begins with ``word``; empty if ``x`` is a tensor."""
+    return "" if isinstance(x, Tensor) else unique_name.generate(word)
+
+
 def part_of(name: str) -> str:
     """A name for a step on the way to the result ``name``."""
-    return unique_name.generate(name + ".part")
+    return unique_name.generate(name + ".part") if name else ""
 
 
 def program_of(values: Sequence[Any]) -> Program:
@@ -44,21 +86,31 @@ def program_of(values: Sequence[Any]) -> Program:
     return variables[0].program
 
 
-def check(x: Any, what: str) -> Variable:
-    """``x`` if it is a variable; otherwise a TypeError that says what is expected."""
-    if isinstance(x, Variable):
+def check(x: Any, what: str) -> Any:
+    """``x`` if it is a tensor or a variable; otherwise a TypeError that says what is expected."""
+    if isinstance(x, Values):
         return x
     if isinstance(x, (list, tuple)):
         raise TypeError(f"{what} should be one variable, but is a {type(x).__name__} of {len(x)}")
     raise TypeError(
-        f"{what} should be a variable of a program (from static.data or a layer), but is "
-        f"{type(x).__name__}: {x!r:.100}"
+        f"{what} should be a variable of a program (from static.data or a layer) or a tensor, but "
+        f"is {type(x).__name__}: {x!r:.100}"
     )
 
 
-def is_integer(x: Variable) -> bool:
+def is_integer(x: Value) -> bool:
     """Whether it holds integers or truth values."""
-    return x._var[0] in ("i64", "u64")
+    return (x._stored if isinstance(x, Tensor) else x._var[0]) in ("i64", "u64")
+
+
+def stored_as(x: Value) -> str:
+    """What the elements are stored as: 'f32', 'i64', ..."""
+    return x._stored if isinstance(x, Tensor) else x._var[0]
+
+
+def said(x: Value) -> str:
+    """How messages name it."""
+    return "the tensor" if isinstance(x, Tensor) else f"'{x.name}'"
 
 
 def _flat(inputs: Dict[str, Any]) -> List[Any]:
@@ -71,16 +123,93 @@ def _flat(inputs: Dict[str, Any]) -> List[Any]:
     return out
 
 
+def _is_static(values: Sequence[Any]) -> bool:
+    for value in values:
+        if isinstance(value, Variable):
+            return True
+    return False
+
+
+def located(error: BaseException) -> BaseException:
+    """The same exception with the line of the user's script."""
+    line = _user_line()
+    if line is None or line in str(error):
+        return error
+    try:
+        return type(error)(f"{error}\n  at {line}").with_traceback(error.__traceback__)
+    except TypeError:
+        return error
+
+
+_ERRORS = (ValueError, TypeError, RuntimeError)
+
+
+def run(
+    kind: str, inputs: Dict[str, Any], attrs: Optional[Dict[str, Any]] = None,
+    counts: Optional[Dict[str, int]] = None, logical: Optional[str] = None,
+) -> Any:
+    """Runs an op on tensors."""
+    given = {slot: value for slot, value in inputs.items() if value is not None}
+    try:
+        return _core.eager_op(kind, given, attrs, counts, logical)
+    except _ERRORS as error:
+        raise located(error) from None
+
+
 def ops(
-    kind: str,
-    inputs: Dict[str, Any],
-    outputs: Dict[str, Any],
+    kind: str, inputs: Dict[str, Any], outputs: Dict[str, Any],
     attrs: Optional[Dict[str, Any]] = None,
 ) -> Program:
-    """Adds an op; outputs are names. Returns the program."""
+    """Adds an op to a program; outputs are names. Returns the program."""
     program = program_of(_flat(inputs))
     append_op(program, kind, inputs, outputs, attrs)
     return program
+
+
+def several(
+    kind: str, inputs: Dict[str, Any], outputs: Dict[str, Any],
+    attrs: Optional[Dict[str, Any]] = None,
+) -> List[Any]:
+    """An op with several results: slots in the order of the op, with the names of their variables
+    (or variables that are written in place). Returns all results in that order."""
+    values = _flat(inputs)
+    names = [n for slot in outputs.values() for n in (slot if isinstance(slot, list) else [slot])]
+    if not _is_static(values):
+        counts = {slot: len(n) for slot, n in outputs.items() if isinstance(n, list)}
+        made = run(kind, inputs, attrs, counts or None)
+        return list(made) if isinstance(made, tuple) else [made]
+    program = program_of(values)
+    if any(isinstance(n, str) and not n for n in names):
+        outputs = {
+            slot: [_named(v) for v in n] if isinstance(n, list) else _named(n)
+            for slot, n in outputs.items()
+        }
+        names = [n for s in outputs.values() for n in (s if isinstance(s, list) else [s])]
+    append_op(program, kind, inputs, outputs, attrs)
+    made = []
+    for name in names:
+        if isinstance(name, str):
+            _note_first(program, values, name)
+            name = program._variable(name)
+        made.append(name)
+    return made
+
+
+def _named(name: Any) -> Any:
+    return unique_name.generate("tmp") if isinstance(name, str) and not name else name
+
+
+def _note_first(program: Program, values: Sequence[Any], out: str) -> None:
+    """The element type of the first input goes on where both are stored alike."""
+    if not values:
+        return
+    first = values[0]
+    if isinstance(first, Tensor):
+        logical: Optional[dtype] = first.dtype
+    else:
+        logical = program._logical.get(first.name)
+    if logical is not None and _STORED[logical] == program._core.var(out)[0]:
+        program._note_dtype(out, logical)
 
 
 def op(
@@ -90,19 +219,54 @@ def op(
     attrs: Optional[Dict[str, Any]] = None,
     logical: Optional[dtype] = None,
     slot: str = "Out",
-) -> Variable:
-    """Adds an op with one result called ``out`` and returns the result. Its element type is
-    ``logical`` if given, otherwise that of the first input where both are stored alike."""
+) -> Any:
+    """An op with one result. On tensors it runs; on variables it is added to their program, and
+    ``out`` is the name of the result. The element type is ``logical`` if given, otherwise that of
+    the first input where both are stored alike."""
     values = _flat(inputs)
+    if not _is_static(values) and (values or not out):
+        return run(kind, inputs, attrs, None, logical)
     program = program_of(values)
+    out = _named(out)
     append_op(program, kind, inputs, {slot: out}, attrs)
-    if logical is None and values and program._logical:
-        first = program._logical.get(values[0].name)
-        if first is not None and _STORED[first] == program._core.var(out)[0]:
-            logical = first
     if logical is not None:
         program._note_dtype(out, logical)
+    else:
+        _note_first(program, values, out)
     return program._variable(out)
+
+
+# Ops that are prepared for attributes that come again and again, by kind and attributes.
+_PREPARED: Dict[Any, Any] = {}
+_MOST_PREPARED = 4096
+
+
+def prepared(key: Any, kind: str, slots: Tuple[str, ...], attrs: Dict[str, Any]) -> Any:
+    """A prepared op, kept under a key that names kind and attributes."""
+    if len(_PREPARED) >= _MOST_PREPARED:
+        _PREPARED.clear()
+    made = _PREPARED[key] = _core.Op(kind, slots, attrs)
+    return made
+
+
+_SCALES: Dict[Tuple[float, float], Any] = {}
+_SHAPES: Dict[Tuple[int, ...], Any] = {}
+
+
+def scale_op(key: Tuple[float, float]) -> Any:
+    """The prepared op ``factor * x + shift``."""
+    if len(_SCALES) >= _MOST_PREPARED:
+        _SCALES.clear()
+    made = _SCALES[key] = _core.Op("scale", ("X",), {"scale": key[0], "bias": key[1]})
+    return made
+
+
+def shape_op(key: Tuple[int, ...]) -> Any:
+    """The prepared op that gives a shape."""
+    if len(_SHAPES) >= _MOST_PREPARED:
+        _SHAPES.clear()
+    made = _SHAPES[key] = _core.Op("reshape", ("X",), {"shape": list(key)})
+    return made
 
 
 def stored(kind: Any) -> str:
@@ -110,8 +274,9 @@ def stored(kind: Any) -> str:
     return _STORED[to_dtype(kind)]
 
 
-def constant(value: float, kind: Any, out: str, shape: Sequence[int] = (1,)) -> Variable:
-    """The same number everywhere, in the program that is being built."""
+def constant(value: float, kind: Any, out: str, shape: Sequence[int] = (1,)) -> Any:
+    """The same number everywhere: a tensor if ``out`` is empty, otherwise in the program that is
+    being built."""
     logical = to_dtype(kind)
     attrs = {"shape": [int(d) for d in shape], "value": float(value), "dtype": _STORED[logical]}
     return op("fill_constant", {}, out, attrs, logical)
@@ -142,10 +307,13 @@ def array_op(value: Any) -> Tuple[str, Dict[str, Any], dtype]:
     return "assign_value", attrs, logical
 
 
-def array_constant(value: Any, out: str, kind: Any = None) -> Variable:
-    """An array as a constant of the program that is being built."""
+def array_constant(value: Any, out: str, kind: Any = None) -> Any:
+    """An array as a tensor if ``out`` is empty, otherwise as a constant of the program that is being
+    built."""
     import numpy as np
 
+    if not out:
+        return Tensor(value, None if kind is None else str(to_dtype(kind)))
     array = np.asarray(value)
     if kind is not None:
         logical = to_dtype(kind)
@@ -159,8 +327,20 @@ def cast_to(x: Variable, kind: Any, out: str) -> Variable:
     logical = to_dtype(kind)
     if logical == "bool" and x.dtype != "bool":
         return _to_bool(x, out)
+    if isinstance(x, Tensor) and x._stored == _STORED[logical]:
+        return _narrowed(x, logical)
     attrs = {"dtype": _STORED[logical]}
     return op("cast", {"X": x}, out, attrs, logical)
+
+
+_BITS = {"int32": 32, "int16": 16, "int8": 8, "uint8": 8}
+
+
+def _narrowed(x: Tensor, logical: dtype) -> Tensor:
+    """The same values under another name that is stored alike; integers wrap around."""
+    if logical in _BITS and _BITS.get(x.dtype, 64) > _BITS[logical]:
+        return Tensor(x.numpy().astype(str(logical)), str(logical))
+    return x._as(str(logical))
 
 
 def _to_bool(x: Variable, out: str) -> Variable:
@@ -203,6 +383,8 @@ def int_list(values: Any, what: str) -> List[int]:
         )
     if isinstance(values, int):
         return [values]
+    if isinstance(values, Tensor):
+        return [int(v) for v in values.numpy().reshape(-1)]
     out = []
     for value in values:
         if value is None:

@@ -1,11 +1,13 @@
-"""Operators and methods of variables, attached to their class."""
+"""Operators and methods of variables, attached to their class. Those of tensors with values are in
+``_tensor``; both share the functions of this package."""
 from __future__ import annotations
 
 import builtins
 from typing import Any, Callable, Dict
 
 from ..framework import Variable, dtype, unique_name
-from . import attribute, creation, linalg, logic, manipulation, math
+from ..framework import Tensor
+from . import _tensor, attribute, creation, linalg, logic, manipulation, math, search
 from ._common import Numbers, cast_to, is_integer, op, part_of
 
 
@@ -29,7 +31,8 @@ def _scaled(x: Variable, factor: float, shift: float, float_result: bool = False
 
 def _beside(kind: str, x: Any, y: Any) -> Variable:
     """An element-wise op; casts take names before the result, as elsewhere."""
-    if isinstance(x, Variable) and isinstance(y, Variable) and is_integer(x) != is_integer(y):
+    values = isinstance(x, (Tensor, Variable)) and isinstance(y, (Tensor, Variable))
+    if values and is_integer(x) != is_integer(y):
         if is_integer(x):
             x = cast_to(x, "float32", _tmp())
         else:
@@ -39,7 +42,7 @@ def _beside(kind: str, x: Any, y: Any) -> Variable:
 
 def _operand(value: Any) -> bool:
     """Whether a value can stand beside a variable."""
-    if isinstance(value, (Variable, list, tuple) + Numbers):
+    if isinstance(value, (Tensor, Variable, list, tuple) + Numbers):
         return True
     return type(value).__module__ == "numpy" and hasattr(value, "__array__")
 
@@ -206,32 +209,48 @@ def _bytes(kind: dtype) -> int:
 # Functions whose first argument is the variable.
 _METHODS = {
     math: [
-        "abs", "add", "addmm", "amax", "amin", "ceil", "clip", "cos", "cumsum", "divide", "erf",
-        "exp", "expm1", "floor", "floor_divide", "fmax", "fmin", "inner", "lerp", "log", "log10",
+        "abs", "acos", "add", "add_n", "addmm", "amax", "amin", "asin", "atan", "ceil", "clip",
+        "cos", "cosh", "cumprod", "cumsum", "divide", "erf", "exp", "expm1", "floor",
+        "floor_divide", "floor_mod", "fmax", "fmin", "increment", "inner", "lerp", "log", "log10",
         "log1p", "log2", "logsumexp", "max", "maximum", "mean", "min", "minimum", "mod",
         "multiply", "neg", "outer", "pow", "prod", "reciprocal", "remainder", "round", "rsqrt",
-        "scale", "sigmoid", "sign", "sin", "sqrt", "square", "stanh", "std", "subtract", "sum",
-        "tanh", "var",
+        "scale", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "stanh", "std", "subtract",
+        "sum", "tan", "tanh", "trunc", "var",
     ],
-    linalg: ["bmm", "dist", "dot", "matmul", "mm", "mv", "norm", "t", "transpose"],
+    linalg: [
+        "bmm", "cross", "dist", "dot", "kron", "matmul", "mm", "mv", "norm", "t", "trace",
+        "transpose",
+    ],
     manipulation: [
-        "broadcast_to", "cast", "chunk", "concat", "expand", "expand_as", "flatten", "gather",
-        "moveaxis", "reshape", "reshape_", "slice", "split", "squeeze", "squeeze_", "stack",
-        "strided_slice", "tile", "tolist", "unbind", "unsqueeze", "unsqueeze_", "unstack",
+        "broadcast_to", "cast", "chunk", "concat", "expand", "expand_as", "flatten", "moveaxis",
+        "reshape", "reshape_", "slice", "split", "squeeze", "squeeze_", "stack", "strided_slice",
+        "swapaxes", "tile", "tolist", "unbind", "unsqueeze", "unsqueeze_", "unstack",
     ],
-    creation: ["clone", "tril", "triu"],
+    creation: ["clone", "diag", "diagflat", "tril", "triu"],
     logic: [
-        "equal", "greater_equal", "greater_than", "less_equal", "less_than", "logical_and",
-        "logical_not", "logical_or", "not_equal", "where",
+        "all", "allclose", "any", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
+        "equal", "equal_all", "greater_equal", "greater_than", "is_empty", "is_tensor", "isclose",
+        "isfinite", "isinf", "isnan", "less_equal", "less_than", "logical_and", "logical_not",
+        "logical_or", "logical_xor", "not_equal", "where",
     ],
-    attribute: ["is_floating_point", "is_integer", "numel", "rank"],
+    search: [
+        "argmax", "argmin", "argsort", "bincount", "bucketize", "diagonal", "flip", "gather",
+        "gather_nd", "index_add", "index_sample", "index_select", "kthvalue", "masked_fill",
+        "masked_select", "median", "mode", "nonzero", "put_along_axis", "repeat_interleave",
+        "roll", "rot90", "scatter", "scatter_nd_add", "sort", "take", "take_along_axis", "topk",
+        "unique", "unique_consecutive",
+    ],
+    attribute: ["is_complex", "is_floating_point", "is_integer", "numel", "rank"],
 }
 
 
 def attach() -> None:
-    """Gives variables their operators and methods."""
+    """Gives variables and tensors their operators and methods."""
     for name, method in _OPERATORS.items():
         setattr(Variable, name, method)
     for module, names in _METHODS.items():
         for name in names:
-            setattr(Variable, name, getattr(module, name))
+            function = getattr(module, name)
+            setattr(Variable, name, function)
+            setattr(Tensor, name, function)
+    _tensor.attach()

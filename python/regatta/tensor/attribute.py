@@ -1,35 +1,40 @@
-"""What is known of a variable while a program is built."""
+"""What is known of a tensor, or of a variable while a program is built."""
 from __future__ import annotations
 
 from typing import Any, Optional
 
-from ..framework import Variable, to_dtype
 from .._missing import missing
-from ._common import Namer, array_constant, check, op, part_of, product
+from ..framework import Tensor, Variable, to_dtype
+from ._common import array_constant, check, namer_of, op, part_of, product
 
-__all__ = ["is_floating_point", "is_integer", "numel", "rank", "shape"]
+__all__ = ["is_complex", "is_floating_point", "is_integer", "numel", "rank", "shape"]
 
 
 def shape(input: Variable) -> Variable:
-    """The dimensions as a constant; all of them are known while the program is built."""
+    """The dimensions as a constant; all of them are known while a program is built."""
     dims = list(check(input, "shape: input").shape)
     if -1 in dims:
         raise NotImplementedError(
             f"shape of '{input.name}' {dims}: a dimension is known only when the program runs. "
             "Use -1 or 0 in reshape, or full_like"
         )
-    return array_constant(dims, Namer("shape").tmp(), "int64")
+    kind = "int32" if isinstance(input, Tensor) else "int64"
+    return array_constant(dims, namer_of(input, "shape").tmp(), kind)
 
 
 def rank(input: Variable) -> Variable:
     """The number of dimensions as a constant."""
-    return array_constant([len(check(input, "rank: input").shape)], Namer("assign").tmp(), "int64")
+    dims = len(check(input, "rank: input").shape)
+    value = dims if isinstance(input, Tensor) else [dims]
+    return array_constant(value, namer_of(input, "assign").tmp(), "int64")
 
 
 def numel(x: Variable, name: Optional[str] = None) -> Variable:
     """How many elements there are."""
     x = check(x, "numel: x")
-    out = Namer("numel", name).tmp()
+    if isinstance(x, Tensor):
+        return Tensor(x.size, "int64")
+    out = namer_of(x, "numel", name).tmp()
     if -1 not in x.shape:
         return array_constant([product(x.shape)], out, "int64")
     from .creation import fill_like
@@ -46,6 +51,12 @@ def is_floating_point(x: Any) -> bool:
 def is_integer(x: Any) -> bool:
     """Whether it holds integers."""
     return "int" in str(check(x, "is_integer: x").dtype)
+
+
+def is_complex(x: Any) -> bool:
+    """False: there are no complex numbers here."""
+    check(x, "is_complex: x")
+    return False
 
 
 __getattr__ = missing(__name__)

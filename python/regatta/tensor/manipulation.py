@@ -1,20 +1,22 @@
-"""Shapes, parts and element types of variables."""
+"""Shapes, parts and element types of tensors and variables."""
 from __future__ import annotations
 
 import builtins
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
-from ..framework import Variable, unique_name
+from .. import _core
 from .._missing import missing
+from ..framework import Tensor, Variable, unique_name
 from ._common import (
-    Namer, axes_of, axis_of, broadcast_dims, cast_to, check, constant, filled, int_list,
-    is_integer, need_op, op, ops, part_of, product, to_shape,
+    _ERRORS, _PREPARED, _SHAPES, NO_NAMES, Values, activate, axes_of, axis_of, broadcast_dims, cast_to,
+    check, constant, filled, int_list, is_integer, located, namer_of, need_op, op, part_of,
+    prepared, product, said, several, shape_op, to_shape,
 )
 
 __all__ = [
-    "broadcast_to", "cast", "chunk", "concat", "expand", "expand_as", "flatten", "gather",
+    "broadcast_shape", "broadcast_tensors", "broadcast_to", "cast", "chunk", "concat", "crop", "expand", "expand_as", "flatten",
     "moveaxis", "reshape", "reshape_", "slice", "split", "squeeze", "squeeze_", "stack",
-    "strided_slice", "tile", "tolist", "unbind", "unsqueeze", "unsqueeze_", "unstack",
+    "strided_slice", "swapaxes", "tile", "tolist", "unbind", "unsqueeze", "unsqueeze_", "unstack",
 ]
 
 _MOST_PARTS = 64  # of one split op
@@ -22,7 +24,7 @@ _MOST_PARTS = 64  # of one split op
 
 def cast(x: Variable, dtype: Any) -> Variable:
     """Converts the element type."""
-    return cast_to(check(x, "cast: x"), dtype, Namer("cast").tmp())
+    return cast_to(check(x, "cast: x"), dtype, namer_of(x, "cast").tmp())
 
 
 def concat(
@@ -32,12 +34,35 @@ def concat(
     x = input if x is None else x
     if x is None:
         raise TypeError("concat: which variables?")
-    values = [x] if isinstance(x, Variable) else list(x)
+    values = [x] if isinstance(x, Values) else list(x)
     if not values:
         raise ValueError("concat: there is nothing to join")
+    if isinstance(values[0], Tensor):
+        made = _joined(values, axis)
+        if made is not None:
+            return made
     values = [check(v, "concat: an input") for v in values]
     at = axis_of(axis, len(values[0].shape), "concat")
-    return op("concat", {"X": values}, Namer("concat", name).tmp(), {"axis": at})
+    return op("concat", {"X": values}, namer_of(values[0], "concat", name).tmp(), {"axis": at})
+
+
+def _joined(values: List[Any], axis: Any) -> Any:
+    """Tensors of one type joined; None if there are variables among them."""
+    if type(axis) is not int:
+        axis = int(axis)
+    if axis < 0:
+        axis = axis_of(axis, values[0].ndim, "concat")
+    try:
+        return _core.eager_op("concat", {"X": values}, {"axis": axis})
+    except _ERRORS as error:
+        if any(isinstance(v, Variable) for v in values):
+            return None
+        kinds = {v.dtype for v in values if isinstance(v, Tensor)}
+        if len(kinds) > 1:
+            raise located(TypeError(
+                f"concat: the types differ: {', '.join(sorted(kinds))}; cast them first"
+            )) from None
+        raise located(error) from None
 
 
 def _sections(x: Variable, wanted: Any, at: int, what: str) -> List[int]:
@@ -45,13 +70,13 @@ def _sections(x: Variable, wanted: Any, at: int, what: str) -> List[int]:
     if isinstance(wanted, int):
         if wanted <= 0 or size < 0 or size % wanted:
             raise ValueError(
-                f"{what}: dimension {at} of '{x.name}' {list(x.shape)} cannot be divided into "
+                f"{what}: dimension {at} of {said(x)} {list(x.shape)} cannot be divided into "
                 f"{wanted} equal parts"
             )
         return [size // wanted] * wanted
     sizes = int_list(wanted, what)
     if sizes.count(-1) == 1 and size >= 0:
-        rest = size - sum(s for s in sizes if s >= 0)
+        rest = size - builtins.sum(s for s in sizes if s >= 0)
         sizes[sizes.index(-1)] = rest
     return sizes
 
@@ -59,12 +84,7 @@ def _sections(x: Variable, wanted: Any, at: int, what: str) -> List[int]:
 def _split(x: Variable, sizes: List[int], at: int, names: List[str]) -> List[Variable]:
     """Parts of given sizes under given names."""
     if len(sizes) <= _MOST_PARTS:
-        program = ops("split", {"X": x}, {"Out": names}, {"sections": sizes, "axis": at})
-        logical = program._logical.get(x.name)
-        if logical is not None:
-            for name in names:
-                program._note_dtype(name, logical)
-        return [program._variable(name) for name in names]
+        return several("split", {"X": x}, {"Out": names}, {"sections": sizes, "axis": at})
     starts = range(0, len(sizes), _MOST_PARTS)
     groups = [sum(sizes[s:s + _MOST_PARTS]) for s in starts]
     parts = _split(x, groups, at, [part_of(names[0]) for _ in groups])
@@ -83,7 +103,7 @@ def split(
     x = check(x, "split: x")
     at = axis_of(axis, len(x.shape), "split")
     sizes = _sections(x, num_or_sections, at, "split")
-    namer = Namer("split", name)
+    namer = namer_of(x, "split", name)
     return _split(x, sizes, at, [namer.tmp() for _ in sizes])
 
 
@@ -101,12 +121,12 @@ def _with_axis(x: Variable, at: int, out: str) -> Variable:
 
 def stack(x: Sequence[Variable], axis: int = 0, name: Optional[str] = None) -> Variable:
     """Joins variables of one shape along a new dimension."""
-    values = [x] if isinstance(x, Variable) else [check(v, "stack: an input") for v in x]
+    values = [x] if isinstance(x, Values) else [check(v, "stack: an input") for v in x]
     if not values:
         raise ValueError("stack: there is nothing to join")
     rank = len(values[0].shape)
     at = axis_of(axis, rank + 1, "stack")
-    out = Namer("stack", name).tmp()
+    out = namer_of(values[0], "stack", name).tmp()
     batch = values[0].shape.index(-1) if -1 in values[0].shape else None
     if batch is None or batch < at:
         wide = [_with_axis(v, at, part_of(out)) for v in values]
@@ -125,16 +145,21 @@ def _unstack(x: Any, axis: int, namer: Namer, what: str) -> List[Variable]:
     at = axis_of(axis, len(x.shape), what)
     count = x.shape[at]
     if count < 0:
-        raise ValueError(f"{what}: dimension {at} of '{x.name}' {list(x.shape)} has no known size")
+        raise ValueError(f"{what}: dimension {at} of {said(x)} {list(x.shape)} has no known size")
     names = [namer.tmp() for _ in range(count)]
     parts = _split(x, [1] * count, at, [part_of(name) for name in names])
-    dims = [d for i, d in enumerate(x.shape) if i != at] or [1]
+    dims = [d for i, d in enumerate(x.shape) if i != at] or _alone(x)
     return [to_shape(part, dims, name) for part, name in zip(parts, names)]
+
+
+def _alone(x: Any) -> List[int]:
+    """The shape of one element: Paddle's tensors have none, variables here ``[1]``."""
+    return [] if isinstance(x, Tensor) else [1]
 
 
 def unstack(x: Variable, axis: int = 0, num: Optional[int] = None) -> List[Variable]:
     """The parts along a dimension, which is not in them."""
-    made = _unstack(x, axis, Namer("unstack"), "unstack")
+    made = _unstack(x, axis, namer_of(x, "unstack"), "unstack")
     if num is not None and num != len(made):
         raise ValueError(f"unstack: num is {num}, but dimension {axis} has the size {len(made)}")
     return made
@@ -142,7 +167,7 @@ def unstack(x: Variable, axis: int = 0, num: Optional[int] = None) -> List[Varia
 
 def unbind(input: Variable, axis: int = 0) -> List[Variable]:
     """The parts along a dimension, which is not in them."""
-    return _unstack(input, axis, Namer("unbind"), "unbind")
+    return _unstack(input, axis, namer_of(input, "unbind"), "unbind")
 
 
 def reshape(
@@ -151,9 +176,10 @@ def reshape(
 ) -> Variable:
     """The same elements under another shape: 0 keeps the dimension at that place, -1 is what is
     left."""
-    from ._common import activate
-
-    namer = Namer("reshape2", name)
+    if isinstance(x, Tensor):
+        made = _reshaped(x, shape)
+        return made if act is None else activate(made, act, NO_NAMES)
+    namer = namer_of(x, "reshape2", name)
     out = namer.tmp()
     namer.skip()
     x = check(x, "reshape: x")
@@ -168,6 +194,17 @@ def reshape(
     return activate(made, act, namer)
 
 
+def _reshaped(x: Tensor, shape: Any) -> Tensor:
+    key = tuple(shape) if type(shape) in (list, tuple) else tuple(int_list(shape, "reshape"))
+    if 0 in key:
+        key = tuple(x.shape[i] if d == 0 and i < x.ndim else d for i, d in enumerate(key))
+    try:
+        made = _SHAPES.get(key)
+        return (made or shape_op(tuple(int_list(key, "reshape: shape"))))(x)
+    except _ERRORS as error:
+        raise located(error) from None
+
+
 def _reshape(x: Variable, dims: List[int], out: str) -> Variable:
     unknown = [i for i, d in enumerate(x.shape) if d == -1]
     if unknown and unknown != [0]:
@@ -179,8 +216,16 @@ def _reshape(x: Variable, dims: List[int], out: str) -> Variable:
 
 
 def reshape_(x: Variable, shape: Sequence[int], name: Optional[str] = None) -> Variable:
-    """As :func:`reshape`."""
-    return reshape(x, shape, name)
+    """As :func:`reshape`, in place where ``x`` is a tensor."""
+    return in_place(x, reshape(x, shape, name))
+
+
+def in_place(x: Any, value: Any) -> Any:
+    """A tensor takes the value of another one; a variable stays, and the other is the result."""
+    if not isinstance(x, Tensor):
+        return value
+    x._share(value)
+    return x
 
 
 def squeeze(
@@ -195,14 +240,16 @@ def squeeze(
     gone = [a for a in named if x.shape[a] == 1]
     if not named:
         gone = [i for i, d in enumerate(x.shape) if d == 1]
-    dims = [d for i, d in enumerate(x.shape) if i not in gone] or [1]
-    namer = Namer("squeeze", name)
+    dims = [d for i, d in enumerate(x.shape) if i not in gone] or _alone(x)
+    namer = namer_of(x, "squeeze", name)
     out = namer.tmp()
     namer.skip()
     return to_shape(x, dims, out)
 
 
-squeeze_ = squeeze
+def squeeze_(x: Any, axis: Any = None, name: Optional[str] = None) -> Any:
+    """As :func:`squeeze`, in place where ``x`` is a tensor."""
+    return in_place(x, squeeze(x, axis, name))
 
 
 def unsqueeze(
@@ -214,16 +261,20 @@ def unsqueeze(
     axis = axes if axis is None else axis
     if axis is None:
         raise TypeError("unsqueeze: where? Give axis")
-    namer = Namer("unsqueeze2", name)
+    namer = namer_of(x, "unsqueeze2", name)
     out = namer.tmp()
     namer.skip()
     dims = list(x.shape)
+    if isinstance(axis, Tensor):
+        axis = int_list(axis, "unsqueeze: axis")
     for a in axis if isinstance(axis, (list, tuple)) else [axis]:
         dims.insert(axis_of(a, len(dims) + 1, "unsqueeze"), 1)
     return to_shape(x, dims, out)
 
 
-unsqueeze_ = unsqueeze
+def unsqueeze_(x: Any, axis: Any = None, name: Optional[str] = None) -> Any:
+    """As :func:`unsqueeze`, in place where ``x`` is a tensor."""
+    return in_place(x, unsqueeze(x, axis, name))
 
 
 def flatten(
@@ -231,13 +282,15 @@ def flatten(
 ) -> Variable:
     """Joins neighbouring dimensions."""
     x = check(x, "flatten: x")
+    if len(x.shape) == 0:
+        return reshape(x, [1], name)
     rank = len(x.shape)
     start, stop = axis_of(start_axis, rank, "flatten"), axis_of(stop_axis, rank, "flatten")
     if start > stop:
         raise ValueError(f"flatten: start_axis {start_axis} lies behind stop_axis {stop_axis}")
     middle = list(x.shape[start:stop + 1])
     joined = -1 if -1 in middle else product(middle)
-    namer = Namer("flatten", name)
+    namer = namer_of(x, "flatten", name)
     out = namer.tmp()
     namer.skip()
     return _reshape(x, list(x.shape[:start]) + [joined] + list(x.shape[stop + 1:]), out)
@@ -266,7 +319,7 @@ def cut(
             start, end = _range(start, end, size)
             if start >= end:
                 raise ValueError(
-                    f"'{x.name}' {list(x.shape)}: {start}:{end} of dimension {axis} is empty"
+                    f"{said(x)} {list(x.shape)}: {start}:{end} of dimension {axis} is empty"
                 )
             if (start, end) == (0, size):
                 continue
@@ -293,7 +346,7 @@ def slice(
     starts, ends = int_list(starts, "slice: starts"), int_list(ends, "slice: ends")
     if not len(axes) == len(starts) == len(ends):
         raise ValueError(f"slice: {len(axes)} axes, {len(starts)} starts and {len(ends)} ends")
-    return cut(x, list(zip(axes, starts, ends)), None, Namer("slice", name).tmp())
+    return cut(x, list(zip(axes, starts, ends)), None, namer_of(input, "slice", name).tmp())
 
 
 def strided_slice(
@@ -307,7 +360,7 @@ def strided_slice(
 
 
 def get_item(x: Variable, key: Any) -> Variable:
-    """``x[key]`` with integers, slices, None and ``...``."""
+    """``x[key]`` of a variable with integers, slices, None and ``...``."""
     keys = list(key) if isinstance(key, tuple) else [key]
     rank = len(x.shape)
     used = len([k for k in keys if k is not None and k is not Ellipsis])
@@ -334,7 +387,7 @@ def get_item(x: Variable, key: Any) -> Variable:
         axis += 1
     shaped = None if plain and len(dims) == rank else (dims or [1])
     if all(r[1] == 0 and r[2] == _END for r in ranges) and shaped is not None:
-        namer = Namer("unsqueeze2")
+        namer = namer_of(x, "unsqueeze2")
         out = namer.tmp()
         namer.skip()
         return to_shape(x, shaped, out)
@@ -377,14 +430,6 @@ def _length(start: int, end: int, size: int) -> int:
     return end - start
 
 
-def gather(x: Variable, index: Variable, axis: Any = None, name: Optional[str] = None) -> Variable:
-    """Rows by number."""
-    need_op("gather", "gather")
-    inputs = {"X": check(x, "gather: x"), "Index": check(index, "gather: index")}
-    at = 0 if axis is None else axis_of(axis, len(x.shape), "gather")
-    return op("gather", inputs, Namer("gather", name).tmp(), {"axis": at})
-
-
 # --- repetitions ---------------------------------------------------------------------------------
 
 
@@ -394,7 +439,7 @@ def _repeat(x: Variable, dims: Sequence[int], out: str) -> Variable:
     ones = [d if h == 1 else 1 for d, h in zip(dims, have)]
     if -1 in ones:
         raise NotImplementedError(
-            f"'{x.name}' {list(x.shape)} repeated to {list(dims)}: how often is not known while "
+            f"{said(x)} {list(x.shape)} repeated to {list(dims)}: how often is not known while "
             "the program is built"
         )
     unit = constant(1.0, x.dtype, part_of(out), ones)
@@ -407,14 +452,14 @@ def expand(x: Variable, shape: Sequence[int], name: Optional[str] = None) -> Var
     dims = int_list(shape, "expand: shape")
     lead = len(dims) - len(x.shape)
     if lead < 0:
-        raise ValueError(f"expand: '{x.name}' {list(x.shape)} has more dimensions than {dims}")
+        raise ValueError(f"expand: {said(x)} {list(x.shape)} has more dimensions than {dims}")
     for i, d in enumerate(dims):
         have = 1 if i < lead else x.shape[i - lead]
         if d == -1 and i >= lead:
             dims[i] = have
         elif d != have and have not in (1, -1):
-            raise ValueError(f"expand: '{x.name}' {list(x.shape)} does not repeat to {dims}")
-    return _repeat(x, dims, Namer("expand", name).tmp())
+            raise ValueError(f"expand: {said(x)} {list(x.shape)} does not repeat to {dims}")
+    return _repeat(x, dims, namer_of(x, "expand", name).tmp())
 
 
 def broadcast_to(x: Variable, shape: Sequence[int], name: Optional[str] = None) -> Variable:
@@ -428,7 +473,7 @@ def expand_as(
 ) -> Variable:
     """Repeats dimensions of size 1 so often that the shape is that of ``y``."""
     x, y = check(x, "expand_as: x"), check(y if y is not None else target_tensor, "expand_as: y")
-    out = Namer("expand_as", name).tmp()
+    out = namer_of(x, "expand_as", name).tmp()
     if is_integer(y):
         y = cast_to(y, "float32", part_of(out))
     ones = filled(y, 1.0, part_of(out))
@@ -441,7 +486,7 @@ def tile(x: Variable, repeat_times: Sequence[int], name: Optional[str] = None) -
     """Repeats every dimension a number of times."""
     x = check(x, "tile: x")
     times = int_list(repeat_times, "tile: repeat_times")
-    out = Namer("tile", name).tmp()
+    out = namer_of(x, "tile", name).tmp()
     dims = [1] * (len(times) - len(x.shape)) + list(x.shape)
     times = [1] * (len(dims) - len(times)) + times
     if dims != list(x.shape):
@@ -462,14 +507,52 @@ def moveaxis(x: Variable, source: Any, destination: Any, name: Optional[str] = N
     perm = [d for d in range(rank) if d not in come]
     for to, at in sorted(zip(go, come)):
         perm.insert(to, at)
-    namer = Namer("moveaxis", name)
+    namer = namer_of(x, "moveaxis", name)
     out = namer.tmp()
     namer.skip()
     return op("transpose", {"X": x}, out, {"perm": perm})
 
 
+def swapaxes(x: Variable, axis0: int, axis1: int, name: Optional[str] = None) -> Variable:
+    """With two dimensions exchanged."""
+    from .linalg import transpose
+
+    x = check(x, "swapaxes: x")
+    rank = len(x.shape)
+    order = list(range(rank))
+    a, b = axis_of(axis0, rank, "swapaxes"), axis_of(axis1, rank, "swapaxes")
+    order[a], order[b] = b, a
+    return transpose(x, order, name)
+
+
+def broadcast_shape(x_shape: Sequence[int], y_shape: Sequence[int]) -> List[int]:
+    """The shape that two shapes broadcast to."""
+    return broadcast_dims(x_shape, y_shape)
+
+
+def broadcast_tensors(input: Sequence[Variable], name: Optional[str] = None) -> List[Variable]:
+    """All of them repeated to the shape that they broadcast to."""
+    shape: List[int] = []
+    for value in input:
+        shape = broadcast_dims(shape, value.shape)
+    return [expand(value, shape) for value in input]
+
+
+def crop(
+    x: Variable, shape: Any = None, offsets: Any = None, name: Optional[str] = None
+) -> Variable:
+    """A part of a given shape that begins at given offsets."""
+    x = check(x, "crop: x")
+    starts = [0] * len(x.shape) if offsets is None else int_list(offsets, "crop: offsets")
+    sizes = list(x.shape) if shape is None else int_list(shape, "crop: shape")
+    ends = [x.shape[i] if n < 0 else starts[i] + n for i, n in enumerate(sizes)]
+    return slice(x, list(range(len(sizes))), starts, ends, name)
+
+
 def tolist(x: Variable) -> List[Any]:
-    """Raises: values are known when the program runs."""
+    """The values as nested lists. Those of a variable are known when the program runs."""
+    if isinstance(x, Tensor):
+        return x.numpy().tolist()
     raise NotImplementedError(f"tolist of '{x.name}': fetch it with Executor.run")
 
 

@@ -1,24 +1,27 @@
-"""Arithmetic on variables: element by element with broadcasting, and over dimensions."""
+"""Arithmetic on tensors and variables: element by element with broadcasting, and over dimensions."""
 from __future__ import annotations
 
 from typing import Any, List, Optional, Sequence, Union
 
-from ..framework import Variable, to_dtype, unique_name
+from .. import _core
 from .._missing import missing
+from ..framework import Tensor, Variable, to_dtype, unique_name
 from ._common import (
-    Axis, Namer, Numbers, activate, array_constant, axes_of, axis_of, cast_to, check, constant,
-    filled, is_integer, need_op, op, part_of, to_shape,
+    _ERRORS, _PREPARED, _SCALES, Axis, Numbers, activate, array_constant, axes_of, axis_of, cast_to, check,
+    constant, filled, fresh, is_integer, located, namer_of, need_op, op, part_of, prepared, said,
+    scale_op, to_shape,
 )
 
 __all__ = [
-    "abs", "add", "add_n", "addmm", "amax", "amin", "ceil", "clip", "cos", "cumsum", "divide",
+    "abs", "acos", "add", "add_n", "addmm", "amax", "amin", "asin", "atan", "ceil", "clip", "cos",
+    "cosh", "count_nonzero", "cumprod", "cumsum", "diff", "divide",
     "elementwise_add", "elementwise_div", "elementwise_max", "elementwise_min", "elementwise_mul",
-    "elementwise_pow", "elementwise_sub", "erf", "exp", "expm1", "floor", "floor_divide", "fmax",
+    "elementwise_pow", "elementwise_sub", "erf", "exp", "expm1", "floor", "floor_divide", "floor_mod", "fmax",
     "fmin", "increment", "inner", "lerp", "log", "log10", "log1p", "log2", "logsumexp", "max",
-    "maximum", "mean", "min", "minimum", "mod", "multiply", "neg", "outer", "pow", "prod",
+    "maximum", "mean", "min", "minimum", "mod", "multiply", "nan_to_num", "nansum", "neg", "outer", "pow", "prod",
     "reciprocal", "reduce_max", "reduce_mean", "reduce_min", "reduce_sum", "remainder", "round",
-    "rsqrt", "scale", "sigmoid", "sign", "sin", "sqrt", "square", "stanh", "std", "subtract",
-    "sum", "sums", "tanh", "var",
+    "rsqrt", "scale", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "stanh", "std", "subtract",
+    "sum", "sums", "tan", "tanh", "trunc", "var",
 ]
 
 Operand = Union[Variable, int, float, Any]
@@ -33,10 +36,20 @@ def _floats(x: Any, what: str, out: str) -> Variable:
     return cast_to(x, "float32", part_of(out)) if is_integer(x) else x
 
 
+def _eager_unary(kind: str, x: Tensor) -> Tensor:
+    made = _PREPARED.get(kind) or prepared(kind, kind, ("X",), {})
+    try:
+        return made(x if x._stored != "i64" else cast_to(x, "float32", ""))
+    except _ERRORS as error:
+        raise located(error) from None
+
+
 def _unary(
     kind: str, x: Any, name: Optional[str], word: Optional[str] = None, **attrs: Any
 ) -> Variable:
-    out = Namer(word or kind, name).tmp()
+    if isinstance(x, Tensor) and not attrs:
+        return _eager_unary(kind, x)
+    out = namer_of(x, word or kind, name).tmp()
     return op(kind, {"X": _floats(x, f"{kind}: x", out)}, out, attrs)
 
 
@@ -58,7 +71,7 @@ def exp(x: Variable, name: Optional[str] = None) -> Variable:
 
 def expm1(x: Variable, name: Optional[str] = None) -> Variable:
     """``exp(x) - 1``."""
-    out = Namer("expm1", name).tmp()
+    out = namer_of(x, "expm1", name).tmp()
     grown = op("exp", {"X": _floats(x, "expm1: x", out)}, part_of(out))
     return op("scale", {"X": grown}, out, {"bias": -1.0})
 
@@ -69,7 +82,7 @@ def log(x: Variable, name: Optional[str] = None) -> Variable:
 
 
 def _log_of_base(x: Any, name: Optional[str], word: str, factor: float) -> Variable:
-    out = Namer(word, name).tmp()
+    out = namer_of(x, word, name).tmp()
     natural = op("log", {"X": _floats(x, f"{word}: x", out)}, part_of(out))
     return op("scale", {"X": natural}, out, {"scale": factor})
 
@@ -94,21 +107,36 @@ def _no_integers(x: Any, what: str) -> Variable:
     x = check(x, f"{what}: x")
     if is_integer(x):
         raise NotImplementedError(
-            f"{what} of '{x.name}', which holds integers: cast it to float32 first (exact up to "
+            f"{what} of {said(x)}, which holds integers: cast it to float32 first (exact up to "
             "2^24)"
         )
     return x
 
 
+def whole(x: Any) -> bool:
+    """Whether it is a tensor of integers. They have no gradients, so what no op does with them
+    numpy does exactly: see :func:`by_numpy`."""
+    return isinstance(x, Tensor) and x._stored == "i64"
+
+
+def by_numpy(function: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """A function of numpy on a tensor without a gradient; the element type stays."""
+    return Tensor(function(x.numpy(), *args, **kwargs), x._dtype)
+
+
 def abs(x: Variable, name: Optional[str] = None) -> Variable:
     """Absolute value."""
+    if whole(x):
+        import numpy as np
+
+        return by_numpy(np.abs, x)
     return _unary("abs", _no_integers(x, "abs"), name)
 
 
 def square(x: Variable, name: Optional[str] = None) -> Variable:
     """Square."""
     if is_integer(check(x, "square: x")):
-        return op("elementwise_mul", {"X": x, "Y": x}, Namer("square", name).tmp())
+        return op("elementwise_mul", {"X": x, "Y": x}, namer_of(x, "square", name).tmp())
     return _unary("square", x, name)
 
 
@@ -125,6 +153,10 @@ def sigmoid(x: Variable, name: Optional[str] = None) -> Variable:
 def sign(x: Variable, name: Optional[str] = None) -> Variable:
     """-1, 0 or 1."""
     need_op("sign", "sign")
+    if whole(x):
+        import numpy as np
+
+        return by_numpy(np.sign, x)
     return _unary("sign", _no_integers(x, "sign"), name)
 
 
@@ -156,11 +188,20 @@ cos = _of_the_op_set("cos", "Cosine.")
 erf = _of_the_op_set("erf", "Error function.")
 
 
+tan = _of_the_op_set("tan", "Tangent.")
+sinh = _of_the_op_set("sinh", "Hyperbolic sine.")
+cosh = _of_the_op_set("cosh", "Hyperbolic cosine.")
+asin = _of_the_op_set("asin", "Inverse sine.")
+acos = _of_the_op_set("acos", "Inverse cosine.")
+atan = _of_the_op_set("atan", "Inverse tangent.")
+trunc = _of_the_op_set("trunc", "The next integer towards 0.")
+
+
 def stanh(
     x: Variable, scale_a: float = 0.67, scale_b: float = 1.7159, name: Optional[str] = None
 ) -> Variable:
     """``scale_b * tanh(scale_a * x)``."""
-    out = Namer("stanh", name).tmp()
+    out = namer_of(x, "stanh", name).tmp()
     x = _floats(x, "stanh: x", out)
     x = op("scale", {"X": x}, part_of(out), {"scale": float(scale_a)})
     curved = op("tanh", {"X": x}, part_of(out))
@@ -176,9 +217,12 @@ def scale(
     name: Optional[str] = None,
 ) -> Variable:
     """``scale * x + bias``, or ``scale * (x + bias)``."""
-    namer = Namer("scale", name)
+    namer = namer_of(x, "scale", name)
     x = check(x, "scale: x")
-    if isinstance(scale, Variable):
+    if isinstance(scale, (Tensor, Variable)):
+        if isinstance(x, Tensor):
+            moved = x if bias_after_scale else x + bias
+            return activate(moved * scale + (bias if bias_after_scale else 0.0), act, namer)
         out = op("elementwise_mul", {"X": x, "Y": scale}, namer.tmp())
         return activate(out, act, namer)
     factor = float(scale)
@@ -188,6 +232,9 @@ def scale(
 
 def _linear(x: Variable, factor: float, shift: float, out: str) -> Variable:
     """``factor * x + shift``; integers stay integers where both numbers are whole."""
+    if isinstance(x, Tensor) and x._stored != "i64":
+        key = (factor, shift)
+        return (_SCALES.get(key) or scale_op(key))(x)
     if not is_integer(x):
         return op("scale", {"X": x}, out, {"scale": factor, "bias": shift})
     if factor != int(factor) or shift != int(shift):
@@ -206,6 +253,12 @@ def clip(
     x: Variable, min: Any = None, max: Any = None, name: Optional[str] = None
 ) -> Variable:
     """Limits every element to ``[min, max]``."""
+    if isinstance(x, Tensor):
+        min, max = (b.item() if isinstance(b, Tensor) else b for b in (min, max))
+        if x._stored == "i64":
+            import numpy as np
+
+            return x if min is None and max is None else by_numpy(np.clip, x, min, max)
     for bound in (min, max):
         if isinstance(bound, Variable):
             raise NotImplementedError(
@@ -216,45 +269,77 @@ def clip(
         attrs["min"] = float(min)
     if max is not None:
         attrs["max"] = float(max)
-    return op("clip", {"X": _no_integers(x, "clip")}, Namer("clip", name).tmp(), attrs)
+    return op("clip", {"X": _no_integers(x, "clip")}, namer_of(x, "clip", name).tmp(), attrs)
 
 
 # --- two operands --------------------------------------------------------------------------------
 
 
 def as_operand(y: Any, x: Variable, out: str) -> Variable:
-    """A number or an array as a variable that can stand beside ``x``."""
-    if isinstance(y, Variable):
+    """A number or an array as something that can stand beside ``x``."""
+    if isinstance(y, (Tensor, Variable)):
         return y
     if isinstance(y, Numbers):
-        whole = is_integer(x) and float(y).is_integer()
-        return constant(float(y), x.dtype if whole else "float32", part_of(out))
+        kind = x.dtype if not is_integer(x) or float(y).is_integer() else "float32"
+        return constant(float(y), kind if is_integer(x) or not out else "float32", part_of(out))
     import numpy as np
 
     if isinstance(y, (np.ndarray, np.generic, list, tuple)):
-        kind = None if is_integer(x) else "float32"
+        kind = None if is_integer(x) else x.dtype if not out else "float32"
         return array_constant(y, part_of(out), kind)
-    raise TypeError(f"'{x.name}' cannot be combined with {type(y).__name__}: {y!r:.80}")
+    raise TypeError(f"{said(x)} cannot be combined with {type(y).__name__}: {y!r:.80}")
 
 
 def combine(kind: str, x: Any, y: Any, out: str) -> Variable:
     """An element-wise op on two operands, of which one may be a number or an array. Integers
     beside floats become floats; so do both in a quotient."""
-    if not isinstance(x, Variable) and not isinstance(y, Variable):
-        raise TypeError(f"{kind}: neither {x!r:.60} nor {y!r:.60} is a variable")
-    if not isinstance(x, Variable):
+    if not isinstance(x, _VALUES):
+        if not isinstance(y, _VALUES):
+            raise TypeError(f"{kind}: neither {x!r:.60} nor {y!r:.60} is a variable or a tensor")
         x = as_operand(x, y, out)
     else:
         y = as_operand(y, x, out)
     whole_x, whole_y = is_integer(x), is_integer(y)
     if whole_x and (not whole_y or kind == "elementwise_div"):
-        x = cast_to(x, "float32", part_of(out))
+        x = cast_to(x, "float32" if whole_y else y.dtype, part_of(out))
     if whole_y and (not whole_x or kind == "elementwise_div"):
-        y = cast_to(y, "float32", part_of(out))
+        y = cast_to(y, "float32" if whole_x else x.dtype, part_of(out))
+    if isinstance(x, Tensor) and isinstance(y, Tensor):
+        return _together(kind, x, y)
     return op(kind, {"X": x, "Y": y}, out)
 
 
+_VALUES = (Tensor, Variable)
+_WIDTHS = {"bool": 0, "uint8": 1, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5,
+           "bfloat16": 5, "float32": 6, "float64": 7}
+
+
+def _together(kind: str, x: Tensor, y: Tensor) -> Tensor:
+    """An element-wise op on two tensors; the result has the wider of both types."""
+    if x._dtype != y._dtype:
+        if _WIDTHS[x._dtype] < _WIDTHS[y._dtype]:
+            x = cast_to(x, y._dtype, "")
+        else:
+            y = cast_to(y, x._dtype, "")
+    if x._stored == "i64" and kind in _BY_NUMPY:
+        import numpy as np
+
+        return Tensor(getattr(np, _BY_NUMPY[kind])(x.numpy(), y.numpy()), x._dtype)
+    try:
+        return (_PREPARED.get(kind) or prepared(kind, kind, ("X", "Y"), {}))(x, y)
+    except _ERRORS as error:
+        raise located(error) from None
+
+
+_BY_NUMPY = {"elementwise_max": "maximum", "elementwise_min": "minimum"}
+
+
 def _named_binary(kind: str, x: Any, y: Any, name: Optional[str]) -> Variable:
+    if isinstance(x, Tensor) and isinstance(y, Tensor):
+        return combine(kind, x, y, "") if x._dtype != y._dtype else _together(kind, x, y)
+    if isinstance(x, Tensor) or isinstance(y, Tensor):
+        if not isinstance(x, Variable) and not isinstance(y, Variable):
+            return combine(kind, x, y, "")
     out = unique_name.generate(kind) if name is None else name
     for value in (x, y):
         if isinstance(value, Variable) and name and value.program._core.has_var(name):
@@ -285,13 +370,11 @@ def divide(x: Operand, y: Operand, name: Optional[str] = None) -> Variable:
 
 def maximum(x: Operand, y: Operand, name: Optional[str] = None) -> Variable:
     """The larger of two."""
-    need_op("maximum", "elementwise_max")
     return _named_binary("elementwise_max", x, y, name)
 
 
 def minimum(x: Operand, y: Operand, name: Optional[str] = None) -> Variable:
     """The smaller of two."""
-    need_op("minimum", "elementwise_min")
     return _named_binary("elementwise_min", x, y, name)
 
 
@@ -299,42 +382,43 @@ fmax, fmin = maximum, minimum
 
 
 def floor_divide(x: Operand, y: Operand, name: Optional[str] = None) -> Variable:
-    """The quotient of integers."""
-    need_op("floor_divide", "elementwise_floordiv")
+    """The largest integer not above the quotient."""
     return _named_binary("elementwise_floordiv", x, y, name)
 
 
 def mod(x: Operand, y: Operand, name: Optional[str] = None) -> Variable:
-    """The remainder of a division."""
-    need_op("mod", "elementwise_mod")
+    """The remainder of a division, with the sign of the divisor."""
     return _named_binary("elementwise_mod", x, y, name)
 
 
-remainder = mod
+remainder = floor_mod = mod
 
 
 def power(x: Any, y: Any, out: str) -> Variable:
     """``x`` to the power ``y``, of which one is a number."""
-    if isinstance(x, Variable) and isinstance(y, Numbers):
+    if whole(x) and isinstance(y, int) and y >= 0:
+        import numpy as np
+
+        return by_numpy(np.power, x, y)
+    if isinstance(x, _VALUES) and isinstance(y, Numbers):
         if float(y) == 2.0 and not is_integer(x):
             return op("square", {"X": x}, out)
         return op("pow", {"X": _floats(x, "pow: x", out)}, out, {"factor": float(y)})
-    if isinstance(y, Variable) and isinstance(x, Numbers) and float(x) > 0.0:
+    if isinstance(y, _VALUES) and isinstance(x, Numbers) and float(x) > 0.0:
         import math
 
         grown = op("scale", {"X": _floats(y, "pow: y", out)}, part_of(out), {"scale": math.log(x)})
         return op("exp", {"X": grown}, out)
-    need_op("pow of two variables", "elementwise_pow")
     return combine("elementwise_pow", x, y, out)
 
 
 def pow(x: Operand, y: Operand, name: Optional[str] = None) -> Variable:
     """``x`` to the power ``y``; one of them is a number."""
     if isinstance(y, Numbers):
-        return power(x, y, Namer("pow", name).tmp())
-    namer = Namer("elementwise_pow", name)
+        return power(x, y, namer_of(x, "pow", name).tmp())
+    namer = namer_of(x, "elementwise_pow", name)
     if name is None:
-        unique_name.generate("elementwise_pow")
+        fresh(x, "elementwise_pow")
     return power(x, y, namer.tmp())
 
 
@@ -342,7 +426,7 @@ def elementwise(
     kind: str, x: Variable, y: Any, axis: int, act: Optional[str], name: Optional[str]
 ) -> Variable:
     """An element-wise op in Fluid's way: ``y`` stands below ``x`` from dimension ``axis`` on."""
-    namer = Namer(kind, name)
+    namer = namer_of(x, kind, name)
     x = check(x, f"{kind}: x")
     out = namer.tmp()
     y = as_operand(y, x, out)
@@ -380,30 +464,30 @@ def elementwise_pow(
     x: Variable, y: Any, axis: int = -1, act: Optional[str] = None, name: Optional[str] = None
 ) -> Variable:
     """``x`` to the power ``y``, a number."""
-    namer = Namer("elementwise_pow", name)
+    namer = namer_of(x, "elementwise_pow", name)
     return activate(power(x, y, namer.tmp()), act, namer)
 
 
 def add_n(inputs: Union[Variable, Sequence[Variable]], name: Optional[str] = None) -> Variable:
     """The sum of variables of one shape."""
-    values = [inputs] if isinstance(inputs, Variable) else list(inputs)
+    values = [inputs] if isinstance(inputs, _VALUES) else list(inputs)
     if not values:
         raise ValueError("add_n: there is nothing to add")
     values = [check(v, "add_n: an input") for v in values]
-    return op("sum", {"X": values}, Namer("add_n", name).tmp())
+    return op("sum", {"X": values}, namer_of(values[0], "add_n", name).tmp())
 
 
 def sums(input: Sequence[Variable], out: Optional[Variable] = None) -> Variable:
     """As :func:`add_n`, under its name of Fluid."""
     if out is not None:
         raise NotImplementedError("sums: writing into 'out'; use what it returns")
-    values = [input] if isinstance(input, Variable) else list(input)
-    return op("sum", {"X": [check(v, "sums: an input") for v in values]}, Namer("sum").tmp())
+    values = [input] if isinstance(input, _VALUES) else list(input)
+    return op("sum", {"X": [check(v, "sums: an input") for v in values]}, namer_of(values[0], "sum").tmp())
 
 
 def lerp(x: Variable, y: Variable, weight: Any, name: Optional[str] = None) -> Variable:
     """``x + weight * (y - x)``."""
-    out = Namer("lerp", name).tmp()
+    out = namer_of(x, "lerp", name).tmp()
     apart = combine("elementwise_sub", y, x, part_of(out))
     if isinstance(weight, Numbers):
         moved = op("scale", {"X": apart}, part_of(out), {"scale": float(weight)})
@@ -417,6 +501,9 @@ def increment(
 ) -> Variable:
     """Adds ``value`` to a variable that is kept between runs, in place."""
     x = check(x, "increment: x")
+    if isinstance(x, Tensor):
+        x._set((x + value).detach())
+        return x
     out = unique_name.generate("increment")
     if not x.persistable:
         return _linear(x, 1.0, float(value), out + ".tmp_0")
@@ -430,6 +517,8 @@ def increment(
 def _reduce(
     kind: str, x: Any, axis: Axis, keepdim: bool, out: str, dtype: Any = None
 ) -> Variable:
+    if isinstance(x, Tensor):
+        return _eager_reduce(kind, x, axis, keepdim, dtype)
     x = check(x, f"{kind}: x")
     if dtype is not None and to_dtype(dtype) != x.dtype:
         x = cast_to(x, dtype, part_of(out))
@@ -447,33 +536,76 @@ def _reduce(
     return op(kind, {"X": x}, out, attrs, logical)
 
 
+_MEAN = _core.Op("mean", ("X",), {})
+# The ops give one element the shape [1]; a tensor over all dimensions has none, as Paddle's.
+TO_SCALAR = _core.Op("reshape", ("X",), {"shape": []})
+
+
+def _eager_reduce(kind: str, x: Tensor, axis: Axis, keepdim: bool, dtype: Any) -> Tensor:
+    if dtype is not None and to_dtype(dtype) != x.dtype:
+        x = cast_to(x, dtype, "")
+    if x._stored == "i64":
+        if kind == "reduce_mean":
+            x = cast_to(x, "float32", "")
+        elif kind != "reduce_sum":
+            return _reduce_integers(kind, x, axis, keepdim)
+        elif x._dtype != "int64":
+            x = x._as("int64")
+    rank = x.ndim
+    if rank == 0:
+        return x.clone()
+    dims = tuple(axes_of(axis, rank, kind))
+    every = not dims or len(dims) == rank
+    if every and kind == "reduce_mean" and not keepdim:
+        return TO_SCALAR(_MEAN(x))
+    if kind == "reduce_min":
+        return -_eager_reduce("reduce_max", -x, axis, keepdim, None)
+    key = (kind, dims, bool(keepdim))
+    made = _PREPARED.get(key)
+    if made is None:
+        made = prepared(key, kind, ("X",), {"dims": list(dims), "keep_dim": bool(keepdim)})
+    try:
+        result = made(x)
+    except _ERRORS as error:
+        raise located(error) from None
+    return TO_SCALAR(result) if every and not keepdim else result
+
+
+def _reduce_integers(kind: str, x: Tensor, axis: Axis, keepdim: bool) -> Tensor:
+    import numpy as np
+
+    function = {"reduce_max": np.max, "reduce_min": np.min, "reduce_prod": np.prod}[kind]
+    over = None if axis is None else tuple(axes_of(axis, x.ndim, kind)) or None
+    return by_numpy(function, x, axis=over, keepdims=bool(keepdim))
+
+
 def sum(
     x: Variable, axis: Axis = None, dtype: Any = None, keepdim: bool = False,
     name: Optional[str] = None,
 ) -> Variable:
     """The sum over some dimensions, or over all of them, which gives shape ``[1]``."""
-    return _reduce("reduce_sum", x, axis, keepdim, Namer("sum", name).tmp(), dtype)
+    return _reduce("reduce_sum", x, axis, keepdim, namer_of(x, "sum", name).tmp(), dtype)
 
 
 def mean(
     x: Variable, axis: Axis = None, keepdim: bool = False, name: Optional[str] = None
 ) -> Variable:
     """The mean over some dimensions, or over all of them, which gives shape ``[1]``."""
-    return _reduce("reduce_mean", x, axis, keepdim, Namer("mean", name).tmp())
+    return _reduce("reduce_mean", x, axis, keepdim, namer_of(x, "mean", name).tmp())
 
 
 def max(
     x: Variable, axis: Axis = None, keepdim: bool = False, name: Optional[str] = None
 ) -> Variable:
     """The largest element over some dimensions."""
-    return _reduce("reduce_max", x, axis, keepdim, Namer("max", name).tmp())
+    return _reduce("reduce_max", x, axis, keepdim, namer_of(x, "max", name).tmp())
 
 
 def min(
     x: Variable, axis: Axis = None, keepdim: bool = False, name: Optional[str] = None
 ) -> Variable:
     """The smallest element over some dimensions."""
-    return _reduce("reduce_min", x, axis, keepdim, Namer("min", name).tmp())
+    return _reduce("reduce_min", x, axis, keepdim, namer_of(x, "min", name).tmp())
 
 
 amax, amin = max, min
@@ -483,7 +615,7 @@ def _fluid_reduce(kind: str, what: str):  # type: ignore[no-untyped-def]
     def function(
         input: Variable, dim: Axis = None, keep_dim: bool = False, name: Optional[str] = None
     ) -> Variable:
-        return _reduce(kind, input, dim, keep_dim, Namer(kind, name).tmp())
+        return _reduce(kind, input, dim, keep_dim, namer_of(input, kind, name).tmp())
 
     function.__name__ = function.__qualname__ = kind
     function.__doc__ = what
@@ -502,7 +634,7 @@ def prod(
 ) -> Variable:
     """The product over some dimensions."""
     need_op("prod", "reduce_prod")
-    return _reduce("reduce_prod", x, axis, keepdim, Namer("reduce_prod", name).tmp(), dtype)
+    return _reduce("reduce_prod", x, axis, keepdim, namer_of(x, "reduce_prod", name).tmp(), dtype)
 
 
 def log_sum_exp(x: Variable, dims: List[int], keepdim: bool, out: str) -> Variable:
@@ -524,7 +656,7 @@ def logsumexp(
     x: Variable, axis: Axis = None, keepdim: bool = False, name: Optional[str] = None
 ) -> Variable:
     """``log(sum(exp(x)))`` over some dimensions."""
-    out = Namer("logsumexp", name).tmp()
+    out = namer_of(x, "logsumexp", name).tmp()
     x = _floats(x, "logsumexp: x", out)
     rank = len(x.shape)
     dims = axes_of(axis, rank, "logsumexp") or list(range(rank))
@@ -536,7 +668,7 @@ def var(
     name: Optional[str] = None,
 ) -> Variable:
     """The variance over some dimensions; ``unbiased`` divides by the count less one."""
-    out = Namer("var", name).tmp()
+    out = namer_of(x, "var", name).tmp()
     x = _floats(x, "var: x", out)
     dims = axes_of(axis, len(x.shape), "var") or list(range(len(x.shape)))
     middle = op("reduce_mean", {"X": x}, part_of(out), {"dims": dims, "keep_dim": True})
@@ -566,7 +698,9 @@ def cumsum(
     """Running sums along a dimension of known size."""
     import numpy as np
 
-    out = Namer("cumsum", name).tmp()
+    out = namer_of(x, "cumsum", name).tmp()
+    if isinstance(x, Tensor):
+        return _eager_cumsum(x, axis, dtype)
     x = _floats(x, "cumsum: x", out)
     rank = len(x.shape)
     if axis is None:
@@ -582,6 +716,77 @@ def cumsum(
     return op("matmul", {"X": x, "Y": upper}, out)
 
 
+def _eager_cumsum(x: Tensor, axis: Optional[int], dtype: Any) -> Tensor:
+    import numpy as np
+
+    if dtype is not None:
+        x = cast_to(x, dtype, "")
+    if axis is None:
+        x, axis = x.reshape([-1]), 0
+    at = axis_of(axis, x.ndim, "cumsum")
+    if x._stored == "i64":
+        return Tensor(np.cumsum(x.numpy(), axis=at), "int64")
+    if at != x.ndim - 1:
+        return _eager_cumsum(x.swapaxes(at, -1), -1, None).swapaxes(at, -1)
+    upper = Tensor(np.triu(np.ones([x.shape[-1]] * 2, "float32")), x._dtype)
+    return x.reshape([-1, x.shape[-1]]).matmul(upper).reshape(x.shape)
+
+
+def cumprod(
+    x: Variable, dim: Optional[int] = None, dtype: Any = None, name: Optional[str] = None
+) -> Variable:
+    """Running products along a dimension of positive numbers, or of integers."""
+    import numpy as np
+
+    x = check(x, "cumprod: x")
+    if dtype is not None:
+        x = cast_to(x, dtype, "")
+    if dim is None:
+        x, dim = x.reshape([-1]), 0
+    if x.stop_gradient or is_integer(x):
+        return by_numpy(np.cumprod, x, axis=axis_of(dim, x.ndim, "cumprod"))
+    parts = [p for p in x.unbind(dim)]
+    for i in range(1, len(parts)):
+        parts[i] = parts[i - 1] * parts[i]
+    from .manipulation import stack
+
+    return stack(parts, dim)
+
+
+def count_nonzero(
+    x: Variable, axis: Axis = None, keepdim: bool = False, name: Optional[str] = None
+) -> Variable:
+    """How many elements are not 0, over some dimensions."""
+    return sum(cast_to(x, "bool", fresh(x, "count_nonzero")), axis, "int64", keepdim, name)
+
+
+def nansum(
+    x: Variable, axis: Axis = None, dtype: Any = None, keepdim: bool = False,
+    name: Optional[str] = None,
+) -> Variable:
+    """The sum without what is no number."""
+    from .logic import isnan, where
+
+    return sum(where(isnan(x), 0.0, x), axis, dtype, keepdim, name)
+
+
+def nan_to_num(x: Variable, nan: float = 0.0, name: Optional[str] = None) -> Variable:
+    """A number in place of what is none."""
+    from .logic import isnan, where
+
+    return where(isnan(x), float(nan), x)
+
+
+def diff(x: Variable, n: int = 1, axis: int = -1, name: Optional[str] = None) -> Variable:
+    """Differences of neighbours along a dimension."""
+    from .manipulation import slice as part
+
+    for _ in range(n):
+        at = axis_of(axis, len(x.shape), "diff")
+        x = part(x, [at], [1], [x.shape[at]]) - part(x, [at], [0], [x.shape[at] - 1])
+    return x
+
+
 # --- products of matrices, under their names here ------------------------------------------------
 
 
@@ -590,7 +795,7 @@ def addmm(
     name: Optional[str] = None,
 ) -> Variable:
     """``beta * input + alpha * x @ y``."""
-    out = Namer("addmm", name).tmp()
+    out = namer_of(input, "addmm", name).tmp()
     made = op("matmul", {"X": check(x, "addmm: x"), "Y": check(y, "addmm: y")}, part_of(out))
     if alpha != 1.0:
         made = op("scale", {"X": made}, part_of(out), {"scale": float(alpha)})
@@ -603,12 +808,12 @@ def inner(x: Variable, y: Variable, name: Optional[str] = None) -> Variable:
     """Products over the last dimension of both; ``y`` has known dimensions."""
     from .linalg import product_of
 
-    return product_of(x, y, False, True, Namer("inner", name).tmp())
+    return product_of(x, y, False, True, namer_of(x, "inner", name).tmp())
 
 
 def outer(x: Variable, y: Variable, name: Optional[str] = None) -> Variable:
     """All products of an element of ``x`` with one of ``y``."""
-    out = Namer("outer", name).tmp()
+    out = namer_of(x, "outer", name).tmp()
     column = to_shape(check(x, "outer: x"), [_count(x), 1], part_of(out))
     row = to_shape(check(y, "outer: y"), [1, _count(y)], part_of(out))
     return combine("elementwise_mul", column, row, out)

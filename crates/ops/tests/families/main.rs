@@ -5,7 +5,4 @@ mod case;
 mod compare;
 mod gather;
 mod range;
-mod recurrent;
-mod reduce;
 mod view;
-mod windows;
