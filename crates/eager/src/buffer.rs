@@ -7,7 +7,7 @@ use regatta_tensor::{DType, Data};
 
 use crate::global::with_pool;
 
-/// Freed buffers of one thread hold at most this many bytes; what is beyond goes back to the system.
+/// Freed buffers of one thread hold at most this many bytes; the rest goes back to the system.
 const POOL_BYTES: usize = 1 << 30;
 
 /// The elements of one or several values. There may be more of them than the values use.

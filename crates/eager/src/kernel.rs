@@ -14,8 +14,8 @@ use crate::{Error, Result};
 
 type Bufs = SmallVec<[Buf; 8]>;
 
-/// Runs a prepared op. Inputs that are absent or updated in place are `None`; outputs must belong to
-/// the caller alone.
+/// Runs a prepared op. Inputs that are absent or updated in place are `None`; outputs must belong
+/// to the caller alone.
 pub(crate) fn run<'a>(
     prepared: &Prepared,
     ins: impl Iterator<Item = Option<&'a Value>>,

@@ -27,6 +27,7 @@ mod error;
 mod global;
 mod grad;
 mod kernel;
+pub mod nn;
 mod optimizer;
 mod plan;
 mod tape;

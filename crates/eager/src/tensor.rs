@@ -455,8 +455,8 @@ impl Tensor {
     }
 }
 
-/// Gradients of `outputs` by `inputs`, which are added to no tensor; `None` where an output does not
-/// depend on an input.
+/// Gradients of `outputs` by `inputs`, which are added to no tensor; `None` where no output depends
+/// on an input.
 ///
 /// # Errors
 /// As [`Tensor::backward`].

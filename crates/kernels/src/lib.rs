@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Reading order: [`simd!`] (the run-time choice), [`vector`], [`unary`] and [`backward`],
-//! [`rows`], [`gemm`](mod@gemm), [`conv`], [`pool`], [`norm`], [`half`] (16-bit floats),
+//! [`rows`], [`gemm`](mod@gemm), [`conv`], [`pool`], [`norm`], [`rnn`], [`half`] (16-bit floats),
 //! [`prefetch`](fn@prefetch), [`peak`] (the yardstick of the benchmarks).
 #![allow(
     unsafe_code,
@@ -34,6 +34,7 @@ pub mod norm;
 pub mod peak;
 pub mod pool;
 mod prefetch;
+pub mod rnn;
 pub mod rows;
 mod simd;
 pub mod unary;

@@ -13,14 +13,17 @@ mod concat;
 mod conv;
 mod cos_sim;
 mod cross_entropy;
+mod cumulate;
 mod dgc;
 mod dropout;
 mod element;
 mod element_loss;
 mod elementwise;
 mod embedding;
+mod extreme;
 mod fc;
 mod fill;
+mod fold;
 mod gather;
 mod gradient;
 mod group_norm;
@@ -41,6 +44,7 @@ mod pool;
 mod range;
 mod reduce;
 mod reshape;
+mod rnn;
 mod scale;
 mod scatter;
 mod sequence_mask;
@@ -82,13 +86,16 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         conv::DEFS,
         cos_sim::DEFS,
         cross_entropy::DEFS,
+        cumulate::DEFS,
         dgc::DEFS,
         dropout::DEFS,
         element_loss::DEFS,
         elementwise::DEFS,
         embedding::DEFS,
+        extreme::DEFS,
         fc::DEFS,
         fill::DEFS,
+        fold::DEFS,
         gather::DEFS,
         gradient::DEFS,
         group_norm::DEFS,
@@ -108,6 +115,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         range::DEFS,
         reduce::DEFS,
         reshape::DEFS,
+        rnn::DEFS,
         scale::DEFS,
         scatter::DEFS,
         sequence_mask::DEFS,

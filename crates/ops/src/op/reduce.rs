@@ -1,9 +1,8 @@
-//! `reduce_sum`, `reduce_mean` and `reduce_max` over some dimensions; without any given over all of
-//! them, which makes shape `[1]`.
+//! `reduce_sum` and `reduce_mean` over some dimensions; without any given over all of them, which
+//! makes shape `[1]`. What all reductions share is here too.
 //!
 //! Over the batch, a sum or mean of a part of the batch gives the part's share of the whole, so
-//! that the parts add up. The gradient of a maximum goes to its first position in memory order. A
-//! maximum over a NaN is NaN. Sums are of floats or of signed integers, which wrap around.
+//! that the parts add up. Sums are of floats or of signed integers, which wrap around.
 
 use regatta_ir::schema::{AttrDef, AttrKind, one};
 use regatta_ir::{Error, Op, Schema, VarType};
@@ -11,14 +10,15 @@ use regatta_kernels::{simd, vector};
 use regatta_tensor::DType;
 
 use super::broadcast::Broadcast;
-use super::element::{batch_from_end, say_zero};
+use super::element::{Element, batch_from_end, say_zero};
 use crate::def::{NO_SECOND, linear, no_samples, per_example, spread};
 use crate::infer::resolve_axis;
 use crate::{Batch, Grad, Infer, Kernel, OpDef, Sample, Spec, StepCtx};
 
-const ATTRS: &[AttrDef] = &[("dims", AttrKind::Ints), ("keep_dim", AttrKind::Bool(false))];
+pub(super) const ATTRS: &[AttrDef] =
+    &[("dims", AttrKind::Ints), ("keep_dim", AttrKind::Bool(false))];
 
-const fn forward_schema(kind: &'static str) -> Schema {
+pub(super) const fn forward_schema(kind: &'static str) -> Schema {
     Schema { kind, inputs: const { &[one("X")] }, outputs: const { &[one("Out")] }, attrs: ATTRS }
 }
 
@@ -36,7 +36,10 @@ pub(crate) static DEFS: &[OpDef] = &[
         schema: forward_schema("reduce_sum"),
         infer: |i| infer_of(i, i.numbers("X")?),
         grad: Grad::Rule(|g| Ok(g.unary(&["X"]))),
-        kernel: |s| if s.ins[0].dtype == DType::I64 { sum_ints(s) } else { sum(s, false) },
+        kernel: |s| match s.ins[0].dtype {
+            DType::I64 => fold(s, 0, i64::wrapping_add),
+            _ => sum(s, false),
+        },
         batch: linear,
         samples,
     },
@@ -64,38 +67,10 @@ pub(crate) static DEFS: &[OpDef] = &[
         batch: per_example,
         samples: no_samples,
     },
-    OpDef {
-        schema: forward_schema("reduce_max"),
-        infer: |i| {
-            let x = i.floats("X")?;
-            for given in i.op.ints("dims")? {
-                if resolve_axis(given, x.shape.len()).is_some_and(|d| batch_from_end(x, given, d)) {
-                    return Err(say_zero(i, "dims", given));
-                }
-            }
-            infer(i)
-        },
-        grad: Grad::Rule(|g| Ok(g.unary(&["X", "Out"]))),
-        kernel: max,
-        batch: batch_of_max,
-        samples,
-    },
-    OpDef {
-        schema: Schema {
-            kind: "reduce_max_grad",
-            inputs: &[one("X"), one("Out"), one("dOut")],
-            outputs: &[one("dX")],
-            attrs: ATTRS,
-        },
-        infer: |i| Ok(vec![i.floats("X")?.clone()]),
-        grad: NO_SECOND,
-        kernel: max_grad,
-        batch: batch_of_max,
-        samples: no_samples,
-    },
 ];
 
-fn batch_of_max(op: &Op) -> Batch {
+/// For reductions whose parts do not add up.
+pub(super) fn batch_of_dims(op: &Op) -> Batch {
     let dims = op.ints("dims").unwrap_or_default();
     if dims.is_empty() || dims.contains(&0) { Batch::Whole } else { Batch::PerExample }
 }
@@ -115,6 +90,16 @@ fn reduced(op: &Op, rank: usize) -> Result<Option<Vec<bool>>, Error> {
 
 fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
     infer_of(i, i.floats("X")?)
+}
+
+/// For reductions whose parts do not add up: the batch must be named as dimension 0.
+pub(super) fn infer_by_dims(i: &Infer<'_>, x: &VarType) -> Result<Vec<VarType>, Error> {
+    for given in i.op.ints("dims")? {
+        if resolve_axis(given, x.shape.len()).is_some_and(|d| batch_from_end(x, given, d)) {
+            return Err(say_zero(i, "dims", given));
+        }
+    }
+    infer_of(i, x)
 }
 
 fn infer_of(i: &Infer<'_>, x: &VarType) -> Result<Vec<VarType>, Error> {
@@ -268,26 +253,6 @@ fn sum(s: &Spec<'_>, mean: bool) -> Result<Kernel, Error> {
     }))
 }
 
-fn sum_ints(s: &Spec<'_>) -> Result<Kernel, Error> {
-    let (dims, reduced) = reduced_of(s)?;
-    let walk = Broadcast::new(&dims, &kept_dims(&dims, &reduced));
-    Ok(Box::new(move |io, _| {
-        let (x, out) = (io.i64(0), io.out_i64(0));
-        out.fill(0);
-        if x.is_empty() {
-            return Ok(());
-        }
-        let (n, _, step) = walk.inner;
-        walk.for_each_run(|_, from, to| {
-            for (i, &x) in x[from..from + n].iter().enumerate() {
-                let out = &mut out[to + i * step];
-                *out = out.wrapping_add(x);
-            }
-        });
-        Ok(())
-    }))
-}
-
 fn sum_grad(s: &Spec<'_>, mean: bool) -> Result<Kernel, Error> {
     let (dims, reduced) = reduced_of(s)?;
     let factor = Factor::new(s, mean, &dims, &reduced);
@@ -318,26 +283,22 @@ fn sum_grad(s: &Spec<'_>, mean: bool) -> Result<Kernel, Error> {
     }))
 }
 
-/// The larger of two; a NaN on either side wins.
-#[inline(always)]
-fn larger(a: f32, b: f32) -> f32 {
-    if b > a || b.is_nan() { b } else { a }
-}
-
-simd! {
-    fn max_into(x: &[f32], out: &mut [f32]) {
-        for (o, &x) in out.iter_mut().zip(x) {
-            *o = larger(*o, x);
-        }
-    }
-}
-
-fn max(s: &Spec<'_>) -> Result<Kernel, Error> {
+/// Which element of the result each element of X belongs to.
+pub(super) fn belonging(s: &Spec<'_>) -> Result<Broadcast, Error> {
     let (dims, reduced) = reduced_of(s)?;
-    let walk = Broadcast::new(&dims, &kept_dims(&dims, &reduced));
+    Ok(Broadcast::new(&dims, &kept_dims(&dims, &reduced)))
+}
+
+/// The kernel that folds the elements of X into those of the result, beginning with `first`.
+pub(super) fn fold<T: Element, O: Element>(
+    s: &Spec<'_>,
+    first: O,
+    f: impl Fn(O, T) -> O + Copy + Send + 'static,
+) -> Result<Kernel, Error> {
+    let walk = belonging(s)?;
     Ok(Box::new(move |io, _| {
-        let (x, out) = (io.f32(0), io.out_f32(0));
-        out.fill(f32::NEG_INFINITY);
+        let (x, out) = (T::input(io, 0), O::output(io, 0));
+        out.fill(first);
         if x.is_empty() {
             return Ok(());
         }
@@ -345,39 +306,37 @@ fn max(s: &Spec<'_>) -> Result<Kernel, Error> {
         walk.for_each_run(|_, from, to| {
             let x = &x[from..from + n];
             if step == 0 {
-                out[to] = x.iter().fold(out[to], |best, &x| larger(best, x));
+                out[to] = x.iter().fold(out[to], |out, &x| f(out, x));
             } else {
-                max_into(x, &mut out[to..to + n]);
+                out[to..to + n].iter_mut().zip(x).for_each(|(o, &x)| *o = f(*o, x));
             }
         });
         Ok(())
     }))
 }
 
-fn max_grad(s: &Spec<'_>) -> Result<Kernel, Error> {
-    let (dims, reduced) = reduced_of(s)?;
-    let walk = Broadcast::new(&dims, &kept_dims(&dims, &reduced));
-    let mut found = vec![false; s.ins[1].numel().unwrap_or(0)];
+/// The kernel of a gradient `dX = f(x, out, dout)` from X, Out and dOut.
+pub(super) fn map_back(
+    s: &Spec<'_>,
+    f: impl Fn(f32, f32, f32) -> f32 + Copy + Send + 'static,
+) -> Result<Kernel, Error> {
+    let walk = belonging(s)?;
     Ok(Box::new(move |io, _| {
         let (x, out, d, dx) = (io.f32(0), io.f32(1), io.f32(2), io.out_f32(0));
         if x.is_empty() {
             return Ok(());
         }
-        found.fill(false);
         let (n, _, step) = walk.inner;
         walk.for_each_run(|_, at, to| {
-            for i in 0..n {
-                let to = to + i * step;
-                let first = x[at + i] == out[to] && !found[to];
-                found[to] |= first;
-                dx[at + i] = if first { d[to] } else { 0.0 };
+            for (i, (dx, &x)) in dx[at..at + n].iter_mut().zip(&x[at..at + n]).enumerate() {
+                *dx = f(x, out[to + i * step], d[to + i * step]);
             }
         });
         Ok(())
     }))
 }
 
-fn samples() -> Vec<Sample> {
+pub(super) fn samples() -> Vec<Sample> {
     // Far apart and all different, so that no step of the check changes which one is largest.
     let apart = |shape: &[usize]| {
         let n: usize = shape.iter().product();

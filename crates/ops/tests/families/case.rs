@@ -13,6 +13,21 @@ pub(crate) fn i64s(shape: &[usize], values: &[i64]) -> Tensor {
     Tensor::from_i64(shape, values.to_vec()).unwrap()
 }
 
+/// Values between -0.5 and 0.5 that other systems can compute too.
+pub(crate) fn numbers(shape: &[usize], seed: usize) -> Tensor {
+    let n: usize = shape.iter().product();
+    let value = |i: usize| ((i * 37 + seed * 11) % 101) as f32 / 101.0 - 0.5;
+    f32s(shape, &(0..n).map(value).collect::<Vec<_>>())
+}
+
+/// Compares with values that were written down with six digits.
+pub(crate) fn close(what: &str, got: &Tensor, want: &[f32]) {
+    assert_eq!(got.numel(), want.len(), "{what}");
+    for (i, (got, want)) in got.f32().iter().zip(want).enumerate() {
+        assert!((got - want).abs() < 3e-6, "{what}[{i}] is {got}, not {want}");
+    }
+}
+
 /// An op with its input values, one variable `<slot>` (or `<slot><n>` of several) each; the outputs
 /// are named like their slots.
 pub(crate) struct Case {
@@ -40,7 +55,9 @@ impl Case {
     pub(crate) fn run(mut self) -> Result<Env, Error> {
         let def = OPS.def(&self.op.kind)?;
         for slot in def.schema.outputs {
-            self.op = self.op.output(slot.name, slot.name);
+            // What is updated in place has the name of the input.
+            let updated = slot.name.strip_suffix("Out").filter(|s| self.env.contains_key(*s));
+            self.op = self.op.output(slot.name, updated.unwrap_or(slot.name));
         }
         eval(&self.op, &mut self.env, &mut StepCtx::default())?;
         Ok(self.env)

@@ -5,4 +5,7 @@ mod case;
 mod compare;
 mod gather;
 mod range;
+mod recurrent;
+mod reduce;
 mod view;
+mod windows;
