@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use regatta_ir::VarType;
@@ -20,6 +20,7 @@ use crate::value::Type;
 const TABLE_LIMIT: usize = 1 << 16;
 
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
+static THREADS: AtomicUsize = AtomicUsize::new(1);
 static TYPES: Mutex<Option<HashMap<VarType, Arc<Type>>>> = Mutex::new(None);
 static TEMPLATES: Mutex<Option<HashMap<Description, Arc<Template>>>> = Mutex::new(None);
 
@@ -81,6 +82,17 @@ pub(crate) fn with_pool<T>(use_it: impl FnOnce(&mut Pool) -> T) -> Option<T> {
 /// This thread's room for kernels.
 pub(crate) fn with_context<T>(use_it: impl FnOnce(&mut StepCtx) -> T) -> T {
     CONTEXT.with_borrow_mut(use_it)
+}
+
+/// How many threads share an op with many examples; 1 unless it was set.
+pub fn threads() -> usize {
+    THREADS.load(Ordering::Relaxed)
+}
+
+/// Says how many threads share an op with many examples. Sums over examples depend on it in their
+/// last bits.
+pub fn set_threads(n: usize) {
+    THREADS.store(n.max(1), Ordering::Relaxed);
 }
 
 /// Whether ops of this thread record what gradients need.

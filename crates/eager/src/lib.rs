@@ -17,7 +17,7 @@
 //!
 //! Reading order: [`Tensor`], [`Template`] (an op without its tensors), `call` (one op), `plan` and
 //! `tape` (what is recorded), `backward`, `grad` (sums, leaves), `value` and `buffer` (memory),
-//! `kernel`, `autocast`, `global`.
+//! `kernel`, `threads`, `autocast`, `optimizer`, [`nn`], `global`.
 
 mod autocast;
 mod backward;
@@ -33,13 +33,16 @@ mod plan;
 mod tape;
 mod template;
 mod tensor;
+mod threads;
 mod value;
 
 pub use autocast::{Autocast, AutocastGuard, autocast};
 pub use backward::run_backward as backward;
 pub use call::Outputs;
 pub use error::{Error, Result};
-pub use global::{is_grad_enabled, no_grad, seed, set_autocast, set_grad_enabled};
+pub use global::{
+    is_grad_enabled, no_grad, seed, set_autocast, set_grad_enabled, set_threads, threads,
+};
 pub use grad::{Ready, unscale};
 pub use optimizer::{Clip, Optimizer, Param};
 pub use tape::Hook;

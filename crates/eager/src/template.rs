@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use regatta_ir::schema::Arity;
 use regatta_ir::{Attr, Op, OpSet, VarType};
@@ -14,6 +14,7 @@ use regatta_ops::{Grad, Kernel, OPS, OpDef, Spec};
 use crate::Result;
 use crate::global::{lock, template_of, type_of};
 use crate::plan::{GradPlan, Mask, Source};
+use crate::threads::Split;
 use crate::value::Type;
 
 /// More shapes than one op of a model sees: its prepared ops are made anew.
@@ -261,6 +262,8 @@ pub(crate) struct Prepared {
     plans: Mutex<Vec<(Mask, u64, Arc<GradPlan>)>>,
     /// What is recorded, by which inputs want a gradient.
     recordings: Mutex<Vec<(Mask, Arc<Recording>)>>,
+    /// How several threads do it.
+    split: OnceLock<Option<Split>>,
 }
 
 /// What a recorded op keeps, and how its gradients are nearly always computed.
@@ -279,13 +282,18 @@ impl Prepared {
         let outs: Box<[Arc<Type>]> = outs.iter().map(type_of).collect();
         let ins: Box<[Arc<Type>]> = ins.iter().map(|ty| Arc::clone(ty)).collect();
         let (kernels, plans) = (Mutex::default(), Mutex::default());
-        let recordings = Mutex::default();
-        let prepared = Prepared { template, ins, outs, kernels, plans, recordings };
+        let (recordings, split) = (Mutex::default(), OnceLock::new());
+        let prepared = Prepared { template, ins, outs, kernels, plans, recordings, split };
         if !prepared.template.is_view {
             let kernel = prepared.new_kernel()?;
             lock(&prepared.kernels).push(kernel);
         }
         Ok(prepared)
+    }
+
+    /// How several threads do it, if they can.
+    pub(crate) fn split(&self) -> Option<&Split> {
+        self.split.get_or_init(|| Split::of(&self.template, &self.ins, &self.outs)).as_ref()
     }
 
     fn new_kernel(&self) -> Result<Kernel> {
