@@ -509,6 +509,20 @@ pub(crate) fn seed_eager(seed: u64) {
     eager::seed(seed);
 }
 
+#[pyfunction]
+pub(crate) fn set_num_threads(n: usize) -> PyResult<()> {
+    if n == 0 {
+        return Err(wrong("set_num_threads: at least 1 thread computes"));
+    }
+    eager::set_threads(n);
+    Ok(())
+}
+
+#[pyfunction]
+pub(crate) fn get_num_threads() -> usize {
+    eager::threads()
+}
+
 /// Sets automatic casts: `None`, or a 16-bit type and two lists of ops. Returns those before.
 #[pyfunction]
 #[pyo3(signature = (dtype = None, white = vec![], black = vec![]))]
@@ -548,5 +562,7 @@ pub(crate) fn add_to(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(set_grad_enabled, m)?)?;
     m.add_function(wrap_pyfunction!(seed_eager, m)?)?;
     m.add_function(wrap_pyfunction!(set_autocast, m)?)?;
+    m.add_function(wrap_pyfunction!(set_num_threads, m)?)?;
+    m.add_function(wrap_pyfunction!(get_num_threads, m)?)?;
     Ok(())
 }

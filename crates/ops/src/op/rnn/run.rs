@@ -107,14 +107,17 @@ fn step(
     for example in 0..examples {
         let at = example * steps + time;
         let out = &mut out[at * hidden..][..hidden];
+        let kept = &mut kept[at * sizes.kept()..][..sizes.kept()];
         if !has_step(lengths, example, time) {
+            // A kernel writes all of its outputs: the memory held something else before.
             out.fill(0.0);
+            kept.fill(0.0);
             continue;
         }
         let h = &mut room.h[example * hidden..][..hidden];
         let c =
             if cell == Cell::Lstm { &mut room.c[example * hidden..][..hidden] } else { &mut [] };
-        cell.forward(&mut kept[at * sizes.kept()..][..sizes.kept()], h, c);
+        cell.forward(kept, h, c);
         out.copy_from_slice(h);
     }
 }
