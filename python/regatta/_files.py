@@ -1,4 +1,5 @@
-"""``.pdparams`` and ``.pdopt`` files: pickles of dictionaries of arrays, as Paddle writes them.
+"""Files of values: ``.pdparams`` and ``.pdopt``, which are pickles of dictionaries of arrays as
+Paddle writes them, and ``.safetensors``.
 
 Reading executes nothing: an unpickler that knows arrays, dictionaries, lists and numbers refuses
 everything else by name.
@@ -8,12 +9,17 @@ from __future__ import annotations
 import io
 import os
 import pickle
-from typing import Any, BinaryIO, Callable, Dict, Union
+import sys
+from typing import Any, BinaryIO, Callable, Dict, Tuple, Union
+
+from . import _safetensors
+from ._safetensors import narrowed, widened
 
 #: Key of the table from structured names (``fc.weight``) to names of parameters.
 NAME_TABLE = "StructuredToParameterName@@"
 #: Key of the table of arrays that were cut into parts for old pickle protocols.
 _BIG = "UnpackBigParamInfor@@"
+_PART_BYTES = 2**30 - 1
 
 _BUILTINS = {
     "bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "range",
@@ -92,12 +98,48 @@ def _join(value: Any) -> Any:
     return whole
 
 
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a Tensor of dynamic mode."""
+    core = sys.modules.get("regatta._core")
+    kind = getattr(core, "Tensor", None)
+    return kind is not None and isinstance(value, kind)
+
+
+def _array(tensor: Any) -> Any:
+    """The array of a tensor as files hold it: Paddle writes bfloat16 as 16-bit patterns."""
+    array = tensor.numpy()
+    return narrowed(array) if tensor._dtype == "bfloat16" and array.dtype.itemsize == 4 else array
+
+
+def _is_state(value: Any) -> bool:
+    """Whether a dictionary is what ``state_dict`` gives: tensors, and dictionaries without any."""
+    if not isinstance(value, dict) or not any(is_tensor(each) for each in value.values()):
+        return False
+    return all(is_tensor(each) or isinstance(each, dict) and not any(map(is_tensor, each.values()))
+               for each in value.values())
+
+
+def _state(value: Dict[str, Any], path: str) -> Dict[str, Any]:
+    """A state dictionary as Paddle writes it: arrays, and a table of the names of tensors."""
+    out, names = {}, {}
+    for key, each in value.items():
+        if is_tensor(each):
+            out[key], names[key] = _array(each), str(each.name)
+        else:
+            out[key] = plain(each, path)
+    out[NAME_TABLE] = names
+    return out
+
+
 def plain(value: Any, path: str = "the data") -> Any:
-    """A value as files hold it: arrays for everything that has an array, no other objects."""
+    """A value as files hold it: arrays for everything that has an array, pairs of a name and an
+    array for tensors, no other objects."""
     import numpy as np
 
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return str(value) if type(value) is not str and isinstance(value, str) else value
+    if is_tensor(value):
+        return (str(value.name), _array(value))
     if isinstance(value, np.ndarray):
         return np.asarray(value)
     if isinstance(value, np.generic):
@@ -118,9 +160,32 @@ def plain(value: Any, path: str = "the data") -> Any:
     if hasattr(value, "__array__"):
         return np.asarray(value)
     raise TypeError(
-        f"save: {path} cannot hold an object of type {type(value).__name__}, only arrays, numbers, "
-        "texts, lists and dictionaries"
+        f"save: {path} cannot hold an object of type {type(value).__name__}, only tensors, arrays, "
+        "numbers, texts, lists and dictionaries"
     )
+
+
+def _cut(value: Any) -> Any:
+    """For protocols 2 and 3, which have no arrays above 4 GiB: large arrays of a dictionary in
+    parts, as Paddle cuts them."""
+    import numpy as np
+
+    if not isinstance(value, dict):
+        return value
+    out: Dict[Any, Any] = {}
+    about: Dict[Any, Any] = {}
+    for key, array in value.items():
+        most = _PART_BYTES // array.dtype.itemsize if isinstance(array, np.ndarray) else 0
+        if not most or array.size <= most:
+            out[key] = array
+            continue
+        flat, parts = array.ravel(), range(0, array.size, most)
+        names = [f"{key}@@.{i}" for i in range(len(parts))]
+        out.update(zip(names, (flat[at:at + most] for at in parts)))
+        about[key] = {"OriginShape": array.shape, "slices": names}
+    if about:
+        out[_BIG] = about
+    return out
 
 
 def write_file(path: str, data: Union[bytes, Callable[[BinaryIO], Any]]) -> None:
@@ -147,47 +212,75 @@ def save(
     protocol: int = 4,
     **configs: Any,
 ) -> None:
-    """Writes a dictionary of arrays, or any lists and dictionaries of values, to a file that
-    :func:`load` and Paddle read; a program is written as text.
+    """Writes a state dictionary, or any lists and dictionaries of tensors, arrays and numbers, to a
+    file that :func:`load` and Paddle read. A path that ends in ``.safetensors`` makes a file of that
+    format, of a dictionary of tensors. A program is written as text.
 
     >>> import tempfile
     >>> import numpy as np
     >>> path = tempfile.mkdtemp() + "/values.pdparams"
     >>> save({"w": np.ones(2, "float32")}, path)
-    >>> load(path)
+    >>> load(path, return_numpy=True)
     {'w': array([1., 1.], dtype=float32)}
     """
-    from .framework import Program
-
     if configs.pop("use_binary_format", False):
         raise NotImplementedError("save: use_binary_format is not in Regatta; leave it out")
+    protocol = configs.pop("pickle_protocol", protocol)
     if configs:
         raise TypeError(f"save: unknown arguments {sorted(configs)}")
     if not isinstance(protocol, int) or not 2 <= protocol <= 5:
         raise ValueError(f"save: protocol should be 2, 3, 4 or 5, but is {protocol!r}")
-    is_program = isinstance(obj, Program)
-    where = path if isinstance(path, str) else "the file"
-    value = obj.serialize_to_string() if is_program else plain(obj, where)
-
-    def write(file: BinaryIO) -> None:
-        file.write(value) if is_program else pickle.dump(value, file, protocol=protocol)
-
     if hasattr(path, "write"):
-        write(path)  # type: ignore[arg-type]
+        _writer(obj, "the file", protocol)(path)
         return
     target = os.fspath(path)  # type: ignore[arg-type]
     if not os.path.basename(target):
         raise ValueError(f"save: '{target}' is a folder; expected the name of a file")
-    write_file(target, write)
+    write_file(target, _writer(obj, target, protocol))
+
+
+def _writer(obj: Any, path: str, protocol: int) -> Callable[[Any], Any]:
+    """What writes an object to a file. The object is checked before the file is opened."""
+    from .framework import Program
+
+    if isinstance(obj, Program):
+        text = obj.serialize_to_string()
+        return lambda file: file.write(text)
+    if path.endswith(".safetensors"):
+        arrays = _flat_arrays(obj, path)
+        return lambda file: _safetensors.write(file, arrays, {"format": "np"})
+    value = _state(obj, path) if _is_state(obj) else plain(obj, path)
+    value = _cut(value) if protocol < 4 else value
+    return lambda file: pickle.dump(value, file, protocol=protocol)
+
+
+def _flat_arrays(obj: Any, path: str) -> Dict[str, Tuple[Any, bool]]:
+    """Arrays by name of a dictionary for safetensors, with whether they are bfloat16."""
+    import numpy as np
+
+    if not isinstance(obj, dict):
+        raise TypeError(f"save: {path} holds tensors by name, not a {type(obj).__name__}")
+    out = {}
+    for key, value in obj.items():
+        if is_tensor(value):
+            out[str(key)] = (_array(value), value._dtype == "bfloat16")
+        elif isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "get_value"):
+            out[str(key)] = (plain(value), False)
+        else:
+            raise TypeError(
+                f"save: {path} holds tensors by name, but '{key}' is a {type(value).__name__}; "
+                "files that end in .pdparams or .pdopt hold it")
+    return out
 
 
 def load(
     path: Union[str, "os.PathLike[str]", BinaryIO], **configs: Any
 ) -> Any:
-    """Reads what :func:`save` or ``paddle.save`` wrote: dictionaries of arrays. A program that was
+    """Reads what :func:`save` or ``paddle.save`` wrote, or a file of the safetensors format. Values
+    are Tensors in dynamic mode, arrays in static mode and with ``return_numpy``. A program that was
     saved comes back as a program."""
     keep = bool(configs.pop("keep_name_table", False))
-    configs.pop("return_numpy", None)  # values are arrays anyway
+    as_arrays = bool(configs.pop("return_numpy", False)) or not _is_dynamic()
     if configs:
         raise TypeError(f"load: unknown arguments {sorted(configs)}")
     if hasattr(path, "read"):
@@ -200,11 +293,56 @@ def load(
         from .framework import Program
 
         return Program.parse_from_string(data)
-    return values_of(unpickle(data, name), keep)
+    if _safetensors.looks_like(data[:16]):
+        found = _safetensors.read(data, name)
+        if as_arrays:
+            return {key: widened(*value) for key, value in found.items()}
+        return {key: _tensor(widened(*value), key, "bfloat16" if value[1] else None)
+                for key, value in found.items()}
+    value = unpickle(data, name)
+    return values_of(value, keep) if as_arrays else _tensors_of(value, keep)
+
+
+def _is_dynamic() -> bool:
+    from ._mode import in_dynamic_mode
+
+    return in_dynamic_mode()
+
+
+def _tensor(array: Any, name: Any, kind: Any = None) -> Any:
+    from .tensor import to_tensor
+
+    if kind is None and array.dtype.name == "uint16":  # how Paddle writes bfloat16
+        array, kind = widened(array, True), "bfloat16"
+    made = to_tensor(array) if kind is None else to_tensor(array, dtype=kind)
+    if isinstance(name, str):
+        made.name = name
+    return made
+
+
+def _tensors_of(value: Any, keep_name_table: bool, name: Any = None) -> Any:
+    """The same with tensors in the place of arrays, under the names that were saved."""
+    import numpy as np
+
+    if isinstance(value, np.ndarray):
+        return _tensor(value, name)
+    if isinstance(value, dict):
+        names = value.get(NAME_TABLE, {})
+        out = {k: _tensors_of(v, keep_name_table, names.get(k)) if k != NAME_TABLE else v
+               for k, v in value.items()}
+        if not keep_name_table:
+            out.pop(NAME_TABLE, None)
+        return out
+    if isinstance(value, tuple) and len(value) == 2:
+        if isinstance(value[0], str) and isinstance(value[1], np.ndarray):
+            return _tensor(value[1], value[0])
+    if isinstance(value, (list, tuple)):
+        return type(value)(_tensors_of(v, keep_name_table) for v in value)
+    return value
 
 
 def values_of(value: Any, keep_name_table: bool = False) -> Any:
-    """Values of a state dictionary: pairs of a name and an array become arrays."""
+    """The same with arrays in the place of tensors, which files hold with their names."""
     import numpy as np
 
     if isinstance(value, dict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Tuple, Union
 
-from . import _core
+from . import _core, _safetensors
 from .errors import RegattaError
 
 _DTYPES = {"f32": "float32", "i64": "int64", "u64": "uint64", "f16": "float16", "bf16": "bfloat16"}
@@ -117,7 +117,10 @@ def read_values(folder: str) -> Dict[str, Any]:
                 f"{folder}/{each['name']} has {size} bytes, but should have {each['bytes']}: the "
                 "model is damaged"
             )
-    values = _read_safetensors(os.path.join(folder, "params.safetensors"))
+    path = os.path.join(folder, "params.safetensors")
+    with open(path, "rb") as binary:
+        found = _safetensors.read(binary.read(), path)
+    values = {name: _safetensors.widened(*value) for name, value in found.items()}
     for table in manifest["tables"]:
         if table["encoding"] != "f32" or table["keys"] is not None:
             raise NotImplementedError(
@@ -126,27 +129,6 @@ def read_values(folder: str) -> Dict[str, Any]:
             )
         rows = np.fromfile(os.path.join(folder, table["values"]), "<f4")
         values[table["name"]] = rows.reshape(table["rows"], table["dim"])
-    return values
-
-
-_SAFETENSORS = {"F32": "<f4", "I64": "<i8", "U64": "<u8", "F16": "<f2"}
-
-
-def _read_safetensors(path: str) -> Dict[str, Any]:
-    import json
-
-    import numpy as np
-
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        head = json.loads(file.read(length))
-        data = file.read()
-    head.pop("__metadata__", None)
-    values = {}
-    for name, about in head.items():
-        start, end = about["data_offsets"]
-        array = np.frombuffer(data[start:end], _SAFETENSORS[about["dtype"]])
-        values[name] = array.reshape(about["shape"])
     return values
 
 

@@ -1,4 +1,5 @@
-"""Measures that Python computes over batches: ``update`` with arrays, ``accumulate`` the result.
+"""Measures that Python computes over batches: ``update`` with Tensors or arrays, ``accumulate``
+the result.
 
 >>> import numpy as np
 >>> auc = Auc()
@@ -11,6 +12,7 @@ from __future__ import annotations
 import abc
 from typing import Any, List, Optional, Sequence, Union
 
+from .._files import is_tensor
 from .._missing import missing
 
 __all__ = ["Accuracy", "Auc", "Metric", "Precision", "Recall", "accuracy"]
@@ -46,7 +48,33 @@ class Metric(abc.ABC):
 def _array(value: Any) -> Any:
     import numpy as np
 
-    return np.asarray(value)
+    return value.numpy() if is_tensor(value) else np.asarray(value)
+
+
+def _like(value: Any, array: Any) -> Any:
+    """An array as a Tensor if ``value`` is one."""
+    if not is_tensor(value):
+        return array
+    from ..tensor import to_tensor
+
+    return to_tensor(array)
+
+
+def _hits(pred: Any, label: Any, k: int) -> Any:
+    """For every example, which of its ``k`` best classes is the label: 0 or 1."""
+    import numpy as np
+
+    if k > pred.shape[-1]:
+        raise ValueError(f"there are {pred.shape[-1]} classes, but the best {k} are asked for")
+    best = np.argsort(-pred, axis=-1, kind="stable")[..., :k]
+    if label.ndim == pred.ndim and label.shape[-1] != 1:
+        label = label.argmax(axis=-1)[..., None]
+    elif label.ndim == pred.ndim - 1:
+        label = label[..., None]
+    if label.shape[:-1] != pred.shape[:-1]:
+        raise ValueError(f"predictions of shape {list(pred.shape)} do not fit labels of shape "
+                         f"{list(label.shape)}")
+    return (best == label).astype("float32")
 
 
 class Accuracy(Metric):
@@ -64,15 +92,7 @@ class Accuracy(Metric):
 
     def compute(self, pred: Any, label: Any, *args: Any) -> Any:
         """For every example, which of the ``max(topk)`` best classes is right: 0 or 1."""
-        import numpy as np
-
-        pred, label = _array(pred), _array(label)
-        best = np.argsort(-pred, axis=-1, kind="stable")[..., : self.maxk]
-        if label.ndim == pred.ndim and label.shape[-1] != 1:
-            label = label.argmax(axis=-1)[..., None]
-        elif label.ndim == pred.ndim - 1:
-            label = label[..., None]
-        return (best == label).astype("float32")
+        return _like(pred, _hits(_array(pred), _array(label), self.maxk))
 
     def update(self, correct: Any, *args: Any) -> Any:
         """Takes what :meth:`compute` gave; returns the accuracy of this batch."""
@@ -214,10 +234,20 @@ def accuracy(
     input: Any, label: Any, k: int = 1, correct: Any = None, total: Any = None,
     name: Optional[str] = None,
 ) -> Any:
-    """The accuracy of variables, as an op: :func:`regatta.static.accuracy`."""
-    from ..static.metric import accuracy as op
+    """How often the label is among the ``k`` best classes of a batch: a Tensor for Tensors, an array
+    for arrays, for variables of a program the op :func:`regatta.static.accuracy`."""
+    import numpy as np
 
-    return op(input, label, k, correct, total)
+    from ..framework import Variable
+
+    if isinstance(input, Variable):
+        from ..static.metric import accuracy as op
+
+        return op(input, label, k, correct, total)
+    if correct is not None or total is not None:
+        raise ValueError("accuracy: correct and total are variables of static programs")
+    hits = _hits(_array(input), _array(label), k)
+    return _like(input, np.asarray(hits.sum(axis=-1).mean(), "float32"))
 
 
 __getattr__ = missing(__name__)

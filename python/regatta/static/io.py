@@ -198,7 +198,7 @@ def load_program_state(
     if not found:
         raise FileNotFoundError(f"there is neither {prefix}.pdparams nor {prefix}.pdopt")
     for path in found:
-        values = _load_file(path)
+        values = _load_file(path, return_numpy=True)
         if not isinstance(values, dict):
             raise ValueError(f"{path} holds a {type(values).__name__}, not a dictionary of arrays")
         state.update(values)
