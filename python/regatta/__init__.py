@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         get_flags, grad, in_dynamic_mode, is_grad_enabled, no_grad, set_default_dtype, set_flags,
         set_grad_enabled, set_printoptions,
     )
-    from ._model import Model  # noqa: F401
+    from .hapi import Model, callbacks, summary  # noqa: F401
     from ._train import TrainReport, train  # noqa: F401
     from .batch import batch  # noqa: F401
     from .device import *  # noqa: F401,F403
@@ -53,9 +53,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     __version__: str
 
 _MODULES = (
-    "base", "dataset", "device", "distributed", "errors", "fluid", "framework", "incubate",
-    "inference", "io", "metric", "nn", "optimizer", "paddle", "reader", "regularizer", "static",
-    "tensor", "utils", "v2", "version",
+    "base", "dataset", "device", "distributed", "errors", "fluid", "framework", "hapi", "incubate",
+    "inference", "io", "jit", "metric", "nn", "optimizer", "paddle", "reader", "regularizer",
+    "static", "tensor", "utils", "v2", "version", "vision",
 )
 
 # name: module and, if it differs, the name there.
@@ -65,7 +65,6 @@ _NAMES = {
     "PeerLost": "errors",
     "RegattaError": "errors",
     "op_kinds": "_core",
-    "Model": "_model",
     "ParamAttr": "framework",
     "Tensor": "tensor.Tensor",
     "TrainReport": "_train",
@@ -113,6 +112,9 @@ _DEVICE = (
     "is_compiled_with_npu", "is_compiled_with_rocm", "is_compiled_with_xpu", "set_device",
 )
 _NAMES.update({name: "device" for name in _DEVICE})
+_NAMES.update({
+    "Model": "hapi.Model", "callbacks": "hapi.callbacks.", "summary": "hapi.summary",
+})
 
 # Not among them: what would hide Python's own names after `from regatta import *`.
 __all__ = sorted(set(_MODULES) | set(_NAMES) - {"bool", "core", "__version__"})

@@ -25,8 +25,8 @@ class ModelInput:
         return f"{self.name}: {self.dtype} {list(self.shape)}"
 
 
-class Model:
-    """A trained model, from the folder that training or ``save_inference_model`` wrote.
+class SavedModel:
+    """A trained model, from the folder that training, ``jit.save`` or ``save_inference_model`` wrote.
 
     ``Model.open("output/9").predict({"x": rows})`` gives a dictionary of arrays by output.
     """
@@ -36,11 +36,11 @@ class Model:
         self.path = path
 
     @staticmethod
-    def open(path: Union[str, "os.PathLike[str]"], threads: int = 1) -> "Model":
+    def open(path: Union[str, "os.PathLike[str]"], threads: int = 1) -> "SavedModel":
         """Opens a model: its folder, or the path prefix of ``static.save_inference_model``, with
         or without ``.pdmodel``."""
         folder = model_folder(os.fspath(path))
-        return Model(_core.Model.open(folder, threads), folder)
+        return SavedModel(_core.Model.open(folder, threads), folder)
 
     @property
     def inputs(self) -> List[ModelInput]:

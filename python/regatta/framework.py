@@ -227,6 +227,18 @@ class ParamAttr:
 # --- variables -----------------------------------------------------------------------------------
 
 
+class ValueNeeded(TypeError, NotImplementedError):
+    """Python code needs the value of a variable while the program is built."""
+
+    def __init__(self, name: str, use: str) -> None:
+        line = _user_line()
+        where = f" at {line}" if line is not None else ""
+        super().__init__(
+            f"{use} of '{name}'{where}: its value is known when the program runs, not while it is "
+            "built or traced. Compute with ops (where, maximum, ...), or fetch it with Executor.run"
+        )
+
+
 class Variable:
     """A variable of a program: what a layer returns and the next one takes.
 
@@ -333,21 +345,25 @@ class Variable:
         return repr(self)
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            f"the value of '{self.name}' is known when the program runs, not while it is built: "
-            "compare what Executor.run fetches"
-        )
+        raise ValueNeeded(self.name, "a condition")
+
+    def __index__(self) -> int:
+        raise ValueNeeded(self.name, "an index")
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        value = self.numpy()
+        return value if dtype is None else value.astype(dtype)
 
     def __hash__(self) -> int:
         return hash(self.name)
 
     def numpy(self) -> Any:
         """Only values that are kept between runs have one here: those of the global scope."""
-        value = global_scope()._core.get(self.name) if self.persistable else None
+        if not self.persistable:
+            raise ValueNeeded(self.name, "numpy()")
+        value = global_scope()._core.get(self.name)
         if value is None:
-            raise RuntimeError(
-                f"'{self.name}' has no value here: fetch it with Executor.run(fetch_list=[...])"
-            )
+            raise RuntimeError(f"'{self.name}' has no value here: run the startup program first")
         return value
 
     def get_value(self, scope: Optional["Scope"] = None) -> Any:

@@ -14,7 +14,8 @@ from regatta.io import division, pool, transport
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left():
+def nothing_is_left(monkeypatch):
+    monkeypatch.setitem(division._noted, "files", False)
     yield
     assert not [line for line in pool._held if not line.closed]
     assert not alive(children())

@@ -8,7 +8,7 @@ import os
 from typing import Any, Dict, List, Optional
 
 from .._missing import missing
-from .._model import Model, model_folder
+from .._model import SavedModel, model_folder
 
 __all__ = ["Config", "DataType", "Predictor", "Tensor", "create_predictor", "get_version"]
 
@@ -125,7 +125,7 @@ class Predictor:
     def __init__(self, config: Config) -> None:
         if not config._path:
             raise ValueError("create_predictor: the config names no model")
-        self._model = Model.open(model_folder(os.fspath(config._path)), config._threads)
+        self._model = SavedModel.open(model_folder(os.fspath(config._path)), config._threads)
         self._inputs: Dict[str, Any] = {}
         self._outputs: Dict[str, Any] = {}
 

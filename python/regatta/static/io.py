@@ -21,7 +21,7 @@ from .._files import load as _load_file
 from .._files import save as _save_file
 from .._files import unpickle, values_of, write_file
 from .._missing import missing
-from .._model import Model, model_folder, read_program, read_values
+from .._model import SavedModel, model_folder, read_program, read_values
 from ..framework import Program, Scope, Variable, default_main_program, global_scope
 
 __all__ = [
@@ -315,7 +315,7 @@ def save_model_folder(
 class _ModelRunner:
     """Runs the program of a saved model by the model itself, whose values it has."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: SavedModel) -> None:
         self.model = model
 
     def run(
@@ -335,7 +335,7 @@ class _ModelRunner:
 
 class _ValuesRunner:
     """Runs the program of a saved model on values in memory: for inputs that are not rows, which
-    :class:`Model` does not take."""
+    :class:`regatta.Model` does not take."""
 
     def __init__(self, folder: str, program: Program, feeds: Sequence[str]) -> None:
         self._program, self._feeds = program, set(feeds)
@@ -386,7 +386,7 @@ def load_model_folder(folder: str) -> List[Any]:
     program = Program(_core.Program.parse(text))
     program._is_test = True
     if all(_is_rows(program._variable(name)) for name in feeds):
-        program._runner = _ModelRunner(Model.open(folder)).run
+        program._runner = _ModelRunner(SavedModel.open(folder)).run
     else:
         program._runner = _ValuesRunner(folder, program, feeds).run
     return [program, feeds, [program.global_block().var(name) for name in fetches]]

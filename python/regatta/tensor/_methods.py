@@ -171,8 +171,9 @@ def _astype(self: Variable, dtype: Any) -> Variable:
 
 
 def _item(self: Variable, *args: Any) -> Any:
-    raise NotImplementedError(f"the value of '{self.name}' is known when the program runs: fetch "
-                              "it with Executor.run")
+    from ..framework import ValueNeeded
+
+    raise ValueNeeded(self.name, "the number")
 
 
 def _transposed(self: Variable) -> Variable:

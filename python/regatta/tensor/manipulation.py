@@ -553,7 +553,9 @@ def tolist(x: Variable) -> List[Any]:
     """The values as nested lists. Those of a variable are known when the program runs."""
     if isinstance(x, Tensor):
         return x.numpy().tolist()
-    raise NotImplementedError(f"tolist of '{x.name}': fetch it with Executor.run")
+    from ..framework import ValueNeeded
+
+    raise ValueNeeded(x.name, "tolist()")
 
 
 __getattr__ = missing(__name__)

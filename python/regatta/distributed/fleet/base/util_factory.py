@@ -81,9 +81,10 @@ class UtilBase:
         if not core.is_worker():
             raise RuntimeError("get_file_shard: only workers read files, and this is a server")
         workers, worker = core.worker_num(), core.worker_index()
-        from ....io.division import note_files_divided
+        if workers > 1:
+            from ....io.division import note_files_divided
 
-        note_files_divided()  # loaders do not divide again
+            note_files_divided()  # loaders do not divide again
         each, more = divmod(len(files), workers)
         first = worker * each + min(worker, more)
         return files[first:first + each + (worker < more)]
