@@ -1,5 +1,6 @@
 //! One file per op or family of ops.
 
+mod activation;
 mod along_axis;
 mod assign;
 mod assign_value;
@@ -18,12 +19,14 @@ mod dgc;
 mod dropout;
 mod element;
 mod element_loss;
+mod elementary;
 mod elementwise;
 mod embedding;
 mod extreme;
 mod fc;
 mod fill;
 mod fold;
+mod function;
 mod gather;
 mod gradient;
 mod group_norm;

@@ -1,86 +1,15 @@
 //! Functions of one element: `relu`, `tanh`, `sigmoid`, ... and their gradients.
 //!
 //! Each entry of the table gives the function, its derivative as a factor of `dOut`, and whether
-//! that derivative is a function of the input or of the output.
+//! that derivative is a function of the input or of the output. Some take signed integers too.
+//! `activation.rs` and `elementary.rs` hold further ones.
 
-use regatta_ir::schema::{AttrDef, AttrKind, one};
-use regatta_ir::{Error, Op, Schema, VarType};
 use regatta_kernels::{backward, simd, unary as k};
 
-use crate::def::{no_samples, per_example, spread};
-use crate::{Grad, GradCtx, Infer, Kernel, OpDef, Sample, Spec};
-
-/// Up to two float attributes of an element-wise function, in the order of its schema.
-type Params = [f32; 2];
-
-fn params(op: &Op, names: &[&str]) -> Result<Params, Error> {
-    let mut values = [0.0; 2];
-    for (value, name) in values.iter_mut().zip(names) {
-        *value = op.float(name)? as f32;
-    }
-    Ok(values)
-}
-
-fn same_type(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
-    Ok(vec![i.floats("X")?.clone()])
-}
-
-/// The gradient has the type of `dOut`, whichever forward variable the rule uses.
-fn grad_type(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
-    Ok(vec![i.floats("dOut")?.clone()])
-}
-
-/// A forward and a gradient definition from: kind, attributes, which variable the derivative
-/// needs, `f(x, params, out)`, `df(saved, dout, params, dx)`, and the range of the sample.
-macro_rules! unary {
-    ($kind:literal, $grad_kind:literal, [$($attr:literal = $default:expr),*], $saved:literal,
-     $forward:expr, $backward:expr, $samples:expr) => {
-        [
-            OpDef {
-                schema: Schema {
-                    kind: $kind,
-                    inputs: &[one("X")],
-                    outputs: &[one("Out")],
-                    attrs: { const A: &[AttrDef] = &[$(($attr, AttrKind::Float($default))),*]; A },
-                },
-                infer: same_type,
-                grad: Grad::Rule(|g: &GradCtx<'_>| Ok(g.unary(&[$saved]))),
-                kernel: |s: &Spec<'_>| {
-                    let p = params(s.op, &[$($attr),*])?;
-                    let forward: fn(&[f32], Params, &mut [f32]) = $forward;
-                    let kernel: Kernel = Box::new(move |io, _| {
-                        forward(io.f32(0), p, io.out_f32(0));
-                        Ok(())
-                    });
-                    Ok(kernel)
-                },
-                batch: per_example,
-                samples: $samples,
-            },
-            OpDef {
-                schema: Schema {
-                    kind: $grad_kind,
-                    inputs: &[one($saved), one("dOut")],
-                    outputs: &[one("dX")],
-                    attrs: { const A: &[AttrDef] = &[$(($attr, AttrKind::Float($default))),*]; A },
-                },
-                infer: grad_type,
-                grad: Grad::None("gradients of gradients are not needed for training"),
-                kernel: |s: &Spec<'_>| {
-                    let p = params(s.op, &[$($attr),*])?;
-                    let backward: fn(&[f32], &[f32], Params, &mut [f32]) = $backward;
-                    let kernel: Kernel = Box::new(move |io, _| {
-                        backward(io.f32(0), io.f32(1), p, io.out_f32(0));
-                        Ok(())
-                    });
-                    Ok(kernel)
-                },
-                batch: per_example,
-                samples: no_samples,
-            },
-        ]
-    };
-}
+use super::function::{Params, unary};
+use super::{activation, elementary};
+use crate::def::spread;
+use crate::{OpDef, Sample};
 
 simd! {
     fn leaky_relu(x: &[f32], p: Params, y: &mut [f32]) {
@@ -227,7 +156,7 @@ fn log1p_grad(x: &[f32], d: &[f32], _: Params, dx: &mut [f32]) {
 }
 
 /// The gradient of a function of steps.
-fn no_slope(_: &[f32], _: &[f32], _: Params, dx: &mut [f32]) {
+pub(super) fn no_slope(_: &[f32], _: &[f32], _: Params, dx: &mut [f32]) {
     dx.fill(0.0);
 }
 
@@ -243,11 +172,11 @@ fn pow_grad(x: &[f32], d: &[f32], p: Params, dx: &mut [f32]) {
     }
 }
 
-fn both_signs() -> Vec<Sample> {
+pub(super) fn both_signs() -> Vec<Sample> {
     vec![Sample::x("both signs", spread(&[3, 5], -2.0, 2.0))]
 }
 
-fn positive() -> Vec<Sample> {
+pub(super) fn positive() -> Vec<Sample> {
     vec![Sample::x("positive", spread(&[3, 5], 0.5, 2.0))]
 }
 
@@ -258,7 +187,9 @@ static RELU: [OpDef; 2] = unary!(
     "Out",
     |x, _, y| k::relu(x, y),
     |y, d, _, dx| backward::relu_backward(y, d, dx),
-    both_signs
+    both_signs,
+    ints | x,
+    _ | x.max(0)
 );
 static TANH: [OpDef; 2] = unary!(
     "tanh",
@@ -301,9 +232,19 @@ static LOG: [OpDef; 2] =
 static EXP: [OpDef; 2] =
     unary!("exp", "exp_grad", [], "Out", |x, _, y| k::exp(x, y), multiply, both_signs);
 static SQRT: [OpDef; 2] = unary!("sqrt", "sqrt_grad", [], "Out", sqrt, sqrt_grad, positive);
-static SQUARE: [OpDef; 2] =
-    unary!("square", "square_grad", [], "X", square, square_grad, both_signs);
-static ABS: [OpDef; 2] = unary!("abs", "abs_grad", [], "X", abs, abs_grad, both_signs);
+static SQUARE: [OpDef; 2] = unary!(
+    "square",
+    "square_grad",
+    [],
+    "X",
+    square,
+    square_grad,
+    both_signs,
+    ints | x,
+    _ | x.wrapping_mul(x)
+);
+static ABS: [OpDef; 2] =
+    unary!("abs", "abs_grad", [], "X", abs, abs_grad, both_signs, ints | x, _ | x.wrapping_abs());
 static CLIP: [OpDef; 2] = unary!(
     "clip",
     "clip_grad",
@@ -313,7 +254,10 @@ static CLIP: [OpDef; 2] = unary!(
     clip_grad,
     || vec![
         Sample::x("some clipped", spread(&[3, 5], -2.0, 2.0)).attr("min", -1.0).attr("max", 0.7)
-    ]
+    ],
+    // Bounds beyond the integers become their ends.
+    ints | x,
+    p | x.max(p[0].ceil() as i64).min(p[1].floor() as i64)
 );
 static POW: [OpDef; 2] = unary!("pow", "pow_grad", ["factor" = 1.0], "X", pow, pow_grad, || vec![
     Sample::x("cubic root of cubes", spread(&[3, 5], 0.5, 2.0)).attr("factor", 1.7)
@@ -323,7 +267,8 @@ static RSQRT: [OpDef; 2] = unary!("rsqrt", "rsqrt_grad", [], "Out", rsqrt, rsqrt
 static LOG1P: [OpDef; 2] = unary!("log1p", "log1p_grad", [], "X", log1p, log1p_grad, positive);
 static SOFTSIGN: [OpDef; 2] =
     unary!("softsign", "softsign_grad", [], "X", softsign, softsign_grad, both_signs);
-static SIGN: [OpDef; 2] = unary!("sign", "sign_grad", [], "X", sign, no_slope, positive);
+static SIGN: [OpDef; 2] =
+    unary!("sign", "sign_grad", [], "X", sign, no_slope, positive, ints | x, _ | x.signum());
 static FLOOR: [OpDef; 2] =
     unary!("floor", "floor_grad", [], "X", floor, no_slope, || vec![Sample::x(
         "between steps",
@@ -352,5 +297,7 @@ pub(crate) fn defs() -> impl Iterator<Item = &'static OpDef> {
         &FLOOR,
     ]
     .into_iter()
+    .chain(activation::DEFS)
+    .chain(elementary::DEFS)
     .flatten()
 }

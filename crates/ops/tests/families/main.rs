@@ -7,5 +7,6 @@ mod gather;
 mod range;
 mod recurrent;
 mod reduce;
+mod unary;
 mod view;
 mod windows;
