@@ -41,6 +41,9 @@ pub enum Batch {
     /// As above, and `f(a) + f(b) = f(a + b)`: it may also be applied to sums that are not yet
     /// complete.
     Linear,
+    /// Of other variables than those of these slots it reads the shape alone. As
+    /// [`Batch::PerExample`] where one of the others is batched, and as [`Batch::Linear`] elsewhere.
+    LinearIn(&'static [&'static str]),
     /// As [`Batch::PerExample`] as long as only variables of these slots differ from part to part;
     /// otherwise all examples are needed at once.
     RowsOf(&'static [&'static str]),
@@ -283,6 +286,11 @@ pub(crate) fn per_example(_: &Op) -> Batch {
 /// For [`OpDef::batch`].
 pub(crate) fn linear(_: &Op) -> Batch {
     Batch::Linear
+}
+
+/// For [`OpDef::batch`].
+pub(crate) fn linear_in_dout(_: &Op) -> Batch {
+    Batch::LinearIn(&["dOut"])
 }
 
 /// For [`OpDef::batch`].

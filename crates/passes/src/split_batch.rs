@@ -78,31 +78,71 @@ impl<'a> Split<'a> {
         let waits_for_sum = op.role == Role::Forward && self.needs_complete_sum(op, batch);
         let own = op.role == Role::Optimize
             || batch == Batch::Whole
+            || self.moves_batch(op)?
             || changes_state
             || overwrites
             || waits_for_sum;
         Ok(inherited.or(own.then_some(&op.kind)))
     }
 
+    /// Whether a result has the examples in another dimension than the first: it is neither a row
+    /// per example nor a sum over them.
+    fn moves_batch(&self, op: &Op) -> Result<bool, Error> {
+        for name in op.output_vars() {
+            let ty = &self.program.block().var(name, &op.kind)?.ty;
+            if !ty.is_batched() && ty.shape.contains(&-1) {
+                return Ok(self.kinds(op).contains(&Parts::Rows));
+            }
+        }
+        Ok(false)
+    }
+
     /// What the op says about parts of a batch, given which of its inputs differ between them.
     fn batch(&self, op: &Op) -> Result<Batch, Error> {
         let batch = (OPS.def(&op.kind)?.batch)(op);
-        let Batch::RowsOf(slots) = batch else { return Ok(batch) };
-        let same = |v: &String| self.parts.get(v).is_none_or(|parts| *parts == Parts::Same);
-        let others = op.inputs.iter().filter(|(slot, _)| !slots.contains(&slot.as_str()));
-        let fits = others.into_iter().all(|(_, vars)| vars.iter().all(same));
-        Ok(if fits { Batch::PerExample } else { Batch::Whole })
+        Ok(match batch {
+            Batch::RowsOf(slots) => {
+                let same = self.kinds_beside(op, slots).iter().all(|p| *p == Parts::Same);
+                if same { Batch::PerExample } else { Batch::Whole }
+            }
+            Batch::LinearIn(slots) if self.kinds_beside(op, slots).contains(&Parts::Rows) => {
+                Batch::PerExample
+            }
+            _ => batch,
+        })
     }
 
     /// Whether the op reads a sum over the batch and would give something else for the parts of it.
     fn needs_complete_sum(&self, op: &Op, batch: Batch) -> bool {
-        let kinds = self.kinds(op);
+        let kinds = self.kinds_of_values(op, batch);
         let sums = kinds.iter().filter(|p| **p == Parts::Sum).count();
-        sums > 0 && (batch != Batch::Linear || sums != kinds.len())
+        let is_linear = matches!(batch, Batch::Linear | Batch::LinearIn(_));
+        sums > 0 && (!is_linear || sums != kinds.len())
+    }
+
+    /// The inputs of which the op reads more than the shape.
+    fn kinds_of_values(&self, op: &Op, batch: Batch) -> Vec<Parts> {
+        match batch {
+            Batch::LinearIn(slots) => self.kinds_where(op, |slot| slots.contains(&slot)),
+            _ => self.kinds(op),
+        }
+    }
+
+    fn kinds_beside(&self, op: &Op, slots: &[&str]) -> Vec<Parts> {
+        self.kinds_where(op, |slot| !slots.contains(&slot))
+    }
+
+    fn kinds_where(&self, op: &Op, is_asked: impl Fn(&str) -> bool) -> Vec<Parts> {
+        let slots = op.inputs.iter().filter(|(slot, _)| is_asked(slot.as_str()));
+        slots.flat_map(|(_, vars)| vars).map(|v| self.kind(v)).collect()
     }
 
     fn kinds(&self, op: &Op) -> Vec<Parts> {
-        op.input_vars().map(|v| self.parts.get(v).copied().unwrap_or(Parts::Same)).collect()
+        op.input_vars().map(|v| self.kind(v)).collect()
+    }
+
+    fn kind(&self, var: &str) -> Parts {
+        self.parts.get(var).copied().unwrap_or(Parts::Same)
     }
 
     fn run_on_whole(&mut self, op: &'a Op, why: &'a str) -> Result<(), Error> {
@@ -119,7 +159,8 @@ impl<'a> Split<'a> {
     }
 
     fn run_in_parts(&mut self, op: &Op) -> Result<(), Error> {
-        if self.needs_complete_sum(op, self.batch(op)?) {
+        let batch = self.batch(op)?;
+        if self.needs_complete_sum(op, batch) {
             let reason = format!(
                 "op {} is applied to a sum over the batch before it is complete; run it with one \
                  thread",
@@ -127,13 +168,14 @@ impl<'a> Split<'a> {
             );
             return refused("split_batch", reason);
         }
-        let kinds = self.kinds(op);
+        let has_rows = self.kinds(op).contains(&Parts::Rows);
+        let values = self.kinds_of_values(op, batch);
         for name in op.output_vars() {
             let batched = self.program.block().var(name, &op.kind)?.ty.is_batched();
-            let part = if kinds.contains(&Parts::Rows) {
-                if batched { Parts::Rows } else { Parts::Sum }
-            } else {
-                kinds.first().copied().unwrap_or(Parts::Same)
+            let part = match has_rows {
+                true if batched => Parts::Rows,
+                true => Parts::Sum,
+                false => values.first().copied().unwrap_or(Parts::Same),
             };
             self.parts.insert(name.to_string(), part);
         }

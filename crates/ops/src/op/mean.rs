@@ -4,7 +4,7 @@
 use regatta_ir::schema::one;
 use regatta_ir::{Schema, VarType};
 
-use crate::def::{no_samples, per_example, spread};
+use crate::def::{linear, linear_in_dout, no_samples, spread};
 use crate::{Grad, Kernel, OpDef, Sample};
 
 pub(crate) static DEFS: &[OpDef] = &[
@@ -27,7 +27,7 @@ pub(crate) static DEFS: &[OpDef] = &[
             });
             Ok(kernel)
         },
-        batch: per_example,
+        batch: linear,
         samples: || vec![Sample::x("matrix", spread(&[3, 4], -1.0, 1.0))],
     },
     OpDef {
@@ -49,7 +49,7 @@ pub(crate) static DEFS: &[OpDef] = &[
             });
             Ok(kernel)
         },
-        batch: per_example,
+        batch: linear_in_dout,
         samples: no_samples,
     },
 ];

@@ -11,7 +11,7 @@ use regatta_tensor::DType;
 
 use super::broadcast::Broadcast;
 use super::element::{Element, batch_from_end, say_zero};
-use crate::def::{NO_SECOND, linear, no_samples, per_example, spread};
+use crate::def::{NO_SECOND, linear, linear_in_dout, no_samples, spread};
 use crate::infer::resolve_axis;
 use crate::{Batch, Grad, Infer, Kernel, OpDef, Sample, Spec, StepCtx};
 
@@ -48,7 +48,7 @@ pub(crate) static DEFS: &[OpDef] = &[
         infer: |i| Ok(vec![i.floats("X")?.clone()]),
         grad: NO_SECOND,
         kernel: |s| sum_grad(s, false),
-        batch: per_example,
+        batch: linear_in_dout,
         samples: no_samples,
     },
     OpDef {
@@ -64,7 +64,7 @@ pub(crate) static DEFS: &[OpDef] = &[
         infer: |i| Ok(vec![i.floats("X")?.clone()]),
         grad: NO_SECOND,
         kernel: |s| sum_grad(s, true),
-        batch: per_example,
+        batch: linear_in_dout,
         samples: no_samples,
     },
 ];

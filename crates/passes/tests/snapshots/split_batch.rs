@@ -152,6 +152,58 @@ fn weighted_sums_of_means_stay_in_parts() {
     .assert_eq(&shown(&trained(&b.finish(), total.name())));
 }
 
+/// The mean of a mean: its gradient reads the shape of the first one only.
+#[test]
+fn means_and_sums_of_means_stay_in_parts() {
+    let mut b = builder(1);
+    let (x, y) = inputs(&mut b, 2);
+    let predicted = b.fc(&x, 1, Act::None).unwrap();
+    let error = squared_loss(&mut b, &predicted, &y);
+    let again = b.mean(&error).unwrap();
+    let total = b.reduce_sum(&again, &[], false).unwrap();
+    expect![[r#"
+        part  fc -> fc_0.tmp_0: Rows
+        part  square_error_cost -> square_error_cost_0.tmp_0: Rows
+        part  mean -> mean_0.tmp_0: Sum
+        part  mean -> mean_1.tmp_0: Sum
+        part  reduce_sum -> reduce_sum_0.tmp_0: Sum
+        part  fill_constant -> reduce_sum_0.tmp_0@GRAD: Same
+        part  reduce_sum_grad -> mean_1.tmp_0@GRAD: Same
+        part  mean_grad -> mean_0.tmp_0@GRAD: Same
+        part  mean_grad -> square_error_cost_0.tmp_0@GRAD: Rows
+        part  square_error_cost_grad -> fc_0.tmp_0@GRAD: Rows
+        part  fc_grad -> fc_0.w_0@GRAD: Sum, fc_0.b_0@GRAD: Sum
+        whole global_norm_factor -> global_norm_factor@CLIP
+        whole scale_by -> fc_0.w_0@GRAD@CLIP
+        whole scale_by -> fc_0.b_0@GRAD@CLIP
+        whole sgd -> fc_0.w_0
+        whole sgd -> fc_0.b_0
+    "#]]
+    .assert_eq(&shown(&trained(&b.finish(), total.name())));
+}
+
+/// Examples that are no longer in the first dimension are neither rows nor summands of a part.
+#[test]
+fn what_moves_the_batch_runs_on_the_whole() {
+    let program = parse(
+        "program main
+block 0
+  data x: f32[-1, 2]
+  var ones: f32[2, 1, 1]
+  var twice: f32[2, -1, 2]
+  var m: f32[1]
+  Out: ones = fill_constant() {dtype: \"f32\", shape: [2, 1, 1], value: 1.0}
+  Out: twice = elementwise_mul(X: x, Y: ones)
+  Out: m = mean(X: twice)",
+    );
+    expect![[r#"
+        part  fill_constant -> ones: Same
+        whole elementwise_mul -> twice
+        whole mean -> m
+    "#]]
+    .assert_eq(&shown(&program));
+}
+
 /// A metric, what follows from it, and a function of a sum over the batch feed no gradient: they
 /// wait for all parts.
 #[test]
