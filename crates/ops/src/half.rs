@@ -16,7 +16,7 @@ use crate::{Buf, Infer, Io, Kernel, KernelError, OpDef, Spec, StepCtx};
 /// Ops that take elements of any type as they are.
 #[rustfmt::skip]
 const MOVES_OR_CONVERTS: &[&str] = &[
-    "assign", "cast", "concat", "expand", "flip", "gather", "gather_nd", "offload", "pad", "reload",
+    "assign", "cast", "concat", "expand", "flip", "gather", "gather_nd", "masked_select", "offload", "pad", "reload",
     "reshape", "roll", "set_value", "slice", "split", "strided_slice", "take_along_axis", "tile",
     "transpose", "tril_triu", "where",
 ];

@@ -35,6 +35,7 @@ mod layer_norm;
 mod local_sgd;
 mod loss_scaling;
 mod lower_triangle;
+mod masked_select;
 mod matmul;
 mod mean;
 mod merge;
@@ -44,6 +45,7 @@ mod one_hot;
 mod optimizer;
 mod pad;
 mod pool;
+mod random;
 mod range;
 mod reduce;
 mod reshape;
@@ -58,6 +60,7 @@ mod sigmoid_cross_entropy;
 mod slice;
 mod softmax;
 mod softmax_with_cross_entropy;
+mod sort;
 mod span;
 mod split;
 mod square_error_cost;
@@ -106,6 +109,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         local_sgd::DEFS,
         loss_scaling::DEFS,
         lower_triangle::DEFS,
+        masked_select::DEFS,
         matmul::DEFS,
         mean::DEFS,
         merge::DEFS,
@@ -115,6 +119,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         optimizer::DEFS,
         pad::DEFS,
         pool::DEFS,
+        random::DEFS,
         range::DEFS,
         reduce::DEFS,
         reshape::DEFS,
@@ -129,6 +134,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         slice::DEFS,
         softmax::DEFS,
         softmax_with_cross_entropy::DEFS,
+        sort::DEFS,
         split::DEFS,
         square_error_cost::DEFS,
         sum::DEFS,

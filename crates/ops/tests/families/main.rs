@@ -4,9 +4,11 @@
 mod case;
 mod compare;
 mod gather;
+mod random;
 mod range;
 mod recurrent;
 mod reduce;
+mod sort;
 mod unary;
 mod view;
 mod windows;
