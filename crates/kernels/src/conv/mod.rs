@@ -1,7 +1,11 @@
 //! Convolutions over images stored as `[image, channel, row, column]`, and their gradients.
 //!
-//! [`Conv`] says how the window moves; its three methods compute the maps, the gradient of the
-//! images and the gradient of the weights. A transposed convolution is the gradient of the images.
+//! [`Conv`] says how the window moves; its [`Plan`] computes the maps, the gradient of the images
+//! and the gradient of the weights. A transposed convolution is the gradient of the images.
+//!
+//! Batches go through `lanes`, `products` and `weights`: images lie side by side in the lanes of
+//! vectors, and each position of the window is a small product, which leaves out what meets the
+//! paddings. Few images go through `patches`.
 //!
 //! ```
 //! use regatta_kernels::conv::Conv;
@@ -11,16 +15,29 @@
 //!     images: 1, groups: 1, channels: 1, image: [1, 4], maps: 1, map: [1, 3],
 //!     window: [1, 2], stride: [1, 1], pad: [0, 0], dilation: [1, 1],
 //! };
-//! let mut y = [0.0; 3];
-//! conv.forward(&[1.0, 2.0, 3.0, 4.0], &[1.0, 1.0], None, &mut y, &mut GemmScratch::default());
+//! let (mut y, mut scratch) = ([0.0; 3], GemmScratch::default());
+//! conv.plan().forward(&[1.0, 2.0, 3.0, 4.0], &[1.0, 1.0], None, &mut y, &mut scratch);
 //! assert_eq!(y, [3.0, 5.0, 7.0]);
 //! ```
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod isa;
+mod lanes;
+mod panels;
 mod patches;
+mod portable;
+mod products;
+mod taps;
 #[cfg(test)]
 mod tests;
+mod weights;
 
 use crate::gemm::GemmScratch;
+use isa::Isa;
+use taps::Taps;
 
 /// How a window moves over images. Pairs are rows and columns.
 ///
@@ -89,46 +106,14 @@ impl Conv {
         self.channels / self.groups * self.window[0] * self.window[1]
     }
 
-    /// Maps of the images, `y = x * w + bias`, with one value of the bias per map.
-    ///
-    /// # Panics
-    /// If a slice has another length than its dimensions say.
-    pub fn forward(
-        &self,
-        x: &[f32],
-        w: &[f32],
-        bias: Option<&[f32]>,
-        y: &mut [f32],
-        scratch: &mut GemmScratch,
-    ) {
-        self.check(x.len(), w.len(), y.len());
-        patches::forward(self, x, w, bias, y, scratch);
-    }
-
-    /// Gradient of the images from that of the maps; also the transposed convolution of `dy`, then
-    /// with one value of the bias per channel.
-    ///
-    /// # Panics
-    /// If a slice has another length than its dimensions say.
-    pub fn to_images(
-        &self,
-        dy: &[f32],
-        w: &[f32],
-        bias: Option<&[f32]>,
-        dx: &mut [f32],
-        scratch: &mut GemmScratch,
-    ) {
-        self.check(dx.len(), w.len(), dy.len());
-        patches::to_images(self, dy, w, bias, dx, scratch);
-    }
-
-    /// Gradient of the weights from images and the gradient of their maps.
-    ///
-    /// # Panics
-    /// If a slice has another length than its dimensions say.
-    pub fn to_weights(&self, x: &[f32], dy: &[f32], dw: &mut [f32], scratch: &mut GemmScratch) {
-        self.check(x.len(), dw.len(), dy.len());
-        patches::to_weights(self, x, dy, dw, scratch);
+    /// What the methods of a plan need to know, worked out once.
+    pub fn plan(self) -> Plan {
+        Plan {
+            conv: self,
+            isa: Isa::detect(),
+            to_maps: [0, 1].map(|d| taps::to_maps(&self, d)),
+            to_images: [0, 1].map(|d| taps::to_images(&self, d)),
+        }
     }
 
     fn check(&self, images: usize, weights: usize, maps: usize) {
@@ -148,6 +133,81 @@ impl Conv {
         let reach = self.image[d] + self.pad[d];
         let end = if reach > at { (reach - at).div_ceil(stride).min(self.map[d]) } else { 0 };
         if first >= end { (0..0, 0) } else { (first..end, first * stride + at - self.pad[d]) }
+    }
+}
+
+/// A convolution that can be run many times.
+#[derive(Clone)]
+pub struct Plan {
+    conv: Conv,
+    isa: &'static Isa,
+    /// Which weights meet which pixels, for each position of rows and of columns.
+    to_maps: [Vec<Taps>; 2],
+    /// Which weights meet which positions, for each pixel of rows and of columns.
+    to_images: [Vec<Taps>; 2],
+}
+
+/// Fewer images leave too many lanes empty.
+const FEWEST_IMAGES: usize = 10;
+
+impl Plan {
+    /// How the window moves.
+    pub fn conv(&self) -> &Conv {
+        &self.conv
+    }
+
+    /// Maps of the images, `y = x * w + bias`, with one value of the bias per map.
+    ///
+    /// # Panics
+    /// If a slice has another length than its dimensions say.
+    pub fn forward(
+        &self,
+        x: &[f32],
+        w: &[f32],
+        bias: Option<&[f32]>,
+        y: &mut [f32],
+        scratch: &mut GemmScratch,
+    ) {
+        let conv = &self.conv;
+        conv.check(x.len(), w.len(), y.len());
+        if conv.images < FEWEST_IMAGES {
+            return patches::forward(conv, x, w, bias, y, scratch);
+        }
+        products::to_maps(self, x, w, bias, y, scratch);
+    }
+
+    /// Gradient of the images from that of the maps; also the transposed convolution of `dy`, then
+    /// with one value of the bias per channel.
+    ///
+    /// # Panics
+    /// If a slice has another length than its dimensions say.
+    pub fn to_images(
+        &self,
+        dy: &[f32],
+        w: &[f32],
+        bias: Option<&[f32]>,
+        dx: &mut [f32],
+        scratch: &mut GemmScratch,
+    ) {
+        let conv = &self.conv;
+        conv.check(dx.len(), w.len(), dy.len());
+        if conv.images < FEWEST_IMAGES {
+            return patches::to_images(conv, dy, w, bias, dx, scratch);
+        }
+        products::to_images(self, dy, w, bias, dx, scratch);
+    }
+
+    /// Gradient of the weights from images and the gradient of their maps.
+    ///
+    /// # Panics
+    /// If a slice has another length than its dimensions say.
+    pub fn to_weights(&self, x: &[f32], dy: &[f32], dw: &mut [f32], scratch: &mut GemmScratch) {
+        let conv = &self.conv;
+        conv.check(x.len(), dw.len(), dy.len());
+        if conv.images < FEWEST_IMAGES {
+            return patches::to_weights(conv, x, dy, dw, scratch);
+        }
+        weights::run(conv, self.isa, x, dy, dw, scratch);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Convolutions against sums written out pixel by pixel.
 
-use super::{Conv, channel_sums};
+use super::isa::Isa;
+use super::{Conv, Plan, channel_sums};
 use crate::gemm::GemmScratch;
 
 fn noise(n: usize, seed: u64) -> Vec<f32> {
@@ -76,15 +77,18 @@ fn check(c: &Conv, scratch: &mut GemmScratch) {
         dx[pixel] += f64::from(dy[map]) * f64::from(w[weight]);
         dw[weight] += f64::from(dy[map]) * f64::from(x[pixel]);
     });
-    let mut got = vec![f32::NAN; c.maps_len()];
-    c.forward(&x, &w, Some(&bias), &mut got, scratch);
-    close("y", c, &got, &y);
-    let mut got = vec![f32::NAN; c.images_len()];
-    c.to_images(&dy, &w, Some(&channel_bias), &mut got, scratch);
-    close("dx", c, &got, &dx);
-    let mut got = vec![f32::NAN; c.weights_len()];
-    c.to_weights(&x, &dy, &mut got, scratch);
-    close("dw", c, &got, &dw);
+    for isa in Isa::all() {
+        let plan = Plan { isa, ..c.plan() };
+        let mut got = vec![f32::NAN; c.maps_len()];
+        plan.forward(&x, &w, Some(&bias), &mut got, scratch);
+        close("y", c, &got, &y);
+        let mut got = vec![f32::NAN; c.images_len()];
+        plan.to_images(&dy, &w, Some(&channel_bias), &mut got, scratch);
+        close("dx", c, &got, &dx);
+        let mut got = vec![f32::NAN; c.weights_len()];
+        plan.to_weights(&x, &dy, &mut got, scratch);
+        close("dw", c, &got, &dw);
+    }
 }
 
 #[test]
@@ -117,9 +121,10 @@ fn pads_on_one_side_and_empty_batches() {
     c.images = 0;
     let (mut dw, mut nothing) = (vec![1.0; c.weights_len()], []);
     let w = vec![1.0; c.weights_len()];
-    c.forward(&[], &w, None, &mut nothing, &mut scratch);
-    c.to_images(&[], &w, None, &mut nothing, &mut scratch);
-    c.to_weights(&[], &[], &mut dw, &mut scratch);
+    let plan = c.plan();
+    plan.forward(&[], &w, None, &mut nothing, &mut scratch);
+    plan.to_images(&[], &w, None, &mut nothing, &mut scratch);
+    plan.to_weights(&[], &[], &mut dw, &mut scratch);
     assert!(dw.iter().all(|&w| w == 0.0));
 }
 

@@ -12,9 +12,9 @@ const ALIGN: usize = 4096;
 /// nothing after its first round. Keep one per thread.
 #[derive(Debug, Default)]
 pub struct GemmScratch {
-    pub(super) a: Buffer,
-    pub(super) b: Buffer,
-    pub(super) c: Buffer,
+    pub(crate) a: Buffer,
+    pub(crate) b: Buffer,
+    pub(crate) c: Buffer,
     /// What convolutions keep beside their products.
     pub(crate) patches: Buffer,
 }

@@ -190,7 +190,7 @@ fn prepared(s: &Spec<'_>) -> Result<Conv, Error> {
 }
 
 fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
-    let conv = prepared(s)?;
+    let conv = prepared(s)?.plan();
     let (bias, transposed) = (s.at("Bias"), is_transposed(s.op));
     Ok(Box::new(move |io, ctx| {
         let (x, w, bias) = (io.f32(0), io.f32(1), bias.map(|at| io.f32(at)));
@@ -204,7 +204,7 @@ fn forward(s: &Spec<'_>) -> Result<Kernel, Error> {
 }
 
 fn backward(s: &Spec<'_>) -> Result<Kernel, Error> {
-    let conv = prepared(s)?;
+    let conv = prepared(s)?.plan();
     let transposed = is_transposed(s.op);
     let (dx, dw, dbias) = (s.out_at("dX"), s.out_at("dW"), s.out_at("dBias"));
     let pixels: usize = s.dims(2)[2..].iter().product();
