@@ -53,9 +53,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     __version__: str
 
 _MODULES = (
-    "base", "dataset", "device", "distributed", "errors", "fluid", "framework", "hapi", "incubate",
-    "inference", "io", "jit", "metric", "nn", "optimizer", "paddle", "reader", "regularizer",
-    "static", "tensor", "utils", "v2", "version", "vision",
+    "base", "callbacks", "dataset", "device", "distributed", "errors", "fluid", "framework", "hapi",
+    "incubate", "inference", "io", "jit", "metric", "nn", "optimizer", "paddle", "reader",
+    "regularizer", "static", "tensor", "utils", "v2", "version", "vision",
 )
 
 # name: module and, if it differs, the name there.
@@ -112,9 +112,7 @@ _DEVICE = (
     "is_compiled_with_npu", "is_compiled_with_rocm", "is_compiled_with_xpu", "set_device",
 )
 _NAMES.update({name: "device" for name in _DEVICE})
-_NAMES.update({
-    "Model": "hapi.Model", "callbacks": "hapi.callbacks.", "summary": "hapi.summary",
-})
+_NAMES.update({"Model": "hapi.Model", "summary": "hapi.summary"})
 
 # Not among them: what would hide Python's own names after `from regatta import *`.
 __all__ = sorted(set(_MODULES) | set(_NAMES) - {"bool", "core", "__version__"})

@@ -213,8 +213,8 @@ def save(
     **configs: Any,
 ) -> None:
     """Writes a state dictionary, or any lists and dictionaries of tensors, arrays and numbers, to a
-    file that :func:`load` and Paddle read. A path that ends in ``.safetensors`` makes a file of that
-    format, of a dictionary of tensors. A program is written as text.
+    file that :func:`load` and Paddle read. A path that ends in ``.safetensors`` makes a file of
+    that format, of a dictionary of tensors. A program is written as text.
 
     >>> import tempfile
     >>> import numpy as np

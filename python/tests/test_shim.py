@@ -90,7 +90,7 @@ assert paddle.base.core is paddle.core and paddle.core.EOFException
 import paddle.core as core, paddle.utils.unique_name as names
 assert core.EOFException is paddle.core.EOFException and names.generate("fc") == "fc_0"
 import paddle.fluid.framework, paddle.fluid.core
-print(paddle.__file__, 'static' in dir(paddle), 'Model' in dir(paddle))
+print(paddle.__file__, 'static' in dir(paddle), 'TrainReport' in dir(paddle))
 """)
     assert out.endswith(os.path.join("_path", "paddle", "__init__.py") + " True False\n")
 
@@ -98,7 +98,7 @@ print(paddle.__file__, 'static' in dir(paddle), 'Model' in dir(paddle))
 def test_what_is_absent_is_named_and_never_taken_from_paddle(false_paddle):
     out = code("""
 import paddle
-for text in ("paddle.fft.fft", "paddle.Model", "paddle.io.Datset", "paddle._core"):
+for text in ("paddle.fft.fft", "paddle.TrainReport", "paddle.io.Datset", "paddle._core"):
     try: eval(text)
     except AttributeError as error: print(error)
 for name in ("paddle.fft", "paddle._core", "paddle.io.cloud", "paddle.paddle"):
@@ -108,7 +108,7 @@ assert not hasattr(paddle, "real")
 """, path=[false_paddle])
     lines = out.splitlines()
     assert lines[0] == 'paddle.fft is not in Regatta; see docs/python.md ("What is absent")'
-    assert lines[1].startswith("paddle.Model is not in Regatta")
+    assert lines[1].startswith("paddle.TrainReport is not in Regatta")
     assert "did you mean paddle.io.Dataset?" in lines[2]
     assert [line.split(" | ")[0] for line in lines[4:]] == [
         "paddle.fft", "paddle._core", "paddle.io.cloud", "paddle.paddle"]

@@ -118,8 +118,8 @@ def _shown(value: Any) -> str:
 
 
 class ProgBarLogger(Callback):
-    """Prints losses and metrics every ``log_freq`` batches: with ``verbose=1`` over the same line of
-    a terminal, with 2 line by line, with 0 not at all."""
+    """Prints losses and metrics every ``log_freq`` batches: with ``verbose=1`` over the same line
+    of a terminal, with 2 line by line, with 0 not at all."""
 
     def __init__(self, log_freq: int = 1, verbose: int = 2) -> None:
         super().__init__()
@@ -186,7 +186,8 @@ class ProgBarLogger(Callback):
 
 
 class ModelCheckpoint(Callback):
-    """Saves the model every ``save_freq`` epochs as ``save_dir/EPOCH``, and as ``save_dir/final``."""
+    """Saves the model every ``save_freq`` epochs as ``save_dir/EPOCH``, at the end as
+    ``save_dir/final``."""
 
     def __init__(self, save_freq: int = 1, save_dir: Optional[str] = None) -> None:
         super().__init__()

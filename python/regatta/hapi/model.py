@@ -265,8 +265,8 @@ class Model:
 
     # Files
     def save(self, path: str, training: bool = True) -> None:
-        """Writes ``path.pdparams`` and ``path.pdopt``; without ``training`` the model that predicts,
-        as :func:`regatta.jit.save` does."""
+        """Writes ``path.pdparams`` and ``path.pdopt``; without ``training`` the model that
+        predicts, as :func:`regatta.jit.save` does."""
         if not training:
             from .. import jit
 

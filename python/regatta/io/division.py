@@ -58,6 +58,6 @@ def warn_once(dataset: Any, world: int) -> None:
     import warnings
 
     warnings.warn(
-        f"{type(dataset).__name__} is divided: each of {world} ranks takes every {world}th example. "
-        "If it gives different examples on every rank already, set divides_itself = True in the "
+        f"{type(dataset).__name__} is divided: each of {world} ranks takes every {world}th "
+        "example. If it gives different examples on every rank already, set divides_itself = True in the "
         "class", UserWarning, stacklevel=3)

@@ -117,7 +117,8 @@ class Pool:
         code = process.exitcode
         how = f"ended with exit code {code}"
         if code is not None and code < 0:
-            name = signal.Signals(-code).name if -code in list(signal.Signals) else f"signal {-code}"
+            known = -code in list(signal.Signals)
+            name = signal.Signals(-code).name if known else f"signal {-code}"
             how = f"was killed by {name}"
             if name == "SIGKILL":
                 how += " (by a user, or by the system for lack of memory)"

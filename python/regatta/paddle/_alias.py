@@ -26,7 +26,7 @@ _MOVED = {
     "paddle.fluid.executor": "regatta.executor",
 }
 # What Regatta has at its top level and Paddle has not, or means otherwise.
-_OWN = {"Model", "TrainReport", "op_kinds", "paddle", "reset_default_programs", "train"}
+_OWN = {"TrainReport", "op_kinds", "paddle", "reset_default_programs", "train"}
 
 
 def real_name(name: str) -> Optional[str]:

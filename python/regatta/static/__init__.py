@@ -101,6 +101,28 @@ class InputSpec:
         self.name = name
         self.stop_gradient = stop_gradient
 
+    @classmethod
+    def from_tensor(cls, tensor: Any, name: Optional[str] = None) -> "InputSpec":
+        """That of a tensor or variable."""
+        return cls(tensor.shape, tensor.dtype, name or getattr(tensor, "name", None))
+
+    @classmethod
+    def from_numpy(cls, ndarray: Any, name: Optional[str] = None) -> "InputSpec":
+        """That of an array."""
+        return cls(ndarray.shape, ndarray.dtype, name)
+
+    def batch(self, batch_size: int) -> "InputSpec":
+        """Puts a dimension in front; returns itself."""
+        self.shape = (int(batch_size), *self.shape)
+        return self
+
+    def unbatch(self) -> "InputSpec":
+        """Takes the first dimension away; returns itself."""
+        if not self.shape:
+            raise ValueError("unbatch: there is no dimension to take away")
+        self.shape = self.shape[1:]
+        return self
+
     def __repr__(self) -> str:
         return f"InputSpec(shape={self.shape}, dtype={self.dtype}, name={self.name})"
 

@@ -47,8 +47,9 @@ def local_file(owner: str, argument: str, given: Optional[str], folder: str, nam
         if path:
             return path
     raise FileNotFoundError(
-        f"{owner} needs the file {name}, and nothing is downloaded: pass its path as {argument}, or "
-        f"put it in {os.path.join(DATA_HOME, folder)} or in the folder of the variable REGATTA_DATA"
+        f"{owner} needs the file {name}, and nothing is downloaded: pass its path as {argument}, "
+        f"or put it in {os.path.join(DATA_HOME, folder)} or in the folder of the variable "
+        "REGATTA_DATA"
     )
 
 
@@ -82,7 +83,7 @@ class MNIST(Dataset):
         if self.images.ndim != 3 or self.labels.ndim != 1 or len(self.images) != len(self.labels):
             raise ValueError(
                 f"{name}: {self.image_path} has the shape {list(self.images.shape)} and "
-                f"{self.label_path} {list(self.labels.shape)}; expected images and a label for each")
+                f"{self.label_path} {list(self.labels.shape)}; expected images and their labels")
 
     def __getitem__(self, idx: int) -> Tuple[Any, Any]:
         image, label = self.images[idx], self.labels[idx:idx + 1] if idx >= 0 else (
