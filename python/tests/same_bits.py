@@ -71,7 +71,7 @@ def main(model, kind, out):
     strategy = fleet.DistributedStrategy()
     strategy.a_sync = False
     fleet.init(is_collective=kind == "collective")
-    optimizer = fleet.distributed_optimizer(rg.optimizer.Adam(0.01), strategy)
+    optimizer = fleet.distributed_optimizer(rg.optimizer.Adam(0.01, lazy_mode=True), strategy)
     optimizer.minimize(cost)
     if fleet.is_server():
         fleet.run_server()

@@ -154,8 +154,9 @@ impl Optimizer {
         };
         if let Some(rows) = gradient.to_rows()
             && !lazy
+            && !rule.rests_without_gradient()
         {
-            gradient = match moves_all_rows(&rule) {
+            gradient = match rule.moves_without_gradient() {
                 true => dense(&gradient)?,
                 false => Tensor::rows(states.with_touched(&rows)),
             };
@@ -199,11 +200,6 @@ impl Optimizer {
 
 fn shape_of(tensor: &Tensor) -> (&'static str, Attr) {
     ("shape", Attr::Ints(tensor.shape().iter().map(|&d| d as i64).collect()))
-}
-
-/// Whether a row with zeros for states and gradient moves.
-fn moves_all_rows(rule: &Rule) -> bool {
-    matches!(rule, Rule::AdamW(_) | Rule::Lamb(_) | Rule::LarsMomentum(_) | Rule::Ftrl(_))
 }
 
 fn dense(rows: &Tensor) -> Result<Tensor> {

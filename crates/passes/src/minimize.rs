@@ -1,6 +1,6 @@
 //! The whole way from a loss to a training program.
 
-use regatta_ir::{Error, Op, Program, Programs, Regularizer};
+use regatta_ir::{Error, Layout, Op, Program, Programs, Regularizer};
 use regatta_optim::{LossScaling, Rule, Schedule};
 
 use crate::merge_lookups::{self, merge_lookups};
@@ -23,6 +23,9 @@ pub struct Optimizer {
     pub regularizer: Option<Regularizer>,
     /// Limit on gradients.
     pub clip: Option<Clip>,
+    /// Whether rows of tables rest while no gradient names them. Otherwise (Adam, AdamW) rows that
+    /// were named once move in every step, as if the gradient were dense.
+    pub lazy: bool,
     /// Mixed precision.
     pub amp: Option<AmpConfig>,
     /// Activations that are computed again for the gradients instead of being kept.
@@ -40,6 +43,7 @@ impl Optimizer {
             schedule,
             regularizer: None,
             clip: None,
+            lazy: true,
             amp: None,
             recompute: None,
         }
@@ -188,6 +192,9 @@ impl Training {
         let Optimizer { rule, learning_rate, schedule, .. } = &self.optimizer;
         (self.programs, _) =
             insert_updates(&self.programs, &self.grads, rule, *learning_rate, schedule)?;
+        if !self.optimizer.lazy {
+            move_touched_rows(&mut self.programs.main);
+        }
         Ok(())
     }
 
@@ -196,5 +203,17 @@ impl Training {
             self.programs.main = skip_overflowed(&self.programs.main, how)?;
         }
         Ok(())
+    }
+}
+
+/// Makes updates of tables that can be anything but lazy move rows that were named before.
+fn move_touched_rows(program: &mut Program) {
+    let block = program.block_mut();
+    let is_rows = |name: &str| block.vars.get(name).is_some_and(|v| v.ty.layout == Layout::Rows);
+    let updates = block.ops.iter().enumerate().filter(|(_, op)| op.attrs.contains_key("lazy"));
+    let tables = updates.filter(|(_, op)| op.input_var("Grad").is_some_and(is_rows));
+    let tables: Vec<usize> = tables.map(|(at, _)| at).collect();
+    for at in tables {
+        block.ops[at].attrs.insert("lazy".into(), false.into());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use regatta_ir::{Block, Error, Layout, Op, Program, Programs};
+use regatta_ir::{Attr, Block, Error, Layout, Op, Program, Programs};
 use regatta_ops::{schedule_of, update_rule};
 use regatta_optim::{Rule, Schedule};
 
@@ -139,6 +139,13 @@ fn take_updates(block: &mut Block, programs: &Programs) -> Result<Updates, Error
         let shape = &block.var(&name, PASS)?.ty.shape;
         let shape: Vec<usize> = shape.iter().map(|&d| d as usize).collect();
         if block.var(&grad, PASS)?.ty.layout == Layout::Rows {
+            if op.attrs.get("lazy") == Some(&Attr::Bool(false)) {
+                let reason = format!(
+                    "rows of the table '{name}' would move without a gradient, which servers do \
+                     not do; update it lazily (lazy_mode=True)"
+                );
+                return refused(PASS, reason);
+            }
             let init = startup_op(&programs.startup, &name)?;
             if init.kind == "assign_value" {
                 let reason = format!(

@@ -82,6 +82,7 @@ pub(crate) fn read_optimizer(spec: &Bound<'_, PyDict>) -> PyResult<Optimizer> {
             "schedule" => optimizer.schedule = json::<Schedule>("schedule", &value)?,
             "regularizer" => optimizer.regularizer = Some(regularizer_of(value.extract()?)?),
             "clip" => optimizer.clip = Some(read_clip(&value)?),
+            "lazy" => optimizer.lazy = value.extract()?,
             "amp" => optimizer.amp = Some(read_amp(value.cast()?)?),
             "recompute" => optimizer.recompute = Some(read_recompute(value.cast()?)?),
             _ => return Err(wrong(format!("an optimizer has no setting '{key}'"))),

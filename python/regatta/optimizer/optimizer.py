@@ -97,6 +97,8 @@ class Optimizer:
         else:
             spec["learning_rate"] = rate
         self._has_servers = self._has_servers or for_servers
+        if not for_servers and not self._lazy():
+            spec["lazy"] = False
         if self.regularization is not None:
             spec["regularizer"] = tuple(self.regularization._regularizer_spec())
         if self._grad_clip is not None:
@@ -157,7 +159,6 @@ class Optimizer:
         main, startup = self._programs_of(loss, startup_program)
         chosen = _parameters(_one("parameters", parameters, "parameter_list", parameter_list))
         chosen = chosen if chosen is not None else self._parameter_list
-        self._check_tables(main)
         self._take_names(main, chosen)
         ops, pairs = _core.minimize(
             main._core, startup._core, loss.name, self._spec(), chosen, _names(no_grad_set)
@@ -212,7 +213,6 @@ class Optimizer:
                 "weight_decay to the optimizer, or call minimize"
             )
         before, _, _, (main, startup, loss, chosen, no_grad) = made
-        self._check_tables(main)
         self._take_names(main, chosen)
         main._core.replace(before)
         ops, pairs = _core.minimize(
@@ -264,7 +264,7 @@ class Optimizer:
         unique_name.generate("learning_rate")
 
     def _check_tables(self, main: Program) -> None:
-        """A hook for rules that update tables otherwise than asked."""
+        """A hook for rules whose tables on servers are updated otherwise than asked."""
 
     # The learning rate
     def get_lr(self) -> float:
@@ -588,9 +588,9 @@ class Adam(Optimizer):
     """Adaptive moments.
 
     ``lazy_mode`` concerns tables with sparse gradients: only the rows of a batch move. Without it
-    rows that were ever named by a gradient move in every step, as if the gradient were dense. A
-    program updates tables in the first way always, and warns once if ``lazy_mode`` is False and
-    there are such tables. Dense parameters are not affected.
+    rows that were ever named by a gradient move in every step, as if the gradient were dense.
+    Parameter servers update rows in the first way always, which is warned about once. Dense
+    parameters are not affected.
     """
 
     type = "adam"
@@ -643,7 +643,7 @@ class Adam(Optimizer):
         if tables:
             _warned_of_rows = True
             warnings.warn(
-                f"{type(self).__name__}(lazy_mode=False): of tables with sparse gradients "
+                f"{type(self).__name__}(lazy_mode=False): of tables on servers "
                 f"({', '.join(sorted(tables))}) only the rows of a batch are updated, as with "
                 "lazy_mode=True",
                 UserWarning, stacklevel=4,

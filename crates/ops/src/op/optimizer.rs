@@ -1,6 +1,10 @@
 //! Update ops, one kind per rule of `regatta-optim`, for dense and row-sparse gradients; and
 //! `lr_schedule`, which writes the learning rate of the step.
 //!
+//! Row-sparse gradients of tables move the rows that they name. With `lazy = false` (Adam, AdamW) rows
+//! that were named before move, too, as if the gradient were dense: those with anything in their
+//! states, since the others would stay where they are.
+//!
 //! An update is left out, parameter and states untouched, if any of the flags in `Skip` is not 0:
 //! the gradients overflowed, or are still being collected.
 
@@ -21,11 +25,13 @@ const LR_SCALE: AttrDef = ("lr_scale", AttrKind::Float(1.0));
 
 /// A kind per rule: its attributes, and the way between a rule and an op.
 macro_rules! rules {
-    ($($kind:literal => $rule:ident { $($float:ident),* $(; $flag:ident)? }),* $(,)?) => {
+    ($($kind:literal => $rule:ident { $($float:ident),* $(; $flag:ident)? } $($lazy:ident)?),*
+        $(,)?) => {
         pub(crate) static DEFS: &[OpDef] = &[
             $(update_def($kind, &[LR_SCALE,
                 $((stringify!($float), AttrKind::RequiredFloat),)*
-                $((stringify!($flag), AttrKind::Bool(false)),)?]),)*
+                $((stringify!($flag), AttrKind::Bool(false)),)?
+                $((stringify!($lazy), AttrKind::Bool(true)),)?]),)*
             LR_SCHEDULE,
         ];
 
@@ -69,8 +75,8 @@ rules! {
     "sgd" => Sgd {},
     "momentum" => Momentum { mu; nesterov },
     "adagrad" => Adagrad { epsilon, initial_accumulator },
-    "adam" => Adam { beta1, beta2, epsilon },
-    "adamw" => AdamW { beta1, beta2, epsilon, weight_decay },
+    "adam" => Adam { beta1, beta2, epsilon } lazy,
+    "adamw" => AdamW { beta1, beta2, epsilon, weight_decay } lazy,
     "rmsprop" => RmsProp { rho, epsilon, momentum; centered },
     "adadelta" => Adadelta { rho, epsilon },
     "ftrl" => Ftrl { l1, l2, lr_power },
@@ -168,6 +174,9 @@ fn update(s: &Spec<'_>) -> Result<Kernel, Error> {
     // No rule for programs has states per row: those that rows share follow those per weight.
     let n_own = rule.states().iter().filter(|state| state.per == Per::Element).count();
     let flags = flags(s);
+    // Only some rules can be anything but lazy.
+    let is_lazy = s.op.bool("lazy").unwrap_or(true);
+    let mut all = AllRows::default();
     Ok(Box::new(move |io, _| {
         if skips(io, flags.clone()) {
             return Ok(());
@@ -185,7 +194,11 @@ fn update(s: &Spec<'_>) -> Result<Kernel, Error> {
         let scalars = scalars.into_slices();
         let values = shared.values_mut().iter_mut();
         values.zip(&scalars).for_each(|(value, scalar)| *value = scalar[0]);
-        rule.run_rows(lr, &shared, LazyRows { w, grad: io.rows(1), states });
+        let rows = LazyRows { w, grad: io.rows(1), states };
+        match is_lazy {
+            true => rule.run_rows(lr, &shared, rows),
+            false => rule.run_rows(lr, &shared, all.with(rows, rule.moves_without_gradient())),
+        }
         rule.advance(&mut shared);
         let values = shared.values_mut().iter();
         values.zip(scalars).for_each(|(value, scalar)| scalar[0] = *value);
@@ -215,6 +228,60 @@ impl RowLoop for LazyRows<'_> {
             let at = row as usize * width;
             let states = slices[..n_states].iter_mut().map(|state| &mut state[at..at + width]);
             update.with_states(&mut self.w[at..at + width], g, states.collect());
+        }
+    }
+}
+
+/// Room for an update of all rows that a gradient has ever named.
+#[derive(Default)]
+struct AllRows {
+    /// Positions of the rows of a gradient, in the order of the table.
+    order: Vec<u32>,
+    /// The gradient of a row that is not named.
+    zeros: Vec<f32>,
+}
+
+impl AllRows {
+    fn with<'a>(&'a mut self, rows: LazyRows<'a>, every_row: bool) -> TouchedRows<'a> {
+        self.order.clear();
+        self.order.extend(0..rows.grad.rows.len() as u32);
+        self.order.sort_unstable_by_key(|at| rows.grad.rows[*at as usize]);
+        self.zeros.clear();
+        self.zeros.resize(rows.grad.width, 0.0);
+        TouchedRows { rows, order: &self.order, zeros: &self.zeros, every_row }
+    }
+}
+
+/// Updates the rows that the gradient names and those that have states.
+struct TouchedRows<'a> {
+    rows: LazyRows<'a>,
+    order: &'a [u32],
+    zeros: &'a [f32],
+    /// Whether rows without states move as well.
+    every_row: bool,
+}
+
+impl RowLoop for TouchedRows<'_> {
+    #[inline(always)]
+    fn run<K: UpdateKernel>(self, update: RowUpdater<'_, K>) {
+        let LazyRows { w, grad, states } = self.rows;
+        let (width, n_states) = (grad.width.max(1), states.len());
+        let mut slices = states.into_slices();
+        let mut named = self.order.iter().map(|at| *at as usize).peekable();
+        for (row, w) in w.chunks_exact_mut(width).enumerate() {
+            let own = row * width..(row + 1) * width;
+            let g = match named.next_if(|at| grad.rows[*at] == row as u64) {
+                Some(at) => &grad.values[at * width..(at + 1) * width],
+                None => {
+                    let has = |state: &&mut [f32]| state[own.clone()].iter().any(|x| *x != 0.0);
+                    if !self.every_row && !slices[..n_states].iter().any(|state| has(&state)) {
+                        continue;
+                    }
+                    self.zeros
+                }
+            };
+            let states = slices[..n_states].iter_mut().map(|state| &mut state[own.clone()]);
+            update.with_states(w, g, states.collect());
         }
     }
 }

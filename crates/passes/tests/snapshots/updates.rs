@@ -98,8 +98,8 @@ fn adam_keeps_its_states_in_both_programs() {
         persist fc_0.b_0_moment2_0: f32[1]
         persist fc_0.b_0_beta1_pow_0: f32[1]
         persist fc_0.b_0_beta2_pow_0: f32[1]
-        ParamOut: fc_0.w_0, StatesOut: [fc_0.w_0_moment1_0, fc_0.w_0_moment2_0, fc_0.w_0_beta1_pow_0, fc_0.w_0_beta2_pow_0] = adam(Param: fc_0.w_0, Grad: fc_0.w_0@GRAD, LearningRate: learning_rate_0, States: [fc_0.w_0_moment1_0, fc_0.w_0_moment2_0, fc_0.w_0_beta1_pow_0, fc_0.w_0_beta2_pow_0]) {beta1: 0.9, beta2: 0.999, epsilon: 1e-8, lr_scale: 1.0} @optimize
-        ParamOut: fc_0.b_0, StatesOut: [fc_0.b_0_moment1_0, fc_0.b_0_moment2_0, fc_0.b_0_beta1_pow_0, fc_0.b_0_beta2_pow_0] = adam(Param: fc_0.b_0, Grad: fc_0.b_0@GRAD, LearningRate: learning_rate_0, States: [fc_0.b_0_moment1_0, fc_0.b_0_moment2_0, fc_0.b_0_beta1_pow_0, fc_0.b_0_beta2_pow_0]) {beta1: 0.9, beta2: 0.999, epsilon: 1e-8, lr_scale: 1.0} @optimize
+        ParamOut: fc_0.w_0, StatesOut: [fc_0.w_0_moment1_0, fc_0.w_0_moment2_0, fc_0.w_0_beta1_pow_0, fc_0.w_0_beta2_pow_0] = adam(Param: fc_0.w_0, Grad: fc_0.w_0@GRAD, LearningRate: learning_rate_0, States: [fc_0.w_0_moment1_0, fc_0.w_0_moment2_0, fc_0.w_0_beta1_pow_0, fc_0.w_0_beta2_pow_0]) {beta1: 0.9, beta2: 0.999, epsilon: 1e-8, lazy: true, lr_scale: 1.0} @optimize
+        ParamOut: fc_0.b_0, StatesOut: [fc_0.b_0_moment1_0, fc_0.b_0_moment2_0, fc_0.b_0_beta1_pow_0, fc_0.b_0_beta2_pow_0] = adam(Param: fc_0.b_0, Grad: fc_0.b_0@GRAD, LearningRate: learning_rate_0, States: [fc_0.b_0_moment1_0, fc_0.b_0_moment2_0, fc_0.b_0_beta1_pow_0, fc_0.b_0_beta2_pow_0]) {beta1: 0.9, beta2: 0.999, epsilon: 1e-8, lazy: true, lr_scale: 1.0} @optimize
     "#]].assert_eq(&added(&differentiated, &made.programs.main));
     expect![[r#"
         persist learning_rate_0: f32[1]

@@ -230,7 +230,7 @@ pub const KEYS: &[Key] = &[
     // The network's section, apart from what the models list themselves.
     unset("hyper_parameters.optimizer.class", Kind::Text, "update rule; else that of the model"),
     unset("hyper_parameters.optimizer.learning_rate", Kind::Float, "base of the learning rate; else that of the model"),
-    key("hyper_parameters.optimizer.adam_lazy_mode", Kind::Bool, "True", "only rows of a batch move; False cannot be honoured with Adam"),
+    key("hyper_parameters.optimizer.adam_lazy_mode", Kind::Bool, "True", "only rows of a batch move; False: rows of earlier batches, too (not with servers)"),
     unset("hyper_parameters.optimizer.schedule", Kind::Text, "how the learning rate changes; else exponential with decay_steps, constant without"),
     unset("hyper_parameters.optimizer.clip_by_norm", Kind::Float, "largest norm of each gradient"),
     unset("hyper_parameters.optimizer.clip_by_global_norm", Kind::Float, "largest norm of all gradients together"),

@@ -118,11 +118,7 @@ pub(super) fn resolve_optimizer(r: &mut Resolver, default: OptimizerDefault) -> 
     if let Err(e) = update_op(&rule) {
         r.problem(&format!("{SECTION}.class"), e.to_string());
     }
-    let lazy = r.bool(&format!("{SECTION}.adam_lazy_mode"));
-    if lazy == Some(false) && rule.name().starts_with("adam") {
-        let reason = "False cannot be honoured: only the rows of a batch move".to_string();
-        r.problem(&format!("{SECTION}.adam_lazy_mode"), reason);
-    }
+    let lazy = r.bool(&format!("{SECTION}.adam_lazy_mode")) != Some(false);
     let schedule = resolve_schedule(r);
     if let Err(e) = schedule.validate(learning_rate) {
         r.problem(SECTION, e.to_string());
@@ -131,7 +127,7 @@ pub(super) fn resolve_optimizer(r: &mut Resolver, default: OptimizerDefault) -> 
     let clip = resolve_clip(r);
     let regularizer = reg.map(Regularizer::L2);
     let plain = Optimizer::new(rule, learning_rate);
-    Optimizer { schedule, regularizer, clip, ..plain }
+    Optimizer { schedule, regularizer, clip, lazy, ..plain }
 }
 
 fn resolve_rule(r: &mut Resolver, name: &'static str) -> Rule {

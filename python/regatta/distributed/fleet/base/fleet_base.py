@@ -401,7 +401,8 @@ class DistributedOptimizer:
         main, startup = optimizer._programs_of(loss, startup_program)
         chosen = optimizer._parameter_list if parameters is None else _names(parameters)
         has_servers = job.core.server_num() > 0
-        optimizer._check_tables(main)
+        if has_servers:
+            optimizer._check_tables(main)
         optimizer._take_names(main, chosen)
         ops, pairs = job.core.minimize(
             main._core, startup._core, loss.name, optimizer._spec(for_servers=has_servers),
