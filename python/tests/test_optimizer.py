@@ -328,21 +328,14 @@ def test_a_scheduler_continues_from_its_state(name):
 # --- what cannot be honoured ---------------------------------------------------------------------
 
 
-def test_lazy_mode_false_warns_once_about_tables(monkeypatch):
-    from regatta.optimizer import optimizer as module
-
-    monkeypatch.setattr(module, "_warned_of_rows", False)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_lazy_mode_says_which_rows_of_tables_move(lazy):
     ids = rg.static.data("ids", [None, 1], "int64")
     table = rg.create_parameter([10, 2], "float32", name="table")
     block = rg.static.default_main_program().global_block()
     block.append_op("embedding", {"W": table, "Ids": ids}, {"Out": "rows"}, {"is_sparse": True})
-    cost = rg.mean(block.var("rows"))
-    with pytest.warns(UserWarning, match="only the rows of a batch"):
-        rg.optimizer.Adam(0.1).minimize(cost)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with rg.static.program_guard(rg.static.Program(), rg.static.Program()):
-            rg.optimizer.Adam(0.1).minimize(line())
+    ops, _ = rg.optimizer.Adam(0.1, lazy_mode=lazy).minimize(rg.mean(block.var("rows")))
+    assert [op.attr("lazy") for op in ops if op.type == "adam"] == [lazy]
 
 
 def test_settings_that_cannot_be_honoured_are_refused():
