@@ -506,8 +506,8 @@ def test_hooks_and_containers():
         assert y.name.startswith("tmp_") and len(seen) == 1
         hook.remove()
         assert layer(x).name.startswith("linear_")
-        with pytest.raises(NotImplementedError, match="nn.Conv1D: convolutions"):
-            nn.Conv1D(1, 1, 1)
+        with pytest.raises(NotImplementedError, match="nn.Conv3D: convolutions"):
+            nn.Conv3D(1, 1, 1)
 
 
 def test_state_of_layers_is_that_of_the_scope():

@@ -6,32 +6,16 @@ from typing import Any, Dict
 
 from .layers import Layer
 
-_CONVOLUTION = "convolutions are not in the op set"
-_POOLING = "pooling over space is not in the op set"
-_RECURRENT = "recurrent cells are not in the op set"
-_SPACE = "batch normalization of images is not in the op set"
-_ATTENTION = "build attention of Linear, matmul and softmax"
+_VOLUMES = "convolutions and pooling of volumes are not in the op set"
 
 ABSENT: Dict[str, str] = {
     **dict.fromkeys(
-        ("Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose"),
-        _CONVOLUTION,
+        ("Conv3D", "Conv3DTranspose", "MaxPool3D", "AvgPool3D", "AdaptiveAvgPool3D",
+         "AdaptiveMaxPool3D"),
+        _VOLUMES,
     ),
-    **dict.fromkeys(
-        ("MaxPool1D", "MaxPool2D", "MaxPool3D", "AvgPool1D", "AvgPool2D", "AvgPool3D",
-         "AdaptiveAvgPool1D", "AdaptiveAvgPool2D", "AdaptiveMaxPool1D", "AdaptiveMaxPool2D"),
-        _POOLING,
-    ),
-    **dict.fromkeys(
-        ("RNN", "BiRNN", "SimpleRNN", "SimpleRNNCell", "LSTM", "LSTMCell", "GRU", "GRUCell"),
-        _RECURRENT,
-    ),
-    **dict.fromkeys(("BatchNorm2D", "BatchNorm3D", "GroupNorm", "InstanceNorm2D"), _SPACE),
-    **dict.fromkeys(
-        ("MultiHeadAttention", "Transformer", "TransformerEncoder", "TransformerEncoderLayer",
-         "TransformerDecoder", "TransformerDecoderLayer"),
-        _ATTENTION,
-    ),
+    "CTCLoss": "the loss of connectionist temporal classification is not in the op set",
+    "SpectralNorm": "spectral normalization is not here; use WeightNorm or clip",
 }
 
 _made: Dict[str, type] = {}

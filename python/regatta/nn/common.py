@@ -1,9 +1,8 @@
 """Layers with and without parameters."""
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
-from .. import _core
 from .._missing import missing
 from ..framework import Tensor, Variable
 from ..tensor import manipulation
@@ -12,10 +11,9 @@ from . import functional as F
 from .layers import Layer
 
 __all__ = [
-    "CosineSimilarity", "Dropout", "ELU", "Embedding", "Flatten", "GELU", "Hardsigmoid",
-    "Hardswish", "Hardtanh", "Identity", "LeakyReLU", "Linear", "LogSigmoid", "LogSoftmax",
-    "Mish", "PReLU", "ReLU", "ReLU6", "Sigmoid", "Silu", "Softmax", "Softplus", "Softsign",
-    "Swish", "Tanh", "Tanhshrink",
+    "AlphaDropout", "Bilinear", "ChannelShuffle", "CosineSimilarity", "Dropout", "Dropout2D",
+    "Embedding", "Flatten", "Identity", "Linear", "Pad1D", "Pad2D", "PairwiseDistance",
+    "PixelShuffle", "Unflatten", "Upsample", "UpsamplingNearest2D", "ZeroPad2D",
 ]
 
 
@@ -142,216 +140,205 @@ class CosineSimilarity(Layer):
         return f"axis={self._axis}, eps={self._eps}"
 
 
-# --- activations ---------------------------------------------------------------------------------
-
-
-class _Activation(Layer):
-    """An activation without numbers."""
-
-    def __init__(self, name: Optional[str] = None) -> None:
-        super().__init__()
-        self._name = name
-
-    def extra_repr(self) -> str:
-        return f"name={self._name}" if self._name else ""
-
-
-def _activation(class_name: str, function: Any) -> type:
-    def forward(self: Any, x: Variable) -> Variable:
-        return function(x, name=self._name)
-
-    forward.__doc__ = function.__doc__
-    body = {"__doc__": function.__doc__, "__module__": __name__, "forward": forward}
-    return type(class_name, (_Activation,), body)
-
-
-ReLU = _activation("ReLU", F.relu)
-ReLU6 = _activation("ReLU6", F.relu6)
-Sigmoid = _activation("Sigmoid", F.sigmoid)
-Tanh = _activation("Tanh", F.tanh)
-Tanhshrink = _activation("Tanhshrink", F.tanhshrink)
-LogSigmoid = _activation("LogSigmoid", F.log_sigmoid)
-Silu = _activation("Silu", F.silu)
-Swish = _activation("Swish", F.swish)
-Mish = _activation("Mish", F.mish)
-Softsign = _activation("Softsign", F.softsign)
-Hardsigmoid = _activation("Hardsigmoid", F.hardsigmoid)
-Hardswish = _activation("Hardswish", F.hardswish)
-
-
-class LinearWith:
-    """A Linear and its activation as one op. Hooks of either are called as ever."""
-
-    _NAMES = {ReLU: "relu", Tanh: "tanh", Sigmoid: "sigmoid"}
-
-    def __init__(self, linear: Linear, act: Layer) -> None:
-        self._linear, self._act = linear, act
-        name = self._NAMES[type(act)]
-        self._name = name
-        self._op = self._made(linear.bias is not None, name)
-
-    @staticmethod
-    def _made(biased: bool, name: str) -> Any:
-        slots = ("X", "W", "Bias") if biased else ("X", "W")
-        return _core.Op("fc", slots, {"act": name})
-
-    def __call__(self, x: Any) -> Any:
-        linear, act = self._linear, self._act
-        if linear._hook_count or act._hook_count or not isinstance(x, Tensor):
-            return act(linear(x))
-        bias = linear.bias
-        try:
-            if bias is None:
-                return self._op(x, linear.weight)
-            return self._op(x, linear.weight, bias)
-        except _ERRORS as error:
-            raise located(error) from None
-
-    def __reduce__(self) -> Any:
-        return LinearWith, (self._linear, self._act)
-
-    def __deepcopy__(self, memo: Any) -> "LinearWith":
-        import copy
-
-        return LinearWith(copy.deepcopy(self._linear, memo), copy.deepcopy(self._act, memo))
-
-
-def joined_with(before: Any, layer: Layer) -> Optional[LinearWith]:
-    """A Linear with the activation behind it as one op, if they are these."""
-    if type(before) is Linear and type(layer) in LinearWith._NAMES:
-        return LinearWith(before, layer)
-    return None
-
-
-class Softmax(Layer):
-    """Positive numbers that add up to 1 along a dimension."""
-
-    def __init__(self, axis: int = -1, name: Optional[str] = None) -> None:
-        super().__init__()
-        self._axis, self._name = axis, name
-
-    def forward(self, x: Variable) -> Variable:
-        """The softmax."""
-        return F.softmax(x, self._axis, name=self._name)
-
-    def extra_repr(self) -> str:
-        return f"axis={self._axis}"
-
-
-class LogSoftmax(Layer):
-    """The logarithm of the softmax."""
-
-    def __init__(self, axis: int = -1, name: Optional[str] = None) -> None:
-        super().__init__()
-        self._axis, self._name = axis, name
-
-    def forward(self, x: Variable) -> Variable:
-        """The logarithms."""
-        return F.log_softmax(x, self._axis, name=self._name)
-
-    def extra_repr(self) -> str:
-        return f"axis={self._axis}"
-
-
-class GELU(Layer):
-    """``x * Phi(x)`` with the Gaussian distribution function."""
-
-    def __init__(self, approximate: bool = False, name: Optional[str] = None) -> None:
-        super().__init__()
-        self._approximate, self._name = approximate, name
-
-    def forward(self, x: Variable) -> Variable:
-        """The activation."""
-        return F.gelu(x, self._approximate, self._name)
-
-    def extra_repr(self) -> str:
-        return f"approximate={self._approximate}"
-
-
-class LeakyReLU(Layer):
-    """``x`` where positive, ``negative_slope * x`` elsewhere."""
-
-    def __init__(self, negative_slope: float = 0.01, name: Optional[str] = None) -> None:
-        super().__init__()
-        self._negative_slope, self._name = negative_slope, name
-
-    def forward(self, x: Variable) -> Variable:
-        """The activation."""
-        return F.leaky_relu(x, self._negative_slope, self._name)
-
-    def extra_repr(self) -> str:
-        return f"negative_slope={self._negative_slope}"
-
-
-class ELU(Layer):
-    """``x`` where positive, ``alpha * (exp(x) - 1)`` elsewhere."""
-
-    def __init__(self, alpha: float = 1.0, name: Optional[str] = None) -> None:
-        super().__init__()
-        self._alpha, self._name = alpha, name
-
-    def forward(self, x: Variable) -> Variable:
-        """The activation."""
-        return F.elu(x, self._alpha, self._name)
-
-    def extra_repr(self) -> str:
-        return f"alpha={self._alpha}"
-
-
-class Hardtanh(Layer):
-    """``x`` limited to ``[min, max]``."""
-
-    def __init__(self, min: float = -1.0, max: float = 1.0, name: Optional[str] = None) -> None:
-        super().__init__()
-        self._min, self._max, self._name = min, max, name
-
-    def forward(self, x: Variable) -> Variable:
-        """The activation."""
-        return F.hardtanh(x, self._min, self._max, self._name)
-
-    def extra_repr(self) -> str:
-        return f"min={self._min}, max={self._max}"
-
-
-class Softplus(Layer):
-    """``log(1 + exp(beta * x)) / beta``."""
+class Dropout2D(Layer):
+    """Zeroes a share ``p`` of whole channels while training."""
 
     def __init__(
-        self, beta: float = 1, threshold: float = 20, name: Optional[str] = None
+        self, p: float = 0.5, data_format: str = "NCHW", name: Optional[str] = None
     ) -> None:
         super().__init__()
-        self._beta, self._threshold, self._name = beta, threshold, name
+        self.p, self.data_format, self.name = p, data_format, name
 
-    def forward(self, x: Variable) -> Variable:
-        """The activation."""
-        return F.softplus(x, self._beta, self._threshold, self._name)
+    def forward(self, input: Variable) -> Variable:
+        """Some of the channels while training, all of them otherwise."""
+        return F.dropout2d(input, self.p, self.training, self.data_format, self.name)
 
     def extra_repr(self) -> str:
-        return f"beta={self._beta}, threshold={self._threshold}"
+        return f"p={self.p}, data_format={self.data_format}"
 
 
-class PReLU(Layer):
-    """``x`` where positive, a learned factor times ``x`` elsewhere."""
+class AlphaDropout(Layer):
+    """Dropout that keeps mean and variance, for SELU."""
+
+    def __init__(self, p: float = 0.5, name: Optional[str] = None) -> None:
+        super().__init__()
+        self.p, self.name = p, name
+
+    def forward(self, input: Variable) -> Variable:
+        """A part of ``input`` while training, all of it otherwise."""
+        return F.alpha_dropout(input, self.p, self.training, self.name)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+class _Pad(Layer):
+    """Adds a border."""
+
+    _dims = 2
 
     def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, weight_attr: Any = None,
-        data_format: str = "NCHW", name: Optional[str] = None,
+        self, padding: Any, mode: str = "constant", value: float = 0.0, data_format: str = "NCHW",
+        name: Optional[str] = None,
     ) -> None:
-        from .initializer import Constant
-
         super().__init__()
-        self._num_parameters, self._init, self._name = num_parameters, init, name
-        self._data_format = data_format
-        self._weight = self.create_parameter(
-            [num_parameters], weight_attr, default_initializer=Constant(init)
-        )
+        self._pad = [padding] * (2 * self._dims) if isinstance(padding, int) else list(padding)
+        self._mode, self._value, self._data_format = mode, value, data_format
+        self._name = name
 
     def forward(self, x: Variable) -> Variable:
-        """The activation."""
-        return F.prelu(x, self._weight, self._data_format, self._name)
+        """``x`` with a border."""
+        return F.pad(x, self._pad, self._mode, self._value, self._data_format, self._name)
 
     def extra_repr(self) -> str:
-        return f"num_parameters={self._num_parameters}, init={self._init}"
+        return (f"padding={self._pad}, mode={self._mode}, value={self._value}, "
+                f"data_format={self._data_format}")
+
+
+class Pad2D(_Pad):
+    """Adds a border to images: left, right, top, bottom."""
+
+
+class ZeroPad2D(_Pad):
+    """Adds a border of zeros to images."""
+
+    def __init__(
+        self, padding: Any, data_format: str = "NCHW", name: Optional[str] = None
+    ) -> None:
+        super().__init__(padding, "constant", 0.0, data_format, name)
+
+
+class Pad1D(_Pad):
+    """Adds elements before and after sequences."""
+
+    _dims = 1
+
+    def __init__(
+        self, padding: Any, mode: str = "constant", value: float = 0.0, data_format: str = "NCL",
+        name: Optional[str] = None,
+    ) -> None:
+        super().__init__(padding, mode, value, data_format, name)
+
+
+class Upsample(Layer):
+    """Larger images, by repeating elements."""
+
+    def __init__(
+        self, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
+        align_corners: bool = False, align_mode: int = 0, data_format: str = "NCHW",
+        name: Optional[str] = None,
+    ) -> None:
+        super().__init__()
+        self.size, self.scale_factor, self.mode = size, scale_factor, mode
+        self.align_corners, self.align_mode = align_corners, align_mode
+        self.data_format, self.name = data_format, name
+
+    def forward(self, x: Variable) -> Variable:
+        """The larger images."""
+        return F.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners,
+                             self.align_mode, self.data_format, self.name)
+
+    def extra_repr(self) -> str:
+        what = f"scale_factor={self.scale_factor}" if self.size is None else f"size={self.size}"
+        return (f"{what}, mode={self.mode}, align_corners={self.align_corners}, "
+                f"align_mode={self.align_mode}, data_format={self.data_format}")
+
+
+class UpsamplingNearest2D(Upsample):
+    """Larger images, by repeating elements."""
+
+    def __init__(
+        self, size: Any = None, scale_factor: Any = None, data_format: str = "NCHW",
+        name: Optional[str] = None,
+    ) -> None:
+        super().__init__(size, scale_factor, "nearest", data_format=data_format, name=name)
+
+
+class PixelShuffle(Layer):
+    """Channels as pixels of a larger image."""
+
+    def __init__(
+        self, upscale_factor: int, data_format: str = "NCHW", name: Optional[str] = None
+    ) -> None:
+        super().__init__()
+        self._upscale_factor, self._data_format = upscale_factor, data_format
+
+    def forward(self, x: Variable) -> Variable:
+        """The larger image."""
+        return F.pixel_shuffle(x, self._upscale_factor, self._data_format)
+
+    def extra_repr(self) -> str:
+        return f"upscale_factor={self._upscale_factor}"
+
+
+class ChannelShuffle(Layer):
+    """Channels of groups in turn."""
+
+    def __init__(
+        self, groups: int, data_format: str = "NCHW", name: Optional[str] = None
+    ) -> None:
+        super().__init__()
+        self._groups = groups
+
+    def forward(self, x: Variable) -> Variable:
+        """The channels in another order."""
+        return F.channel_shuffle(x, self._groups)
+
+    def extra_repr(self) -> str:
+        return f"groups={self._groups}"
+
+
+class Bilinear(Layer):
+    """``x1 W x2 + b`` for each of the features of the result."""
+
+    def __init__(
+        self, in1_features: int, in2_features: int, out_features: int, weight_attr: Any = None,
+        bias_attr: Any = None, name: Optional[str] = None,
+    ) -> None:
+        super().__init__()
+        self._sizes = (in1_features, in2_features, out_features)
+        self.weight = self.create_parameter([out_features, in1_features, in2_features], weight_attr)
+        self.bias = self.create_parameter([1, out_features], bias_attr, is_bias=True)
+
+    def forward(self, x1: Variable, x2: Variable) -> Variable:
+        """The features."""
+        return F.bilinear(x1, x2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        first, second, out = self._sizes
+        return f"in1_features={first}, in2_features={second}, out_features={out}"
+
+
+class PairwiseDistance(Layer):
+    """The distance of vectors."""
+
+    def __init__(
+        self, p: float = 2.0, epsilon: float = 1e-6, keepdim: bool = False,
+        name: Optional[str] = None,
+    ) -> None:
+        super().__init__()
+        self.p, self.epsilon, self.keepdim = p, epsilon, keepdim
+
+    def forward(self, x: Variable, y: Variable) -> Variable:
+        """The distances."""
+        return F.pairwise_distance(x, y, self.p, self.epsilon, self.keepdim)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+class Unflatten(Layer):
+    """Divides a dimension into several."""
+
+    def __init__(self, axis: int, shape: Sequence[int], name: Optional[str] = None) -> None:
+        super().__init__()
+        self.axis, self.shape = axis, shape
+
+    def forward(self, x: Variable) -> Variable:
+        """``x`` with more dimensions."""
+        at = self.axis + len(x.shape) if self.axis < 0 else self.axis
+        dims = list(x.shape[:at]) + list(self.shape) + list(x.shape[at + 1:])
+        return manipulation.reshape(x, dims)
 
 
 __getattr__ = missing(__name__)

@@ -37,7 +37,7 @@ class Sequential(Layer):
 
     def _make_plan(self) -> Any:
         """What is called one after the other: layers, and a Linear with its activation at once."""
-        from .common import joined_with
+        from .activation import joined_with
 
         layers, steps = list(self._sub_layers.values()), []
         for layer in layers:

@@ -342,15 +342,18 @@ class Layer:
         return self
 
     # Values
-    def _values(self, include_sublayers: bool) -> Iterator[Tuple[str, Variable]]:
-        yield from self.named_parameters(include_sublayers=include_sublayers)
-        layers = [("", self)]
+    def _values(self, include_sublayers: bool, path: str = "") -> Iterator[Tuple[str, Any]]:
+        """Parameters and buffers under all of their names, also where layers share them."""
+        for name, value in self._parameters.items():
+            if value is not None:
+                yield path + name, value
+        for name, value in self._buffers.items():
+            if value is not None and name not in self._non_persistable_buffers:
+                yield path + name, value
         if include_sublayers:
-            layers = list(self.named_sublayers(include_self=True))
-        for path, layer in layers:
-            for name, value in layer._buffers.items():
-                if value is not None and name not in layer._non_persistable_buffers:
-                    yield f"{path}.{name}" if path else name, value
+            for name, layer in self._sub_layers.items():
+                if layer is not None:
+                    yield from layer._values(True, f"{path}{name}.")
 
     def state_dict(
         self, destination: Optional[Dict[str, Any]] = None, include_sublayers: bool = True,
@@ -376,13 +379,16 @@ class Layer:
         took."""
         import numpy as np
 
-        missing_keys, used = [], set()
+        missing_keys, used, done = [], set(), set()
         for name, variable in self._values(True):
             key = name if use_structured_name else variable.name
             if key not in state_dict:
                 missing_keys.append(key)
                 continue
             used.add(key)
+            if variable.name in done:
+                continue
+            done.add(variable.name)
             value = np.asarray(state_dict[key])
             if list(value.shape) != list(variable.shape):
                 raise ValueError(f"'{key}' has the shape {list(value.shape)}, but "

@@ -343,17 +343,9 @@ def _narrowed(x: Tensor, logical: dtype) -> Tensor:
     return x._as(str(logical))
 
 
-def _to_bool(x: Variable, out: str) -> Variable:
-    # 1 where there is anything but 0, for integers below 2^24 and all floats.
-    if is_integer(x):
-        x = op("cast", {"X": x}, part_of(out), {"dtype": "f32"}, to_dtype("float32"))
-    x = op("abs", {"X": x}, part_of(out))
-    # Any positive float times the largest one, twice, is at least 1.
-    for _ in range(2):
-        x = op("scale", {"X": x}, part_of(out), {"scale": 3.0e38})
-    x = op("clip", {"X": x}, part_of(out), {"min": 0.0, "max": 1.0})
-    x = op("scale", {"X": x}, part_of(out), {"scale": 1.0, "bias": 0.5})
-    return op("cast", {"X": x}, out, {"dtype": "i64"}, to_dtype("bool"))
+def _to_bool(x: Value, out: str) -> Value:
+    """1 where there is anything but 0."""
+    return op("not_zero", {"X": x}, out, None, to_dtype("bool"))
 
 
 def axes_of(axis: Any, rank: int, what: str) -> List[int]:

@@ -1,8 +1,8 @@
 """``x[key]`` and ``x[key] = value`` of tensors.
 
 Integers, slices, None and ``...`` are slices and a view. An array of integers in front gathers rows.
-Whatever else numpy understands (steps, masks, several arrays) is asked of numpy: it indexes the
-positions of the elements, and these are gathered. Gradients flow through all of them.
+Whatever else numpy understands (masks, several arrays) is asked of numpy: it indexes the positions
+of the elements, and these are gathered. Gradients flow through all of them.
 """
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def _is_integers(key: Any) -> bool:
 
 
 def _plain(x: Tensor, keys: Tuple[Any, ...]) -> Optional[Tensor]:
-    """The result for integers, slices in steps of 1, None and ``...``; otherwise None."""
+    """The result for integers, slices, None and ``...``; otherwise None."""
     shape = x.shape
     used = 0
     for k in keys:
-        if type(k) is int or (isinstance(k, _SLICE) and k.step in (None, 1)):
+        if type(k) is int or isinstance(k, _SLICE):
             used += 1
         elif k is not None and k is not Ellipsis:
             return None
@@ -103,34 +103,39 @@ def _plain(x: Tensor, keys: Tuple[Any, ...]) -> Optional[Tensor]:
             axis += rest
             rest = 0
         else:
-            start, end = _range(k, shape[axis], axis)
-            if start >= end:
-                return None
-            if (start, end) != (0, shape[axis]):
-                ranges.append((axis, start, end))
+            size = shape[axis]
+            part = _range(k, size, axis)
+            if part != (0, size, 1):
+                ranges.append((axis,) + part)
             if type(k) is not int:
-                dims.append(end - start)
+                dims.append(len(range(*part)))
             axis += 1
     dims += shape[axis:]
     return _shaped_parts(x, ranges, dims)
 
 
-def _shaped_parts(x: Tensor, ranges: List[Tuple[int, int, int]], dims: List[int]) -> Tensor:
-    for axis, start, end in ranges:
-        x = _cut(x, axis, start, end)
+def _shaped_parts(x: Tensor, ranges: List[Tuple[int, int, int, int]], dims: List[int]) -> Tensor:
+    if all(step == 1 and start < end for _, start, end, step in ranges):
+        for axis, start, end, _ in ranges:
+            x = _cut(x, axis, start, end)
+    else:
+        axes, starts, ends, steps = (list(part) for part in zip(*ranges))
+        # An end before the first element, of a slice that goes backwards.
+        ends = [-(2**31) if end < 0 else end for end in ends]
+        attrs = {"axes": axes, "starts": starts, "ends": ends, "strides": steps}
+        x = run("strided_slice", {"X": x}, attrs)
     if x.shape != dims:
         return _shaped(x, dims)
     return x if ranges else run("assign", {"X": x})
 
 
-def _range(key: Any, size: int, axis: int) -> Tuple[int, int]:
+def _range(key: Any, size: int, axis: int) -> Tuple[int, int, int]:
     if type(key) is not int:
-        start, end, _ = key.indices(size)
-        return start, end
+        return key.indices(size)
     if not -size <= key < size:
         raise IndexError(f"{key} is not in dimension {axis} of size {size}")
     at = key + size if key < 0 else key
-    return at, at + 1
+    return at, at + 1, 1
 
 
 def _rows(x: Tensor, index: Any) -> Tensor:

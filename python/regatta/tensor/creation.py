@@ -262,16 +262,12 @@ def empty_like(x: Variable, dtype: Any = None, name: Optional[str] = None) -> Va
 
 
 def _triangle(x: Any, diagonal: int, word: str, name: Optional[str]) -> Variable:
-    import numpy as np
-
     x = check(x, f"{word}: x")
-    if len(x.shape) < 2 or -1 in x.shape[-2:]:
-        raise ValueError(f"{word}: {said(x)} {list(x.shape)} has no matrix of known size in its "
-                         "last two dimensions")
-    out = namer_of(x, word, name).tmp()
-    mask = getattr(np, word)(np.ones(x.shape[-2:]), int(diagonal))
-    keep = array_constant(mask, part_of(out), x.dtype)
-    return op("elementwise_mul", {"X": x, "Y": keep}, out)
+    if len(x.shape) < 2:
+        raise ValueError(f"{word}: {said(x)} {list(x.shape)} has no matrices in its last two "
+                         "dimensions")
+    attrs = {"diagonal": int(diagonal), "lower": word == "tril"}
+    return op("tril_triu", {"X": x}, namer_of(x, word, name).tmp(), attrs)
 
 
 def tril(x: Variable, diagonal: int = 0, name: Optional[str] = None) -> Variable:

@@ -8,7 +8,7 @@ from .._missing import missing
 from ..framework import Tensor, Variable
 from ._common import (
     _ERRORS, _PREPARED, Axis, axes_of, check, int_list, is_integer, located, namer_of, op, part_of,
-    prepared, product, said, to_shape,
+    prepared, product, run, said, to_shape,
 )
 from .math import TO_SCALAR, combine
 
@@ -214,18 +214,8 @@ def p_norm(x: Variable, p: float, dims: List[int], keepdim: bool, out: str) -> V
 def _eager_norm(x: Tensor, p: float, dims: List[int], keepdim: bool) -> Tensor:
     if is_integer(x):
         x = x.astype("float32")
-    over = dims or None
-    if p == 2.0:
-        return x.square().sum(over, None, keepdim).clip(_TINY).sqrt()
-    if p == 0.0:
-        return (x != 0.0).astype(x.dtype).sum(over, None, keepdim)
-    if p == float("inf"):
-        return x.abs().max(over, keepdim)
-    if p == float("-inf"):
-        return x.abs().min(over, keepdim)
-    total = x.abs() if p == 1.0 else x.abs() ** p
-    total = total.sum(over, None, keepdim)
-    return total if p == 1.0 else total ** (1.0 / p)
+    made = run("p_norm", {"X": x}, {"p": p, "dims": dims, "keep_dim": bool(keepdim)})
+    return made if keepdim or (dims and len(dims) < x.ndim) else TO_SCALAR(made)
 
 
 def norm(

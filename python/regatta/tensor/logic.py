@@ -107,10 +107,10 @@ def bitwise_not(x: Variable, out: Any = None, name: Optional[str] = None) -> Var
     return op(kind, {"X": x}, namer_of(x, "bitwise_not", name).tmp())
 
 
-def _question(kind: str, what: str):  # type: ignore[no-untyped-def]
+def _question(kind: str, what: str, word: str):  # type: ignore[no-untyped-def]
     def function(x: Variable, name: Optional[str] = None) -> Variable:
         x = check(x, f"{kind}: x")
-        out = namer_of(x, kind, name).tmp()
+        out = namer_of(x, word, name).tmp()
         if is_integer(x):
             x = cast_to(x, "float32", part_of(out))
         return op(kind, {"X": x}, out, None, _BOOL)
@@ -120,9 +120,9 @@ def _question(kind: str, what: str):  # type: ignore[no-untyped-def]
     return function
 
 
-isnan = _question("isnan", "Where it is no number.")
-isinf = _question("isinf", "Where it is infinite.")
-isfinite = _question("isfinite", "Where it is a finite number.")
+isnan = _question("isnan", "Where it is no number.", "isnan_v2")
+isinf = _question("isinf", "Where it is infinite.", "isinf_v2")
+isfinite = _question("isfinite", "Where it is a finite number.", "isfinite_v2")
 
 
 def where(
@@ -149,33 +149,25 @@ def where(
     return op("where", inputs, out, None, like.dtype)
 
 
-def _every(x: Variable, axis: Any, keepdim: bool, word: str) -> Any:
+def _every(x: Variable, axis: Any, keepdim: bool, word: str, name: Optional[str]) -> Any:
     from .math import _reduce
 
     truths = _truths(x, f"{word}: x")
-    out = namer_of(x, word).tmp()
-    counted = cast_to(truths, "int64", part_of(out)) if not out else truths
-    total = _reduce("reduce_sum", counted, axis, keepdim, part_of(out))
-    if word == "any":
-        return compare("greater_than", total, 0, out)
-    ones = _reduce("reduce_sum", _ones(counted, part_of(out)), axis, keepdim, part_of(out))
-    return compare("equal", total, ones, out)
-
-
-def _ones(x: Any, out: str) -> Any:
-    from .creation import fill_like
-
-    return fill_like(x, 1.0, to_dtype("int64"), out)
+    made = _reduce(f"reduce_{word}", truths, axis, keepdim, namer_of(x, word, name).tmp())
+    if isinstance(made, Tensor):
+        return made if made._dtype == "bool" else made._as("bool")
+    made.program._note_dtype(made.name, _BOOL)
+    return made
 
 
 def all(x: Variable, axis: Any = None, keepdim: bool = False, name: Optional[str] = None) -> Any:
     """Whether all elements hold, over some dimensions."""
-    return _every(x, axis, keepdim, "all")
+    return _every(x, axis, keepdim, "all", name)
 
 
 def any(x: Variable, axis: Any = None, keepdim: bool = False, name: Optional[str] = None) -> Any:
     """Whether any element holds, over some dimensions."""
-    return _every(x, axis, keepdim, "any")
+    return _every(x, axis, keepdim, "any", name)
 
 
 def isclose(

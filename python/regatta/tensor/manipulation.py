@@ -8,9 +8,8 @@ from .. import _core
 from .._missing import missing
 from ..framework import Tensor, Variable, unique_name
 from ._common import (
-    _ERRORS, _PREPARED, _SHAPES, NO_NAMES, Values, activate, axes_of, axis_of, broadcast_dims, cast_to,
-    check, constant, filled, int_list, is_integer, located, namer_of, need_op, op, part_of,
-    prepared, product, said, several, shape_op, to_shape,
+    _ERRORS, _SHAPES, NO_NAMES, Values, activate, axes_of, axis_of, broadcast_dims, cast_to, check,
+    int_list, located, namer_of, op, part_of, product, said, several, shape_op, to_shape,
 )
 
 __all__ = [
@@ -353,15 +352,26 @@ def strided_slice(
     x: Variable, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int],
     strides: Sequence[int], name: Optional[str] = None,
 ) -> Variable:
-    """As :func:`slice`; every stride is 1."""
-    if any(s != 1 for s in int_list(strides, "strided_slice: strides")):
-        need_op("strided_slice with steps other than 1", "strided_slice")
-    return slice(x, axes, starts, ends, name)
+    """As :func:`slice` in steps, which may go backwards."""
+    steps = int_list(strides, "strided_slice: strides")
+    if all(s == 1 for s in steps):
+        return slice(x, axes, starts, ends, name)
+    x = check(x, "strided_slice: x")
+    attrs = {
+        "axes": axes_of(int_list(axes, "strided_slice: axes"), len(x.shape), "strided_slice"),
+        "starts": int_list(starts, "strided_slice: starts"),
+        "ends": int_list(ends, "strided_slice: ends"), "strides": steps,
+    }
+    return op("strided_slice", {"X": x}, namer_of(x, "strided_slice", name).tmp(), attrs)
 
 
 def get_item(x: Variable, key: Any) -> Variable:
     """``x[key]`` of a variable with integers, slices, None and ``...``."""
     keys = list(key) if isinstance(key, tuple) else [key]
+    if any(isinstance(k, _SLICE) and k.step not in (None, 1) for k in keys):
+        return _in_steps(x, keys)
+    if len(keys) == 1 and isinstance(keys[0], Values):
+        return _by_index(x, keys[0])
     rank = len(x.shape)
     used = len([k for k in keys if k is not None and k is not Ellipsis])
     if used > rank:
@@ -398,6 +408,39 @@ _SLICE = builtins.slice
 _ALL = _SLICE(None, None, None)
 
 
+def _by_index(x: Variable, index: Any) -> Variable:
+    from .search import gather, gather_nd
+
+    if index.dtype == "bool":
+        raise NotImplementedError(f"'{x.name}' indexed by a mask: how many elements it takes is "
+                                  "known only when the program runs")
+    if len(index.shape) == 2 and index.shape[1] == 1:
+        return gather_nd(x, index)
+    return gather(x, index)
+
+
+def _in_steps(x: Variable, keys: List[Any]) -> Variable:
+    """Slices in steps first, then the rest."""
+    rank = len(x.shape)
+    used = len([k for k in keys if k is not None and k is not Ellipsis])
+    axis, axes, starts, ends, steps, rest = 0, [], [], [], [], []
+    for k in keys:
+        if k is Ellipsis:
+            axis += rank - used
+        elif k is not None:
+            if isinstance(k, _SLICE) and k.step not in (None, 1):
+                back = k.step < 0
+                axes.append(axis)
+                starts.append(k.start if k.start is not None else _END if back else 0)
+                ends.append(k.stop if k.stop is not None else -_END if back else _END)
+                steps.append(k.step)
+                k = _ALL
+            axis += 1
+        rest.append(k)
+    made = strided_slice(x, axes, starts, ends, steps)
+    return made if all(k == _ALL or k is Ellipsis for k in rest) else get_item(made, tuple(rest))
+
+
 def _single(x: Variable, axis: int, k: Any, size: int) -> Tuple[int, int, int]:
     try:
         at = k.__index__()
@@ -412,8 +455,6 @@ def _single(x: Variable, axis: int, k: Any, size: int) -> Tuple[int, int, int]:
 
 
 def _bounds(x: Variable, axis: int, k: Any) -> Tuple[int, int]:
-    if k.step not in (None, 1):
-        need_op(f"'{x.name}' sliced in steps of {k.step}", "strided_slice")
     for bound in (k.start, k.stop):
         if isinstance(bound, Variable):
             raise NotImplementedError(f"'{x.name}' sliced by the variable '{bound.name}': numbers "
@@ -433,19 +474,6 @@ def _length(start: int, end: int, size: int) -> int:
 # --- repetitions ---------------------------------------------------------------------------------
 
 
-def _repeat(x: Variable, dims: Sequence[int], out: str) -> Variable:
-    """``x`` repeated to dimensions that it broadcasts to."""
-    have = broadcast_dims(x.shape, [1] * len(dims))
-    ones = [d if h == 1 else 1 for d, h in zip(dims, have)]
-    if -1 in ones:
-        raise NotImplementedError(
-            f"{said(x)} {list(x.shape)} repeated to {list(dims)}: how often is not known while "
-            "the program is built"
-        )
-    unit = constant(1.0, x.dtype, part_of(out), ones)
-    return op("elementwise_mul", {"X": x, "Y": unit}, out)
-
-
 def expand(x: Variable, shape: Sequence[int], name: Optional[str] = None) -> Variable:
     """Repeats dimensions of size 1 so often that the shape is ``shape``; -1 keeps a dimension."""
     x = check(x, "expand: x")
@@ -455,11 +483,12 @@ def expand(x: Variable, shape: Sequence[int], name: Optional[str] = None) -> Var
         raise ValueError(f"expand: {said(x)} {list(x.shape)} has more dimensions than {dims}")
     for i, d in enumerate(dims):
         have = 1 if i < lead else x.shape[i - lead]
-        if d == -1 and i >= lead:
-            dims[i] = have
-        elif d != have and have not in (1, -1):
+        if d != have and d != -1 and have not in (1, -1):
             raise ValueError(f"expand: {said(x)} {list(x.shape)} does not repeat to {dims}")
-    return _repeat(x, dims, namer_of(x, "expand", name).tmp())
+        if d == -1 and i < lead:
+            raise ValueError(f"expand: {dims} has -1 for a dimension that {said(x)} "
+                             f"{list(x.shape)} does not have")
+    return op("expand", {"X": x}, namer_of(x, "expand", name).tmp(), {"shape": dims})
 
 
 def broadcast_to(x: Variable, shape: Sequence[int], name: Optional[str] = None) -> Variable:
@@ -473,30 +502,16 @@ def expand_as(
 ) -> Variable:
     """Repeats dimensions of size 1 so often that the shape is that of ``y``."""
     x, y = check(x, "expand_as: x"), check(y if y is not None else target_tensor, "expand_as: y")
-    out = namer_of(x, "expand_as", name).tmp()
-    if is_integer(y):
-        y = cast_to(y, "float32", part_of(out))
-    ones = filled(y, 1.0, part_of(out))
-    if is_integer(x):
-        ones = cast_to(ones, x.dtype, part_of(out))
-    return op("elementwise_mul", {"X": x, "Y": ones}, out)
+    return op("expand_as", {"X": x, "Y": y}, namer_of(x, "expand_as", name).tmp())
 
 
 def tile(x: Variable, repeat_times: Sequence[int], name: Optional[str] = None) -> Variable:
     """Repeats every dimension a number of times."""
     x = check(x, "tile: x")
     times = int_list(repeat_times, "tile: repeat_times")
-    out = namer_of(x, "tile", name).tmp()
-    dims = [1] * (len(times) - len(x.shape)) + list(x.shape)
-    times = [1] * (len(dims) - len(times)) + times
-    if dims != list(x.shape):
-        x = to_shape(x, dims, part_of(out))
-    for axis, count in enumerate(times):
-        if count < 1:
-            raise ValueError(f"tile: repeat_times {times} should be above 0")
-        if count > 1:
-            x = op("concat", {"X": [x] * count}, part_of(out), {"axis": axis})
-    return op("assign", {"X": x}, out)
+    if any(count < 1 for count in times):
+        raise ValueError(f"tile: repeat_times {times} should be above 0")
+    return op("tile", {"X": x}, namer_of(x, "tile", name).tmp(), {"repeats": times})
 
 
 def moveaxis(x: Variable, source: Any, destination: Any, name: Optional[str] = None) -> Variable:

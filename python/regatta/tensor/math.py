@@ -127,9 +127,7 @@ def by_numpy(function: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 def abs(x: Variable, name: Optional[str] = None) -> Variable:
     """Absolute value."""
     if whole(x):
-        import numpy as np
-
-        return by_numpy(np.abs, x)
+        return maximum(x, -x)
     return _unary("abs", _no_integers(x, "abs"), name)
 
 
@@ -281,7 +279,9 @@ def as_operand(y: Any, x: Variable, out: str) -> Variable:
         return y
     if isinstance(y, Numbers):
         kind = x.dtype if not is_integer(x) or float(y).is_integer() else "float32"
-        return constant(float(y), kind if is_integer(x) or not out else "float32", part_of(out))
+        if not out:
+            return Tensor(y, str(kind))
+        return constant(float(y), kind if is_integer(x) else "float32", part_of(out))
     import numpy as np
 
     if isinstance(y, (np.ndarray, np.generic, list, tuple)):
@@ -522,14 +522,14 @@ def _reduce(
     x = check(x, f"{kind}: x")
     if dtype is not None and to_dtype(dtype) != x.dtype:
         x = cast_to(x, dtype, part_of(out))
-    if kind != "reduce_sum":
+    if kind == "reduce_mean":
         x = _no_integers(x, kind)
     logical = to_dtype("int64") if x.dtype == "bool" else None
     dims = axes_of(axis, len(x.shape), kind)
     attrs = {"dims": dims, "keep_dim": bool(keepdim)}
     if not dims and kind == "reduce_mean" and not keepdim:
         return op("mean", {"X": x}, out)
-    if kind == "reduce_min":
+    if kind == "reduce_min" and not is_integer(x):
         turned = op("scale", {"X": x}, part_of(out), {"scale": -1.0})
         most = op("reduce_max", {"X": turned}, part_of(out), attrs)
         return op("scale", {"X": most}, out, {"scale": -1.0})
@@ -547,9 +547,7 @@ def _eager_reduce(kind: str, x: Tensor, axis: Axis, keepdim: bool, dtype: Any) -
     if x._stored == "i64":
         if kind == "reduce_mean":
             x = cast_to(x, "float32", "")
-        elif kind != "reduce_sum":
-            return _reduce_integers(kind, x, axis, keepdim)
-        elif x._dtype != "int64":
+        elif kind in ("reduce_sum", "reduce_prod") and x._dtype != "int64":
             x = x._as("int64")
     rank = x.ndim
     if rank == 0:
@@ -558,8 +556,6 @@ def _eager_reduce(kind: str, x: Tensor, axis: Axis, keepdim: bool, dtype: Any) -
     every = not dims or len(dims) == rank
     if every and kind == "reduce_mean" and not keepdim:
         return TO_SCALAR(_MEAN(x))
-    if kind == "reduce_min":
-        return -_eager_reduce("reduce_max", -x, axis, keepdim, None)
     key = (kind, dims, bool(keepdim))
     made = _PREPARED.get(key)
     if made is None:
@@ -569,14 +565,6 @@ def _eager_reduce(kind: str, x: Tensor, axis: Axis, keepdim: bool, dtype: Any) -
     except _ERRORS as error:
         raise located(error) from None
     return TO_SCALAR(result) if every and not keepdim else result
-
-
-def _reduce_integers(kind: str, x: Tensor, axis: Axis, keepdim: bool) -> Tensor:
-    import numpy as np
-
-    function = {"reduce_max": np.max, "reduce_min": np.min, "reduce_prod": np.prod}[kind]
-    over = None if axis is None else tuple(axes_of(axis, x.ndim, kind)) or None
-    return by_numpy(function, x, axis=over, keepdims=bool(keepdim))
 
 
 def sum(
@@ -608,7 +596,18 @@ def min(
     return _reduce("reduce_min", x, axis, keepdim, namer_of(x, "min", name).tmp())
 
 
-amax, amin = max, min
+def amax(
+    x: Variable, axis: Axis = None, keepdim: bool = False, name: Optional[str] = None
+) -> Variable:
+    """As :func:`max`; equal elements share the gradient."""
+    return _reduce("reduce_amax", x, axis, keepdim, namer_of(x, "amax", name).tmp())
+
+
+def amin(
+    x: Variable, axis: Axis = None, keepdim: bool = False, name: Optional[str] = None
+) -> Variable:
+    """As :func:`min`; equal elements share the gradient."""
+    return _reduce("reduce_amin", x, axis, keepdim, namer_of(x, "amin", name).tmp())
 
 
 def _fluid_reduce(kind: str, what: str):  # type: ignore[no-untyped-def]
@@ -633,7 +632,6 @@ def prod(
     name: Optional[str] = None,
 ) -> Variable:
     """The product over some dimensions."""
-    need_op("prod", "reduce_prod")
     return _reduce("reduce_prod", x, axis, keepdim, namer_of(x, "reduce_prod", name).tmp(), dtype)
 
 
@@ -660,6 +658,8 @@ def logsumexp(
     x = _floats(x, "logsumexp: x", out)
     rank = len(x.shape)
     dims = axes_of(axis, rank, "logsumexp") or list(range(rank))
+    if isinstance(x, Tensor):
+        return _eager_reduce("logsumexp", x, dims, keepdim, None)
     return log_sum_exp(x, dims, keepdim, out)
 
 
@@ -670,6 +670,8 @@ def var(
     """The variance over some dimensions; ``unbiased`` divides by the count less one."""
     out = namer_of(x, "var", name).tmp()
     x = _floats(x, "var: x", out)
+    if isinstance(x, Tensor):
+        return _eager_var(x, axis, unbiased, keepdim)
     dims = axes_of(axis, len(x.shape), "var") or list(range(len(x.shape)))
     middle = op("reduce_mean", {"X": x}, part_of(out), {"dims": dims, "keep_dim": True})
     apart = op("elementwise_sub", {"X": x, "Y": middle}, part_of(out))
@@ -684,6 +686,15 @@ def var(
     return op("elementwise_div", {"X": total, "Y": less}, out)
 
 
+def _eager_var(x: Tensor, axis: Axis, unbiased: bool, keepdim: bool) -> Tensor:
+    dims = axes_of(axis, x.ndim, "var") or list(range(x.ndim))
+    count = 1
+    for d in dims:
+        count *= x.shape[d]
+    squares = (x - x.mean(dims, True)).square()
+    return squares.sum(dims, None, keepdim) * (1.0 / (count - 1 if unbiased else count))
+
+
 def std(
     x: Variable, axis: Axis = None, unbiased: bool = True, keepdim: bool = False,
     name: Optional[str] = None,
@@ -692,65 +703,30 @@ def std(
     return sqrt(var(x, axis, unbiased, keepdim, name))
 
 
+def _running(kind: str, x: Any, axis: Optional[int], dtype: Any, name: Optional[str]) -> Variable:
+    x = check(x, f"{kind}: x")
+    out = namer_of(x, kind, name).tmp()
+    if dtype is not None:
+        x = cast_to(x, dtype, part_of(out))
+    elif x.dtype == "bool":
+        x = cast_to(x, "int64", part_of(out))
+    if axis is None:
+        x, axis = to_shape(x, [_count(x)], part_of(out)), 0
+    return op(kind, {"X": x}, out, {"axis": axis_of(axis, len(x.shape), kind)})
+
+
 def cumsum(
     x: Variable, axis: Optional[int] = None, dtype: Any = None, name: Optional[str] = None
 ) -> Variable:
-    """Running sums along a dimension of known size."""
-    import numpy as np
-
-    out = namer_of(x, "cumsum", name).tmp()
-    if isinstance(x, Tensor):
-        return _eager_cumsum(x, axis, dtype)
-    x = _floats(x, "cumsum: x", out)
-    rank = len(x.shape)
-    if axis is None:
-        raise NotImplementedError("cumsum over all elements: name an axis")
-    at = axis_of(axis, rank, "cumsum")
-    size = x.shape[at]
-    if size < 0 or at != rank - 1 or rank < 2:
-        raise NotImplementedError(
-            f"cumsum of {list(x.shape)} along dimension {at}: only along the last one, with a "
-            "known size"
-        )
-    upper = array_constant(np.triu(np.ones([size, size], "float32")), part_of(out))
-    return op("matmul", {"X": x, "Y": upper}, out)
-
-
-def _eager_cumsum(x: Tensor, axis: Optional[int], dtype: Any) -> Tensor:
-    import numpy as np
-
-    if dtype is not None:
-        x = cast_to(x, dtype, "")
-    if axis is None:
-        x, axis = x.reshape([-1]), 0
-    at = axis_of(axis, x.ndim, "cumsum")
-    if x._stored == "i64":
-        return Tensor(np.cumsum(x.numpy(), axis=at), "int64")
-    if at != x.ndim - 1:
-        return _eager_cumsum(x.swapaxes(at, -1), -1, None).swapaxes(at, -1)
-    upper = Tensor(np.triu(np.ones([x.shape[-1]] * 2, "float32")), x._dtype)
-    return x.reshape([-1, x.shape[-1]]).matmul(upper).reshape(x.shape)
+    """Running sums along a dimension, or over all elements."""
+    return _running("cumsum", x, axis, dtype, name)
 
 
 def cumprod(
     x: Variable, dim: Optional[int] = None, dtype: Any = None, name: Optional[str] = None
 ) -> Variable:
-    """Running products along a dimension of positive numbers, or of integers."""
-    import numpy as np
-
-    x = check(x, "cumprod: x")
-    if dtype is not None:
-        x = cast_to(x, dtype, "")
-    if dim is None:
-        x, dim = x.reshape([-1]), 0
-    if x.stop_gradient or is_integer(x):
-        return by_numpy(np.cumprod, x, axis=axis_of(dim, x.ndim, "cumprod"))
-    parts = [p for p in x.unbind(dim)]
-    for i in range(1, len(parts)):
-        parts[i] = parts[i - 1] * parts[i]
-    from .manipulation import stack
-
-    return stack(parts, dim)
+    """Running products along a dimension, or over all elements."""
+    return _running("cumprod", x, dim, dtype, name)
 
 
 def count_nonzero(

@@ -6,17 +6,17 @@ that need them take tensors alone.
 """
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple, Union
+from typing import Any, Optional, Sequence, Tuple, Union
 
 from .._missing import missing
 from ..framework import Tensor, Variable, to_dtype
 from ._common import (
-    Values, axes_of, axis_of, cast_to, check, int_list, is_integer, namer_of, need_op, op, part_of,
-    product, said,
+    Values, axes_of, axis_of, check, int_list, is_integer, namer_of, op, part_of, product, said,
+    to_shape,
 )
-from ._index import gather_rows, get_item, take_positions
+from ._index import take_positions
 from .manipulation import in_place, reshape, swapaxes
-from .math import by_numpy
+from .math import as_operand
 
 __all__ = [
     "argmax", "argmin", "argsort", "bincount", "bucketize", "diagonal", "flip", "gather",
@@ -52,11 +52,10 @@ def gather(x: Variable, index: Any, axis: Any = None, name: Optional[str] = None
         index = Tensor(index, "int64")
     index = _whole(index, "gather: index")
     at = 0 if axis is None else axis_of(axis, len(x.shape), "gather")
-    if isinstance(x, Tensor) and isinstance(index, Tensor):
-        if index.ndim == 0:
-            return get_item(x, (slice(None),) * at + (int(index.item()),))
-        index = reshape(index, [-1]) if index.ndim > 1 else index
-    return op("gather", {"X": x, "Index": index}, namer_of(x, "gather", name).tmp(), {"axis": at})
+    out = namer_of(x, "gather", name).tmp()
+    if len(index.shape) == 2 and index.shape[1] == 1:
+        index = to_shape(index, [index.shape[0]], part_of(out))
+    return op("gather", {"X": x, "Index": index}, out, {"axis": at})
 
 
 def index_select(
@@ -69,11 +68,6 @@ def index_select(
 def gather_nd(x: Variable, index: Variable, name: Optional[str] = None) -> Variable:
     """Elements or parts by rows of positions, one for each leading dimension."""
     x, index = check(x, "gather_nd: x"), _whole(index, "gather_nd: index")
-    if isinstance(x, Tensor) and isinstance(index, Tensor):
-        at = index.numpy()
-        if at.shape[-1] == 0:
-            return x.expand([*at.shape[:-1], *x.shape])
-        return get_item(x, tuple(at[..., i] for i in range(at.shape[-1])))
     return op("gather_nd", {"X": x, "Index": index}, namer_of(x, "gather_nd", name).tmp())
 
 
@@ -93,20 +87,13 @@ def take(x: Tensor, index: Any, mode: str = "raise", name: Optional[str] = None)
 
 
 def take_along_axis(
-    arr: Tensor, indices: Tensor, axis: int, broadcast: bool = True
-) -> Tensor:
+    arr: Variable, indices: Variable, axis: int, broadcast: bool = True
+) -> Variable:
     """Elements of a dimension by position, for each of the other dimensions."""
-    import numpy as np
-
-    arr = _eager(arr, "take_along_axis")
-    at = axis_of(axis, arr.ndim, "take_along_axis")
-    index = _whole(indices, "take_along_axis: indices").numpy()
-    if broadcast:
-        dims = [max(a, b) for a, b in zip(arr.shape, index.shape)]
-        dims[at] = index.shape[at]
-        index = np.broadcast_to(index, dims)
-    positions = _along(arr.shape, index, at)
-    return take_positions(arr, positions)
+    arr = check(arr, "take_along_axis: arr")
+    inputs = {"X": arr, "Index": _whole(indices, "take_along_axis: indices")}
+    attrs = {"axis": axis_of(axis, len(arr.shape), "take_along_axis")}
+    return op("take_along_axis", inputs, namer_of(arr, "take_along_axis").tmp(), attrs)
 
 
 def _along(shape: Sequence[int], index: Any, axis: int) -> Any:
@@ -119,65 +106,37 @@ def _along(shape: Sequence[int], index: Any, axis: int) -> Any:
 
 
 def put_along_axis(
-    arr: Tensor, indices: Tensor, values: Any, axis: int, reduce: str = "assign",
+    arr: Variable, indices: Variable, values: Any, axis: int, reduce: str = "assign",
     include_self: bool = True, broadcast: bool = True,
-) -> Tensor:
+) -> Variable:
     """``arr`` with other elements at positions along a dimension: set, added or multiplied."""
-    import numpy as np
-
-    arr = _eager(arr, "put_along_axis")
-    at = axis_of(axis, arr.ndim, "put_along_axis")
-    index = _whole(indices, "put_along_axis: indices").numpy()
-    if broadcast:
-        dims = list(arr.shape)
-        dims[at] = index.shape[at]
-        index = np.broadcast_to(index, dims)
-    positions = _along(arr.shape, index, at).reshape(-1)
-    if not isinstance(values, Tensor):
-        values = Tensor(np.full(index.shape, values), arr._dtype)
-    values = values.expand(list(index.shape)).reshape([-1])
-    return _put(arr, positions, values, reduce)
-
-
-def _put(arr: Tensor, positions: Any, values: Tensor, reduce: str) -> Tensor:
-    if reduce in ("add", "sum"):
-        spread = _summed(values, positions, arr.size).reshape(arr.shape)
-        return arr + spread
+    arr = check(arr, "put_along_axis: arr")
+    index = _whole(indices, "put_along_axis: indices")
+    out = namer_of(arr, "put_along_axis").tmp()
+    at = axis_of(axis, len(arr.shape), "put_along_axis")
+    values = as_operand(values, arr, out)
+    if len(values.shape) < len(arr.shape):
+        values = to_shape(values, [1] * (len(arr.shape) - len(values.shape)) + list(values.shape),
+                          part_of(out))
     if reduce in ("mul", "multiply"):
-        import numpy as np
-
-        base = arr.numpy().reshape(-1)
-        np.multiply.at(base, positions, values.numpy())
-        return Tensor(base.reshape(arr.shape), arr._dtype)
-    if reduce != "assign":
-        raise NotImplementedError(f"put_along_axis: reduce={reduce!r}; assign, add and multiply "
-                                  "are possible")
-    return _overwritten(arr, positions, values)
+        return _multiplied(_eager(arr, "put_along_axis"), index, values, at)
+    kind = {"add": "add", "sum": "add", "assign": "assign"}.get(reduce)
+    if kind is None or not include_self:
+        raise NotImplementedError(f"put_along_axis: reduce={reduce!r}, include_self={include_self}; "
+                                  "assign, add and multiply with the elements are possible")
+    inputs = {"X": arr, "Index": index, "Value": values}
+    return op("put_along_axis", inputs, out, {"axis": at, "reduce": kind})
 
 
-def _overwritten(x: Tensor, positions: Any, values: Tensor) -> Tensor:
-    """``x`` with other elements at positions among all elements."""
+def _multiplied(arr: Tensor, index: Tensor, values: Tensor, at: int) -> Tensor:
     import numpy as np
 
-    whose = np.full(x.size, -1, "int64")
-    whose[positions] = np.arange(len(positions))
-    mask = Tensor((whose >= 0).reshape(x.shape), "bool")
-    spread = take_positions(values, np.maximum(whose, 0).reshape(x.shape))
-    return op("where", {"Condition": mask, "X": spread, "Y": x}, "", None, x.dtype)
-
-
-def _summed(values: Tensor, rows: Any, size: int) -> Tensor:
-    """Rows added up by number: ``[n, ...]`` to ``[size, ...]``."""
-    import numpy as np
-
-    if is_integer(values):
-        total = np.zeros([size, *values.shape[1:]], "int64")
-        np.add.at(total, rows, values.numpy())
-        return Tensor(total, values._dtype)
-    zeros = Tensor(np.zeros([size, *values.shape[1:]], "float32"), values._dtype)
-    index = Tensor(np.asarray(rows).reshape(-1), "int64")
-    inputs = {"X": zeros, "Index": index, "Updates": values}
-    return op("scatter", inputs, "", {"overwrite": False})
+    dims = list(arr.shape)
+    dims[at] = index.shape[at]
+    positions = _along(arr.shape, np.broadcast_to(index.numpy(), dims), at).reshape(-1)
+    base = arr.numpy().reshape(-1)
+    np.multiply.at(base, positions, np.broadcast_to(values.numpy(), dims).reshape(-1))
+    return Tensor(base.reshape(arr.shape), arr._dtype)
 
 
 def scatter(
@@ -188,18 +147,11 @@ def scatter(
     updates."""
     x, updates = check(x, "scatter: x"), check(updates, "scatter: updates")
     index = _whole(index, "scatter: index")
+    out = namer_of(x, "scatter", name).tmp()
     if len(index.shape) == 2:
-        index = reshape(index, [-1])
-    inputs = {"X": x, "Index": index, "Updates": updates}
-    if isinstance(x, Tensor) and not overwrite:
-        # The rows named begin at zero.
-        import numpy as np
-
-        keep = np.ones([x.shape[0]] + [1] * (x.ndim - 1), "float32")
-        keep[index.numpy()] = 0.0
-        inputs["X"] = x * Tensor(keep, x._dtype)
-    attrs = {"overwrite": bool(overwrite)}
-    return op("scatter", inputs, namer_of(x, "scatter", name).tmp(), attrs)
+        index = to_shape(index, [index.shape[0]], part_of(out))
+    inputs = {"X": x, "Ids": index, "Updates": updates}
+    return op("scatter", inputs, out, {"overwrite": bool(overwrite)})
 
 
 def scatter_(
@@ -210,18 +162,14 @@ def scatter_(
 
 
 def scatter_nd_add(
-    x: Tensor, index: Tensor, updates: Tensor, name: Optional[str] = None
-) -> Tensor:
+    x: Variable, index: Variable, updates: Variable, name: Optional[str] = None
+) -> Variable:
     """Adds parts to ``x`` at rows of positions."""
-    import numpy as np
-
-    x = _eager(x, "scatter_nd_add")
-    at = _whole(index, "scatter_nd_add: index").numpy()
-    depth = at.shape[-1]
-    lead = x.shape[:depth]
-    rows = np.ravel_multi_index(tuple(at[..., i].reshape(-1) for i in range(depth)), tuple(lead))
-    flat = updates.reshape([len(rows), *x.shape[depth:]])
-    return x + _summed(flat, rows, product(lead)).reshape(x.shape)
+    inputs = {
+        "X": check(x, "scatter_nd_add: x"), "Index": _whole(index, "scatter_nd_add: index"),
+        "Updates": check(updates, "scatter_nd_add: updates"),
+    }
+    return op("scatter_nd_add", inputs, namer_of(x, "scatter_nd_add", name).tmp())
 
 
 def scatter_nd(
@@ -238,14 +186,14 @@ def index_add(
     x: Tensor, index: Tensor, axis: int, value: Tensor, name: Optional[str] = None
 ) -> Tensor:
     """Adds parts to a dimension of ``x`` by number."""
-    x = _eager(x, "index_add")
-    at = axis_of(axis, x.ndim, "index_add")
+    x = check(x, "index_add: x")
+    at = axis_of(axis, len(x.shape), "index_add")
     front, values = swapaxes(x, 0, at), swapaxes(value, 0, at)
-    total = front + _summed(values, index.numpy(), front.shape[0])
-    return swapaxes(total, 0, at)
+    rows = to_shape(index, [index.shape[0], 1], namer_of(x, "index_add").tmp())
+    return swapaxes(scatter_nd_add(front, rows, values), 0, at)
 
 
-def index_sample(x: Tensor, index: Tensor) -> Tensor:
+def index_sample(x: Variable, index: Variable) -> Variable:
     """Elements of each row by number."""
     return take_along_axis(x, index, 1, broadcast=False)
 
@@ -279,21 +227,21 @@ def nonzero(x: Tensor, as_tuple: bool = False) -> Any:
     return tuple(Tensor(found[:, i:i + 1], "int64") for i in range(found.shape[1]))
 
 
-def _arg(word: str, x: Any, axis: Any, keepdim: bool, dtype: Any) -> Any:
-    import numpy as np
-
+def _arg(word: str, x: Any, axis: Any, keepdim: bool, dtype: Any, name: Optional[str]) -> Any:
     x = check(x, f"{word}: x")
-    if not isinstance(x, Tensor):
-        at = len(x.shape) - 1 if axis is None else axis_of(axis, len(x.shape), word)
-        attrs = {"axis": at, "keep_dim": bool(keepdim)}
-        need_op(word, word)
-        return op(word, {"X": x}, namer_of(x, word).tmp(), attrs)
-    array = x.numpy()
-    found = getattr(np, word)(array, axis=None if axis is None else int(axis))
-    if keepdim:
-        found = np.expand_dims(found, int(axis)) if axis is not None else np.reshape(
-            found, [1] * x.ndim)
-    return Tensor(found, str(to_dtype(dtype)))
+    out, rank = namer_of(x, word, name).tmp(), len(x.shape)
+    logical = to_dtype(dtype)
+    flat = axis is None
+    if flat:
+        x, axis = to_shape(x, [-1 if -1 in x.shape else product(x.shape)], part_of(out)), 0
+    at = axis_of(axis, len(x.shape), word)
+    attrs = {"axis": at, "keep_dim": bool(keepdim) and not flat}
+    found = op(word, {"X": x}, out, attrs, logical)
+    if not isinstance(found, Tensor):
+        return found
+    if flat:
+        return found.reshape([1] * rank if keepdim else [])
+    return found.reshape([]) if rank == 1 and not keepdim else found
 
 
 def argmax(
@@ -301,7 +249,7 @@ def argmax(
     name: Optional[str] = None,
 ) -> Variable:
     """The position of the largest element."""
-    return _arg("argmax", x, axis, keepdim, dtype)
+    return _arg("argmax", x, axis, keepdim, dtype, name)
 
 
 def argmin(
@@ -309,7 +257,7 @@ def argmin(
     name: Optional[str] = None,
 ) -> Variable:
     """The position of the smallest element."""
-    return _arg("argmin", x, axis, keepdim, dtype)
+    return _arg("argmin", x, axis, keepdim, dtype, name)
 
 
 def _order(x: Tensor, axis: int, descending: bool) -> Any:
@@ -506,12 +454,7 @@ def flip(x: Variable, axis: Any, name: Optional[str] = None) -> Variable:
     """Dimensions in the opposite order."""
     x = check(x, "flip: x")
     dims = axes_of(axis, len(x.shape), "flip")
-    if not isinstance(x, Tensor):
-        return op("flip", {"X": x}, namer_of(x, "flip", name).tmp(), {"dims": dims})
-    keys: List[Any] = [slice(None)] * x.ndim
-    for at in dims:
-        keys[at] = slice(None, None, -1)
-    return get_item(x, tuple(keys))
+    return op("flip", {"X": x}, namer_of(x, "flip", name).tmp(), {"axes": dims})
 
 
 reverse = flip
@@ -521,20 +464,15 @@ def roll(
     x: Variable, shifts: Union[int, Sequence[int]], axis: Any = None, name: Optional[str] = None
 ) -> Variable:
     """Elements moved along dimensions; those that leave at the end come back at the front."""
-    from .manipulation import concat
-
     x = check(x, "roll: x")
     if axis is None:
-        return reshape(roll(reshape(x, [-1]), shifts, 0), list(x.shape))
+        flat = reshape(x, [-1 if -1 in x.shape else product(x.shape)])
+        return reshape(roll(flat, shifts, 0), list(x.shape))
     moves = int_list(shifts, "roll: shifts")
-    for move, at in zip(moves, axes_of(axis, len(x.shape), "roll")):
-        size = x.shape[at]
-        move = move % size if size else 0
-        if move:
-            front = (slice(None),) * at
-            x = concat([x[front + (slice(size - move, None),)],
-                        x[front + (slice(None, size - move),)]], at)
-    return x
+    dims = axes_of(axis, len(x.shape), "roll")
+    if len(moves) != len(dims):
+        raise ValueError(f"roll: {len(moves)} shifts for {len(dims)} dimensions")
+    return op("roll", {"X": x}, namer_of(x, "roll", name).tmp(), {"shifts": moves, "axes": dims})
 
 
 def rot90(x: Tensor, k: int = 1, axes: Sequence[int] = (0, 1), name: Optional[str] = None) -> Any:
