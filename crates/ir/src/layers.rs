@@ -182,6 +182,7 @@ macro_rules! binary_layers {
         }
     )*};
 }
+pub(crate) use {binary_layers, unary_layers};
 
 impl Builder {
     unary_layers! {
@@ -443,7 +444,13 @@ impl Builder {
         self.reduce("reduce_max", x, dims, keep_dim)
     }
 
-    fn reduce(&mut self, kind: &str, x: &Var, dims: &[i64], keep: bool) -> Result<Var, Error> {
+    pub(crate) fn reduce(
+        &mut self,
+        kind: &str,
+        x: &Var,
+        dims: &[i64],
+        keep: bool,
+    ) -> Result<Var, Error> {
         self.emit_one(
             Op::new(kind).input("X", x.name()).attr("dims", dims.to_vec()).attr("keep_dim", keep),
         )

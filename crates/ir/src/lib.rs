@@ -6,6 +6,7 @@
 //! Reading order: [`VarDef`] and [`VarType`], [`Op`], [`Program`], [`Schema`] (what an op kind
 //! looks like), [`Builder`] with its `layers`, [`text`], [`verify()`].
 
+mod array_layers;
 mod builder;
 mod error;
 mod initializer;

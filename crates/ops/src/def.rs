@@ -42,7 +42,8 @@ pub enum Batch {
     /// complete.
     Linear,
     /// Of other variables than those of these slots it reads the shape alone. As
-    /// [`Batch::PerExample`] where one of the others is batched, and as [`Batch::Linear`] elsewhere.
+    /// [`Batch::PerExample`] where one of the others is batched, and as [`Batch::Linear`]
+    /// elsewhere.
     LinearIn(&'static [&'static str]),
     /// As [`Batch::PerExample`] as long as only variables of these slots differ from part to part;
     /// otherwise all examples are needed at once.

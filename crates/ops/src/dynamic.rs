@@ -1,5 +1,5 @@
-//! Functions whose result has a shape that depends on values. They cannot be ops of a program, whose
-//! shapes are known before the run; dynamic graphs call them directly.
+//! Functions whose result has a shape that depends on values. They cannot be ops of a program,
+//! whose shapes are known before the run; dynamic graphs call them directly.
 //!
 //! ```
 //! use regatta_ops::dynamic;

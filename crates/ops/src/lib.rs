@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Reading order: [`OpDef`], [`Io`] and [`StepCtx`] (what a kernel sees), [`comm`] (other ranks),
-//! [`registry`], one op file such as `op/fc.rs`, `half` (ops on 16-bit floats), [`dynamic`] (what no
-//! program can have), [`interp`] (the reference interpreter of the tests).
+//! [`registry`], one op file such as `op/fc.rs`, `half` (ops on 16-bit floats), [`dynamic`] (what
+//! no program can have), [`interp`] (the reference interpreter of the tests).
 
 pub mod comm;
 mod def;

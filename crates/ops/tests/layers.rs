@@ -36,6 +36,32 @@ fn layers_infer_shapes_with_an_unknown_batch() {
         ("f32[1]", b.auc(&y, &label, 10).unwrap()),
         ("f32[-1, 1]", b.cast(&label, DType::F32).unwrap()),
     ];
+    let ids = b.data("ids", DType::I64, &[-1, 2]).unwrap();
+    let larger = b.greater_than(&x, &y).unwrap();
+    let (top, indices) = b.topk(&cube, 3, 1).unwrap();
+    let table = b.reduce_sum(&cube, &[0], false).unwrap();
+    made.extend([
+        ("i64[-1, 6]", larger.clone()),
+        ("f32[-1, 6]", b.select(&larger, &x, &y).unwrap()),
+        ("f32[-1, 2, 9]", b.gather(&table, &ids, 0).unwrap()),
+        ("f32[-1]", b.gather_nd(&table, &ids).unwrap()),
+        ("f32[-1, 12]", b.tile(&x, &[1, 2]).unwrap()),
+        ("f32[-1, 6]", b.expand(&y, &[-1, 6]).unwrap()),
+        ("f32[-1, 6]", b.expand_as(&y, &x).unwrap()),
+        ("f32[-1, 8]", b.pad(&x, &[0, 0, 1, 1], 0.0).unwrap()),
+        ("f32[-1, 26, 9]", b.triangle(&cube, -1, true).unwrap()),
+        ("f32[-1, 6]", b.cumsum(&x, 1).unwrap()),
+        ("f32[-1, 3, 9]", top),
+        ("i64[-1, 3, 9]", indices),
+        ("i64[-1, 9]", b.argmax(&cube, 1).unwrap()),
+        ("f32[-1, 26]", b.reduce_min(&cube, &[-1], false).unwrap()),
+        ("f32[-1, 26, 1]", b.reduce_prod(&cube, &[-1], true).unwrap()),
+        ("f32[-1, 6]", b.silu(&x).unwrap()),
+        ("f32[-1, 6]", b.log_softmax(&x).unwrap()),
+        ("i64[2]", b.shape(&x).unwrap()),
+        ("i64[-1, 6]", b.isnan(&x).unwrap()),
+        ("f32[-1, 6]", b.elementwise_pow(&x, &y).unwrap()),
+    ]);
     let parts = b.split(&x, &[2, 4], 1).unwrap();
     made.extend(["f32[-1, 2]", "f32[-1, 4]"].into_iter().zip(parts));
     for (want, var) in made {

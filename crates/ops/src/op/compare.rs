@@ -1,6 +1,7 @@
 //! Questions about elements, answered by 1 or 0 of type i64: `equal`, `less_than` and the other
 //! comparisons and the logical functions of two operands, with broadcasting; `logical_not`,
-//! `not_zero`, `isnan`, `isinf` and `isfinite` of one. `bitwise_and` and its like work on all bits of integers.
+//! `not_zero`, `isnan`, `isinf` and `isfinite` of one. `bitwise_and` and its like work on all bits
+//! of integers.
 //!
 //! Operands are floats or integers, both of one type. For the logical functions everything but 0
 //! is true, NaN too.

@@ -52,6 +52,7 @@ mod reshape;
 mod rnn;
 mod scale;
 mod scatter;
+mod send_recv;
 mod sequence_mask;
 mod sequence_pad;
 mod set_value;
@@ -126,6 +127,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static OpDef> {
         rnn::DEFS,
         scale::DEFS,
         scatter::DEFS,
+        send_recv::DEFS,
         sequence_mask::DEFS,
         sequence_pad::DEFS,
         set_value::DEFS,

@@ -1,11 +1,11 @@
-//! `softmax` over one dimension, the last unless said otherwise. Over the batch it is dimension 0,
-//! and all examples are needed at once.
+//! `softmax` and `log_softmax` over one dimension, the last unless said otherwise. Over the batch
+//! it is dimension 0, and all examples are needed at once.
 
 use regatta_ir::schema::{AttrDef, AttrKind, one};
 use regatta_ir::{Error, Op, Schema, VarType};
 
 use super::element::{around, batch_from_end, say_zero};
-use crate::def::{no_samples, spread};
+use crate::def::{NO_SECOND, no_samples, spread};
 use crate::infer::resolve_axis;
 use crate::{Batch, Grad, Infer, Kernel, OpDef, Sample, Spec};
 
@@ -47,6 +47,32 @@ pub(crate) static DEFS: &[OpDef] = &[
         infer: |i| Ok(vec![i.floats("Out")?.clone()]),
         grad: Grad::None("gradients of gradients are not needed for training"),
         kernel: backward,
+        batch,
+        samples: no_samples,
+    },
+    OpDef {
+        schema: Schema {
+            kind: "log_softmax",
+            inputs: &[one("X")],
+            outputs: &[one("Out")],
+            attrs: ATTRS,
+        },
+        infer,
+        grad: Grad::Rule(|g| Ok(g.unary(&["Out"]))),
+        kernel: log_forward,
+        batch,
+        samples,
+    },
+    OpDef {
+        schema: Schema {
+            kind: "log_softmax_grad",
+            inputs: &[one("Out"), one("dOut")],
+            outputs: &[one("dX")],
+            attrs: ATTRS,
+        },
+        infer: |i| Ok(vec![i.floats("Out")?.clone()]),
+        grad: NO_SECOND,
+        kernel: log_backward,
         batch,
         samples: no_samples,
     },
@@ -146,6 +172,59 @@ fn columns_grad(y: &[f32], d: &[f32], dx: &mut [f32], dots: &mut [f32]) {
             *dx = y * (d - dot);
         }
     }
+}
+
+fn log_forward(s: &Spec<'_>) -> Result<Kernel, Error> {
+    let (n, step) = sizes(s)?;
+    let (mut largest, mut sums) = (vec![0.0; step], vec![0.0; step]);
+    Ok(Box::new(move |io, _| {
+        let (x, out) = (io.f32(0), io.out_f32(0));
+        if x.is_empty() {
+            return Ok(());
+        }
+        for (x, out) in x.chunks_exact(n * step).zip(out.chunks_exact_mut(n * step)) {
+            largest.copy_from_slice(&x[..step]);
+            for row in x.chunks_exact(step) {
+                largest.iter_mut().zip(row).for_each(|(max, x)| *max = max.max(*x));
+            }
+            sums.fill(0.0);
+            for row in x.chunks_exact(step) {
+                let row = row.iter().zip(&largest);
+                sums.iter_mut().zip(row).for_each(|(sum, (x, max))| *sum += (x - max).exp());
+            }
+            sums.iter_mut().zip(&largest).for_each(|(sum, max)| *sum = sum.ln() + max);
+            for (row, out) in x.chunks_exact(step).zip(out.chunks_exact_mut(step)) {
+                let row = row.iter().zip(&sums);
+                out.iter_mut().zip(row).for_each(|(o, (x, sum))| *o = x - sum);
+            }
+        }
+        Ok(())
+    }))
+}
+
+fn log_backward(s: &Spec<'_>) -> Result<Kernel, Error> {
+    let (n, step) = sizes(s)?;
+    let mut sums = vec![0.0; step];
+    Ok(Box::new(move |io, _| {
+        let (y, d, dx) = (io.f32(0), io.f32(1), io.out_f32(0));
+        if y.is_empty() {
+            return Ok(());
+        }
+        let blocks = y.chunks_exact(n * step).zip(d.chunks_exact(n * step));
+        for ((y, d), dx) in blocks.zip(dx.chunks_exact_mut(n * step)) {
+            sums.fill(0.0);
+            for row in d.chunks_exact(step) {
+                sums.iter_mut().zip(row).for_each(|(sum, d)| *sum += d);
+            }
+            let rows = y.chunks_exact(step).zip(d.chunks_exact(step));
+            for ((y, d), dx) in rows.zip(dx.chunks_exact_mut(step)) {
+                for (((dx, &y), &d), &sum) in dx.iter_mut().zip(y).zip(d).zip(&sums) {
+                    *dx = d - y.exp() * sum;
+                }
+            }
+        }
+        Ok(())
+    }))
 }
 
 fn samples() -> Vec<Sample> {

@@ -1,5 +1,6 @@
 //! Slices `start:end:stride` of some dimensions, as Python writes them: negative positions count
-//! from the end, and what lies beyond an end is cut off. What `strided_slice` and `set_value` share.
+//! from the end, and what lies beyond an end is cut off. What `strided_slice` and `set_value`
+//! share.
 
 use regatta_ir::schema::{AttrDef, AttrKind};
 use regatta_ir::{Error, Op, VarType};

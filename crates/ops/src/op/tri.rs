@@ -1,5 +1,6 @@
-//! `tril_triu`: matrices `[.., rows, cols]` with zeros above (`lower`) or below a diagonal; diagonal
-//! 1 is the one above the main diagonal, -1 the one below it. Its gradient is the same of `dOut`.
+//! `tril_triu`: matrices `[.., rows, cols]` with zeros above (`lower`) or below a diagonal;
+//! diagonal 1 is the one above the main diagonal, -1 the one below it. Its gradient is the same of
+//! `dOut`.
 
 use regatta_ir::schema::{AttrKind, one};
 use regatta_ir::{Error, Op, Schema, VarType};

@@ -85,3 +85,25 @@ fn types_with_an_unknown_batch() {
     let types = [("X", F32, &[-1, 5][..]), ("Index", I64, &[-1, 2])];
     assert_eq!(inferred(take, &types).unwrap(), "f32[-1, 2]");
 }
+
+/// Recorded from PaddlePaddle 2.6.2.
+#[test]
+fn rows_are_sent_along_edges() {
+    let send = |reduce: &str| {
+        let x = f32s(&[3, 3], &[0.0, 2.0, 3.0, 1.0, 4.0, 5.0, 2.0, 6.0, 7.0]);
+        let case = case("graph_send_recv").input("X", x).input("Src", i64s(&[4], &[0, 1, 2, 0]));
+        let case = case.input("Dst", i64s(&[4], &[1, 2, 1, 0]));
+        case.attr("reduce", reduce).attr("out_size", 4)
+    };
+    let rows = |reduce| send(reduce).out().f32()[3..6].to_vec();
+    assert_eq!(rows("sum"), [2.0, 8.0, 10.0]);
+    assert_eq!(rows("mean"), [1.0, 4.0, 5.0]);
+    assert_eq!(rows("max"), [2.0, 6.0, 7.0]);
+    assert_eq!(rows("min"), [0.0, 2.0, 3.0]);
+    assert_eq!(send("max").out().f32()[9..], [0.0; 3]);
+    let slopes = |reduce| send(reduce).gradients(&["X"]).remove(0);
+    assert_eq!(slopes("sum"), [2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+    assert_eq!(slopes("mean"), [1.5, 1.5, 1.5, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5]);
+    assert_eq!(slopes("min"), [2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
+    assert!(send("prod").error().contains("\"sum\", \"mean\", \"max\" or \"min\""));
+}
