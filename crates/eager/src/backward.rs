@@ -17,6 +17,7 @@ use crate::plan::{GradPlan, Source};
 use crate::tape::{Edge, Node};
 use crate::template::{AddressHasher, Template};
 use crate::value::Value;
+use crate::view::views;
 use crate::{Error, Result, Tensor};
 
 type ByAddress<T> = HashMap<usize, T, BuildHasherDefault<AddressHasher>>;
@@ -316,8 +317,9 @@ fn run_plan(
             }
         };
         let prepared = &step.prepared;
-        let outs: SmallVec<[Value; 2]> = if prepared.template.is_view {
-            SmallVec::from_iter(value(&step.sources[0]).cloned())
+        let outs: SmallVec<[Value; 2]> = if let Some(offsets) = &prepared.views {
+            let x = value(&step.sources[0]).expect("a view has an input");
+            views(x, offsets, &prepared.outs)
         } else {
             let mut outs: SmallVec<[Value; 2]> =
                 prepared.outs.iter().map(|ty| Value::room(ty)).collect();

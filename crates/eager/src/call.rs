@@ -12,6 +12,7 @@ use crate::tape::{Edge, Node};
 use crate::template::{Prepared, Template};
 use crate::tensor::Tensor;
 use crate::value::{Type, Value};
+use crate::view::views;
 use crate::{Error, Result};
 
 /// What an op needs of one of its inputs.
@@ -71,8 +72,8 @@ impl Template {
 }
 
 fn compute(prepared: &Arc<Prepared>, ins: &[Input]) -> Result<SmallVec<[Value; 2]>> {
-    if prepared.template.is_view {
-        return Ok(SmallVec::from_iter([ins[0].value.clone()]));
+    if let Some(offsets) = &prepared.views {
+        return Ok(views(&ins[0].value, offsets, &prepared.outs));
     }
     let mut outs: SmallVec<[Value; 2]> = prepared.outs.iter().map(|ty| Value::room(ty)).collect();
     run(prepared, ins.iter().map(|input| Some(&input.value)), &mut outs)?;

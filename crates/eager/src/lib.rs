@@ -16,8 +16,8 @@
 //! ```
 //!
 //! Reading order: [`Tensor`], [`Template`] (an op without its tensors), `call` (one op), `plan` and
-//! `tape` (what is recorded), `backward`, `grad` (sums, leaves), `value` and `buffer` (memory),
-//! `kernel`, `threads`, `autocast`, `optimizer`, [`nn`], `global`.
+//! `tape` (what is recorded), `backward`, `grad` (sums, leaves), `value`, `view` and `buffer`
+//! (memory), `kernel`, `threads`, `autocast`, [`Optimizer`], [`nn`], `global`.
 
 mod autocast;
 mod backward;
@@ -35,6 +35,7 @@ mod template;
 mod tensor;
 mod threads;
 mod value;
+mod view;
 
 pub use autocast::{Autocast, AutocastGuard, autocast};
 pub use backward::run_backward as backward;

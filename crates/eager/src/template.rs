@@ -16,6 +16,7 @@ use crate::global::{lock, template_of, type_of};
 use crate::plan::{GradPlan, Mask, Source};
 use crate::threads::Split;
 use crate::value::Type;
+use crate::view::{self, Offsets};
 
 /// More shapes than one op of a model sees: its prepared ops are made anew.
 const PREPARED_LIMIT: usize = 4096;
@@ -89,8 +90,6 @@ pub struct Template {
     order: Vec<usize>,
     /// Inputs that are updated in place, with their outputs.
     pub(crate) in_place: Vec<(usize, usize)>,
-    /// The result is the input under another shape.
-    pub(crate) is_view: bool,
     /// It draws random numbers.
     pub(crate) is_random: bool,
     prepared: Mutex<HashMap<u64, Arc<Prepared>, BuildHasherDefault<Mixed>>>,
@@ -156,7 +155,6 @@ impl Template {
         let in_place = in_place(def, &mut op);
         let order = if order.iter().enumerate().all(|(i, at)| i == *at) { vec![] } else { order };
         Ok(Template {
-            is_view: from.kind == "reshape",
             is_random: def.schema.attrs.iter().any(|(name, _)| *name == "seed"),
             op,
             def,
@@ -256,6 +254,8 @@ pub(crate) struct Prepared {
     pub(crate) template: Arc<Template>,
     pub(crate) ins: Box<[Arc<Type>]>,
     pub(crate) outs: Box<[Arc<Type>]>,
+    /// Where the results lie in the input, if they need no kernel.
+    pub(crate) views: Option<Offsets>,
     /// Kernels that no thread runs at the moment: nearly always one.
     kernels: Mutex<Vec<Kernel>>,
     /// How gradients are computed, by which inputs want one and which outputs have one.
@@ -283,8 +283,9 @@ impl Prepared {
         let ins: Box<[Arc<Type>]> = ins.iter().map(|ty| Arc::clone(ty)).collect();
         let (kernels, plans) = (Mutex::default(), Mutex::default());
         let (recordings, split) = (Mutex::default(), OnceLock::new());
-        let prepared = Prepared { template, ins, outs, kernels, plans, recordings, split };
-        if !prepared.template.is_view {
+        let views = view::offsets(&template.op, &ins, &outs);
+        let prepared = Prepared { template, ins, outs, views, kernels, plans, recordings, split };
+        if prepared.views.is_none() {
             let kernel = prepared.new_kernel()?;
             lock(&prepared.kernels).push(kernel);
         }

@@ -42,7 +42,6 @@ impl Split {
         let size: usize = ins.iter().chain(outs).map(|ty| ty.numel).sum();
         let possible = size >= WORTH
             && template.in_place.is_empty()
-            && !template.is_view
             && (template.def.batch)(op) != Batch::Whole
             && ins.iter().chain(outs).all(|ty| ty.var.layout == Layout::Dense);
         let rows = ins.first()?.dims.first().copied().filter(|rows| possible && *rows > 1)?;

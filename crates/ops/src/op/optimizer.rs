@@ -274,7 +274,7 @@ impl RowLoop for TouchedRows<'_> {
                 Some(at) => &grad.values[at * width..(at + 1) * width],
                 None => {
                     let has = |state: &&mut [f32]| state[own.clone()].iter().any(|x| *x != 0.0);
-                    if !self.every_row && !slices[..n_states].iter().any(|state| has(&state)) {
+                    if !self.every_row && !slices[..n_states].iter().any(has) {
                         continue;
                     }
                     self.zeros
