@@ -8,9 +8,9 @@ use regatta_tensor::DType;
 
 use super::element::{Element, by_dtype};
 use super::walk::{Strides, Walk};
-use crate::def::{NO_SECOND, no_samples, per_example, spread};
+use crate::def::{NO_SECOND, linear, linear_in_dout, no_samples, spread};
 use crate::infer::resolve_axis;
-use crate::{Grad, GradCtx, Infer, Kernel, OpDef, Sample, Spec};
+use crate::{Batch, Grad, GradCtx, Infer, Kernel, OpDef, Sample, Spec};
 
 const PAD: &[AttrDef] = &[("paddings", AttrKind::RequiredInts), ("value", AttrKind::Float(0.0))];
 
@@ -20,7 +20,10 @@ pub(crate) static DEFS: &[OpDef] = &[
         infer,
         grad: Grad::Rule(|g| Ok(g.unary(&["X"]))),
         kernel: forward,
-        batch: per_example,
+        batch: |op| match op.float("value") {
+            Ok(0.0) => Batch::Linear,
+            _ => Batch::PerExample,
+        },
         samples,
     },
     OpDef {
@@ -41,7 +44,7 @@ pub(crate) static DEFS: &[OpDef] = &[
             });
             Ok(kernel)
         },
-        batch: per_example,
+        batch: linear_in_dout,
         samples: no_samples,
     },
     OpDef {
@@ -54,7 +57,7 @@ pub(crate) static DEFS: &[OpDef] = &[
         infer: infer_roll,
         grad: Grad::Rule(roll_back),
         kernel: |s| by_dtype!(s.ins[0], roll(s)),
-        batch: per_example,
+        batch: linear,
         samples: rolls,
     },
 ];

@@ -8,7 +8,7 @@ use regatta_ir::{Error, Op, Schema, VarType};
 use super::element::{Element, by_dtype};
 use super::span::{self, spans};
 use super::walk::{Strides, Walk};
-use crate::def::{NO_SECOND, no_samples, per_example, spread};
+use crate::def::{NO_SECOND, linear, linear_in_dout, no_samples, per_example, spread};
 use crate::infer::resolve_axis;
 use crate::{Grad, GradCtx, Infer, Kernel, OpDef, Sample, Spec};
 
@@ -25,7 +25,7 @@ const fn forward_def(
     let schema =
         Schema { kind, inputs: const { &[one("X")] }, outputs: const { &[one("Out")] }, attrs };
     let grad = Grad::Rule(|g| Ok(g.unary(&["X"])));
-    OpDef { schema, infer, grad, kernel, batch: per_example, samples }
+    OpDef { schema, infer, grad, kernel, batch: linear, samples }
 }
 
 const GRAD_INPUTS: &[SlotDef] = &[one("X"), one("dOut")];
@@ -40,7 +40,7 @@ const fn grad_def(
         infer: |i| Ok(vec![i.floats("X")?.clone()]),
         grad: NO_SECOND,
         kernel,
-        batch: per_example,
+        batch: linear_in_dout,
         samples: no_samples,
     }
 }
