@@ -28,7 +28,7 @@ from importlib import import_module
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # what editors and type checkers see
     from . import (  # noqa: F401
-        base, dataset, device, distributed, errors, fluid, framework, incubate, inference, io,
+        amp, base, dataset, device, distributed, errors, fluid, framework, incubate, inference, io,
         metric, nn, optimizer, reader, regularizer, static, tensor, utils, v2, version,
     )
     from ._core import op_kinds  # noqa: F401
@@ -53,9 +53,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     __version__: str
 
 _MODULES = (
-    "base", "callbacks", "dataset", "device", "distributed", "errors", "fluid", "framework", "hapi",
-    "incubate", "inference", "io", "jit", "metric", "nn", "optimizer", "paddle", "reader",
-    "regularizer", "static", "tensor", "utils", "v2", "version", "vision",
+    "amp", "base", "callbacks", "dataset", "device", "distributed", "errors", "fluid", "framework",
+    "hapi", "incubate", "inference", "io", "jit", "linalg", "metric", "nn", "optimizer", "paddle",
+    "reader", "regularizer", "static", "tensor", "utils", "v2", "version", "vision",
 )
 
 # name: module and, if it differs, the name there.

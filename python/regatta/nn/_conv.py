@@ -256,6 +256,8 @@ def _pool(
         given = {k: v for k, v in attrs.items() if k not in ("pooling_type", "exclusive")}
         names = {"Out": out if plain else part_of(out), "Mask": namer.tmp()}
         found = several("max_pool2d_with_index", {"X": image}, names, given)[:2]
+        if isinstance(found[1], Tensor):
+            found[1] = found[1]._as("int32")
     else:
         found = [_pooled(image, attrs, out if plain else part_of(out))]
     if dims == 1:

@@ -97,6 +97,8 @@ def softmax_with_cross_entropy(
         label = manipulation.unsqueeze(label, axis=axis)
     namer = namer_of(logits, "softmax_with_cross_entropy")
     loss, probability = _class_loss(logits, label, soft_label, ignore_index, axis, True, namer)
+    if isinstance(probability, Tensor):
+        probability = probability.detach()
     return (loss, probability) if return_softmax else loss
 
 
@@ -127,22 +129,18 @@ def _weighted(
 
 _PLAIN_LOSS = _core.Op("softmax_with_cross_entropy", ("Logits", "Label"), {"ignore_index": -100})
 _MEAN = _core.Op("mean", ("X",), {})
+_LEAST = _core.Op("reduce_min", ("X",), {})
 
 
-def _eager_cross_entropy(
-    scores: Tensor, label: Tensor, ignore_index: int, reduction: str, soft_label: bool, axis: int,
-    use_softmax: bool, label_smoothing: float,
-) -> Optional[Tensor]:
-    """The usual case of a step, the mean of hard labels; None in other cases."""
-    if (
-        soft_label or label_smoothing or not use_softmax or ignore_index != -100
-        or reduction != "mean" or axis not in (-1, scores.ndim - 1)
-    ):
-        return None
+def usual_cross_entropy(scores: Tensor, label: Tensor) -> Optional[Tensor]:
+    """The usual case of a step: the mean over hard labels of which none is ignored. None if this
+    is another case."""
     shape = label.shape
     if shape[-1:] != [1] or len(shape) != scores.ndim:
         label = manipulation.reshape(label, [*shape, 1])
     try:
+        if label._stored != "i64" or _LEAST(label)._number() < 0:
+            return None
         return TO_SCALAR(_MEAN(_PLAIN_LOSS(scores, label)[0]))
     except _ERRORS as error:
         raise located(error) from None
@@ -157,11 +155,11 @@ def cross_entropy(
     ``[n]`` or ``[n, 1]``, or with ``soft_label`` a probability for each class."""
     _check_reduction(reduction, "cross_entropy")
     if isinstance(input, Tensor) and isinstance(label, Tensor) and weight is None:
-        made = _eager_cross_entropy(
-            input, label, ignore_index, reduction, soft_label, axis, use_softmax, label_smoothing
-        )
-        if made is not None:
-            return made
+        plain = not soft_label and not label_smoothing and use_softmax and reduction == "mean"
+        if plain and ignore_index == -100 and axis in (-1, input.ndim - 1):
+            made = usual_cross_entropy(input, label)
+            if made is not None:
+                return made
     scores, label = check(input, "cross_entropy: input"), check(label, "cross_entropy: label")
     at = axis_of(axis, len(scores.shape), "cross_entropy")
     if label_smoothing:
@@ -185,7 +183,7 @@ def cross_entropy(
         return math.sum(loss, name=name)
     if reduction == "none":
         return manipulation.squeeze(loss, axis=axis) if flat_label else loss
-    if factors is None and (ignore_index < 0 or soft_label):
+    if factors is None and (soft_label or (ignore_index < 0 and not isinstance(loss, Tensor))):
         return math.mean(loss, name=name)
     return _mean_of_valid(loss, factors, label, ignore_index, soft_label)
 
@@ -204,7 +202,7 @@ def _mean_of_valid(
     total = math.sum(loss)
     out = fresh(loss, "tmp")
     counts = factors
-    if not soft_label and ignore_index >= 0:
+    if not soft_label and (ignore_index >= 0 or isinstance(loss, Tensor)):
         valid = _valid(label, ignore_index, out)
         counts = valid
         if factors is not None:
@@ -427,6 +425,9 @@ def nll_loss(
         return op("scale", {"X": op("reduce_sum", {"X": at}, part_of(out), over)}, out,
                   {"scale": -1.0})
     every = {"dims": [], "keep_dim": False}
+    if isinstance(at, Tensor):
+        total = at.sum()
+        return -total if reduction == "sum" else -(total / chosen.sum())
     total = op("reduce_sum", {"X": at}, part_of(out), every)
     if reduction == "sum":
         return op("scale", {"X": total}, out, {"scale": -1.0})

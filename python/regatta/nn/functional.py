@@ -215,6 +215,8 @@ def sequence_mask(
     x: Variable, maxlen: Optional[int] = None, dtype: Any = "int64", name: Optional[str] = None
 ) -> Variable:
     """Lengths ``[n]`` or ``[n, 1]`` to rows of ones for positions before the length."""
+    if isinstance(x, Tensor) and (maxlen is None or isinstance(maxlen, Tensor)):
+        maxlen = int((x if maxlen is None else maxlen).max().item())
     if maxlen is None or isinstance(maxlen, Variable):
         raise NotImplementedError("sequence_mask: maxlen should be a number")
     namer = namer_of(x, "sequence_mask", name)

@@ -3,14 +3,16 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from ..framework import Variable
 from .._missing import missing
+from ..framework import Tensor, Variable
 from . import functional as F
+from ._losses import usual_cross_entropy
 from .layers import Layer
 
 __all__ = [
-    "BCELoss", "BCEWithLogitsLoss", "CrossEntropyLoss", "KLDivLoss", "L1Loss", "MSELoss",
-    "MarginRankingLoss", "NLLLoss", "SmoothL1Loss",
+    "BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CrossEntropyLoss",
+    "HingeEmbeddingLoss", "KLDivLoss", "L1Loss", "MSELoss", "MarginRankingLoss", "NLLLoss",
+    "SmoothL1Loss", "SoftMarginLoss", "TripletMarginLoss",
 ]
 
 
@@ -28,9 +30,16 @@ class CrossEntropyLoss(Layer):
             "soft_label": soft_label, "axis": axis, "use_softmax": use_softmax,
             "label_smoothing": label_smoothing, "name": name,
         }
+        usual = (None, -100, "mean", False, -1, True, 0.0)
+        self._is_usual = (weight, ignore_index, reduction, soft_label, axis, use_softmax,
+                          label_smoothing) == usual if weight is None else False
 
     def forward(self, input: Variable, label: Variable) -> Variable:
         """The loss."""
+        if self._is_usual and isinstance(input, Tensor) and isinstance(label, Tensor):
+            made = usual_cross_entropy(input, label)
+            if made is not None:
+                return made
         return F.cross_entropy(input, label, **self._arguments)
 
 
@@ -97,6 +106,56 @@ class KLDivLoss(_OfTwo):
     """The Kullback-Leibler divergence of logarithms of probabilities."""
 
     _function = staticmethod(F.kl_div)
+
+
+class SoftMarginLoss(_OfTwo):
+    """``log(1 + exp(-label * input))``."""
+
+    _function = staticmethod(F.soft_margin_loss)
+
+
+class HingeEmbeddingLoss(Layer):
+    """``input`` for label 1, ``max(0, margin - input)`` for label -1."""
+
+    def __init__(
+        self, margin: float = 1.0, reduction: str = "mean", name: Optional[str] = None
+    ) -> None:
+        super().__init__()
+        self.margin, self.reduction, self.name = margin, reduction, name
+
+    def forward(self, input: Variable, label: Variable) -> Variable:
+        """The loss."""
+        return F.hinge_embedding_loss(input, label, self.margin, self.reduction, self.name)
+
+
+class CosineEmbeddingLoss(Layer):
+    """``1 - cos`` for label 1, ``max(0, cos - margin)`` for label -1."""
+
+    def __init__(
+        self, margin: float = 0.0, reduction: str = "mean", name: Optional[str] = None
+    ) -> None:
+        super().__init__()
+        self.margin, self.reduction, self.name = margin, reduction, name
+
+    def forward(self, input1: Variable, input2: Variable, label: Variable) -> Variable:
+        """The loss."""
+        return F.cosine_embedding_loss(input1, input2, label, self.margin, self.reduction,
+                                       self.name)
+
+
+class TripletMarginLoss(Layer):
+    """``max(0, |input - positive| - |input - negative| + margin)``."""
+
+    def __init__(
+        self, margin: float = 1.0, p: float = 2.0, epsilon: float = 1e-6, swap: bool = False,
+        reduction: str = "mean", name: Optional[str] = None,
+    ) -> None:
+        super().__init__()
+        self._settings = (margin, p, epsilon, swap, reduction, name)
+
+    def forward(self, input: Variable, positive: Variable, negative: Variable) -> Variable:
+        """The loss."""
+        return F.triplet_margin_loss(input, positive, negative, *self._settings)
 
 
 class SmoothL1Loss(Layer):

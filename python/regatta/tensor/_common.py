@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 from .. import _core
 from .._mode import in_dynamic_mode
 from ..framework import (
-    _BY_STORED, _STORED, Program, Tensor, Variable, _user_line, append_op, default_main_program,
+    _STORED, Program, Tensor, Variable, _user_line, append_op, default_main_program,
     dtype, to_dtype, unique_name,
 )
 
@@ -280,6 +280,15 @@ def constant(value: float, kind: Any, out: str, shape: Sequence[int] = (1,)) -> 
     logical = to_dtype(kind)
     attrs = {"shape": [int(d) for d in shape], "value": float(value), "dtype": _STORED[logical]}
     return op("fill_constant", {}, out, attrs, logical)
+
+
+def scalar(value: Any, kind: Any) -> Tensor:
+    """A tensor without dimensions."""
+    import numpy as np
+
+    logical = to_dtype(kind)
+    number = np.int64(value) if _STORED[logical] in ("i64", "u64") else np.float32(value)
+    return Tensor(number, str(logical))
 
 
 def filled(x: Variable, value: float, out: str, logical: Optional[dtype] = None) -> Variable:

@@ -315,36 +315,37 @@ def _scaled(x: Tensor, factor: float, shift: float) -> Tensor:
     return math._linear(x, factor, shift, "")
 
 
-def _binary(kind: str, op: Any) -> Callable[[Tensor, Any], Any]:
-    def method(self: Tensor, other: Any) -> Any:
-        if isinstance(other, Tensor):
-            if self._dtype == other._dtype:
-                try:
-                    return op(self, other)
-                except _ERRORS as error:
-                    raise located(error) from None
-        elif not _operand(other):
-            return NotImplemented
-        return math.combine(kind, self, other, "")
-
-    return method
-
-
-_add_two = _binary("elementwise_add", _ADD)
-_sub_two = _binary("elementwise_sub", _SUB)
-_mul_two = _binary("elementwise_mul", _MUL)
-
-
 def _add(self: Tensor, other: Any) -> Any:
-    return _scaled(self, 1.0, float(other)) if _number(other) else _add_two(self, other)
+    if isinstance(other, Tensor) and self._dtype == other._dtype:
+        try:
+            return _ADD(self, other)
+        except _ERRORS as error:
+            raise located(error) from None
+    if _number(other):
+        return _scaled(self, 1.0, float(other))
+    return math.combine("elementwise_add", self, other, "") if _operand(other) else NotImplemented
 
 
 def _sub(self: Tensor, other: Any) -> Any:
-    return _scaled(self, 1.0, -float(other)) if _number(other) else _sub_two(self, other)
+    if isinstance(other, Tensor) and self._dtype == other._dtype:
+        try:
+            return _SUB(self, other)
+        except _ERRORS as error:
+            raise located(error) from None
+    if _number(other):
+        return _scaled(self, 1.0, -float(other))
+    return math.combine("elementwise_sub", self, other, "") if _operand(other) else NotImplemented
 
 
 def _mul(self: Tensor, other: Any) -> Any:
-    return _scaled(self, float(other), 0.0) if _number(other) else _mul_two(self, other)
+    if isinstance(other, Tensor) and self._dtype == other._dtype:
+        try:
+            return _MUL(self, other)
+        except _ERRORS as error:
+            raise located(error) from None
+    if _number(other):
+        return _scaled(self, float(other), 0.0)
+    return math.combine("elementwise_mul", self, other, "") if _operand(other) else NotImplemented
 
 
 def _rsub(self: Tensor, other: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import Any, Optional
 
 from .._missing import missing
 from ..framework import Tensor, Variable, to_dtype
-from ._common import array_constant, check, namer_of, op, part_of, product
+from ._common import array_constant, check, namer_of, op, part_of, product, scalar
 
 __all__ = ["is_complex", "is_floating_point", "is_integer", "numel", "rank", "shape"]
 
@@ -25,15 +25,16 @@ def shape(input: Variable) -> Variable:
 def rank(input: Variable) -> Variable:
     """The number of dimensions as a constant."""
     dims = len(check(input, "rank: input").shape)
-    value = dims if isinstance(input, Tensor) else [dims]
-    return array_constant(value, namer_of(input, "assign").tmp(), "int64")
+    if isinstance(input, Tensor):
+        return scalar(dims, "int32")
+    return array_constant([dims], namer_of(input, "assign").tmp(), "int64")
 
 
 def numel(x: Variable, name: Optional[str] = None) -> Variable:
     """How many elements there are."""
     x = check(x, "numel: x")
     if isinstance(x, Tensor):
-        return Tensor(x.size, "int64")
+        return scalar(x.size, "int64")
     out = namer_of(x, "numel", name).tmp()
     if -1 not in x.shape:
         return array_constant([product(x.shape)], out, "int64")

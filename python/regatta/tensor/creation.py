@@ -9,7 +9,7 @@ from .._mode import in_dynamic_mode
 from ..framework import ParamAttr, Tensor, Variable, create_state, to_dtype, unique_name
 from ._common import (
     Namer, Numbers, array_constant, cast_to, check, constant, filled, int_list, is_integer,
-    made_name, namer_of, op, part_of, said,
+    made_name, namer_of, op, part_of, said, scalar,
 )
 
 __all__ = [
@@ -149,19 +149,24 @@ def to_tensor(
         return data if dtype is None else cast_to(data, dtype, Namer("cast").tmp())
     if in_dynamic_mode() or isinstance(data, Tensor):
         kind = None if dtype is None else str(to_dtype(dtype))
-        if isinstance(data, float) and kind is None:
-            kind = "float32"
+        if isinstance(data, (bool, int, float)):
+            made = scalar(data, kind or _OF_PYTHON[type(data)])
+            made.stop_gradient = stop_gradient
+            return made
         return Tensor(_array(data), kind, stop_gradient)
     if dtype is None and isinstance(data, float):
         dtype = "float32"
     return array_constant(data, Namer("assign").tmp(), dtype)
 
 
+_OF_PYTHON = {bool: "bool", int: "int64", float: "float32"}
+
+
 def _array(data: Any) -> Any:
     """An array of what holds numbers: tensors in lists, objects with ``__array__``."""
     import numpy as np
 
-    if isinstance(data, (Tensor, bool, int, float)):
+    if isinstance(data, Tensor):
         return data
     if isinstance(data, (list, tuple)):
         array = _array_of_list(data)

@@ -6,7 +6,7 @@ from typing import Any, Optional
 from .._missing import missing
 from ..framework import Tensor, Variable, to_dtype
 from ._common import (
-    Values, cast_to, check, is_integer, namer_of, op, part_of, stored_as,
+    Values, cast_to, check, is_integer, namer_of, op, part_of, scalar, stored_as,
 )
 from .math import as_operand
 
@@ -189,7 +189,7 @@ def allclose(
     import numpy as np
 
     a, b = _eager(x, "allclose"), _eager(y, "allclose")
-    return Tensor(np.allclose(a.numpy(), b.numpy(), rtol, atol, equal_nan), "bool")
+    return scalar(np.allclose(a.numpy(), b.numpy(), rtol, atol, equal_nan), "bool")
 
 
 def equal_all(x: Variable, y: Variable, name: Optional[str] = None) -> Any:
@@ -197,7 +197,7 @@ def equal_all(x: Variable, y: Variable, name: Optional[str] = None) -> Any:
     import numpy as np
 
     a, b = _eager(x, "equal_all"), _eager(y, "equal_all")
-    return Tensor(np.array_equal(a.numpy(), b.numpy()), "bool")
+    return scalar(np.array_equal(a.numpy(), b.numpy()), "bool")
 
 
 def _eager(x: Any, what: str) -> Tensor:
@@ -208,7 +208,7 @@ def _eager(x: Any, what: str) -> Tensor:
 
 def is_empty(x: Variable, name: Optional[str] = None) -> Any:
     """Whether there are no elements."""
-    return Tensor(_eager(x, "is_empty").size == 0, "bool")
+    return scalar(_eager(x, "is_empty").size == 0, "bool")
 
 
 def is_tensor(x: Any) -> bool:

@@ -9,7 +9,7 @@ from ..framework import Tensor, Variable, to_dtype, unique_name
 from ._common import (
     _ERRORS, _PREPARED, _SCALES, Axis, Numbers, activate, array_constant, axes_of, axis_of, cast_to, check,
     constant, filled, fresh, is_integer, located, namer_of, need_op, op, part_of, prepared, said,
-    scale_op, to_shape,
+    scalar, scale_op, to_shape,
 )
 
 __all__ = [
@@ -280,7 +280,7 @@ def as_operand(y: Any, x: Variable, out: str) -> Variable:
     if isinstance(y, Numbers):
         kind = x.dtype if not is_integer(x) or float(y).is_integer() else "float32"
         if not out:
-            return Tensor(y, str(kind))
+            return scalar(y, kind)
         return constant(float(y), kind if is_integer(x) else "float32", part_of(out))
     import numpy as np
 
