@@ -4,7 +4,7 @@ mod common;
 
 use common::{initialised, sgd};
 use regatta_exec::{Executor, Options};
-use regatta_ir::{Act, Op, Programs};
+use regatta_ir::{Act, Op, ParamAttr, Programs};
 use regatta_passes::{Backward, minimize};
 use regatta_tensor::{DType, Rng, Tensor, Value};
 
@@ -27,9 +27,8 @@ fn network() -> (Programs, String) {
     let turned = b.emit_one(turned).unwrap();
     let flat = b.reshape(&turned, &[-1, 4]).unwrap();
     // A table that all examples share.
-    let constants = Op::new("eye").attr("rows", 6).attr("cols", 4);
-    let constants = b.emit_one(constants).unwrap();
-    let table = b.fc(&constants, 4, Act::Tanh).unwrap();
+    let table = b.param("table", &[6, 4], &ParamAttr::weight()).unwrap();
+    let table = b.tile(&table, &[1, 1]).unwrap();
     let rows = b.gather(&table, &ids, 0).unwrap();
     let sums = b.cumsum(&rows, 1).unwrap();
     let best = b.reduce_max(&sums, &[1], false).unwrap();
