@@ -30,6 +30,8 @@ class Case(NamedTuple):
 
 ALL = ["config", "lazy_adam", "dense_adam", "sgd"]
 DENSE = ["config", "sgd"]
+OWN = ["config"]
+SMALL_BATCH = {"runner.train_batch_size": 16}
 
 CASES = [
     Case("rank/dnn", ALL),
@@ -56,7 +58,21 @@ CASES = [
     Case("multitask/mmoe", DENSE, sgd_rate=1e-6),
     Case("multitask/ple", DENSE, sgd_rate=1e-6),
     Case("multitask/share_bottom", DENSE, sgd_rate=1e-6),
+    Case("contentunderstanding/textcnn", OWN),
+    Case("match/match-pyramid", OWN, SMALL_BATCH),
+    Case("match/multiview-simnet", OWN, SMALL_BATCH),
+    Case("multitask/dselect_k", OWN),
+    Case("multitask/escm2", OWN),
+    Case("rank/autoint", OWN),
+    Case("rank/dien", OWN),
+    Case("rank/dlrm", OWN),
+    Case("rank/naml", OWN, {"runner.train_batch_size": 2}),
+    Case("rank/xdeepfm", OWN),
+    Case("recall/mind", OWN),
+    Case("recall/tisas", OWN),
+    Case("recall/word2vec", OWN),
 ]
+
 
 def file_name(folder: str) -> str:
     """The file under losses/ that holds the recording of a folder.

@@ -41,13 +41,13 @@ def runner() -> List[str]:
     return shlex.split(os.environ["PADDLEREC_RUNNER"])
 
 
-def run(arguments: Sequence[str], cwd: Path, timeout_s: float = 300) -> str:
+def run(arguments: Sequence[str], cwd: Path, timeout_s: float = 300,
+        root: Optional[Path] = None) -> str:
     """Runs a script and returns what it printed, errors included; fails if it does not end with 0.
+
+    `root` is the copy of PaddleRec, if it is not `cwd`.
     """
-    environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1")
-    if OWN_RUNNER:
-        paths = [str(PACKAGE), *environment.get("PYTHONPATH", "").split(os.pathsep)]
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    environment = workspace.environment(root or cwd, *([PACKAGE] if OWN_RUNNER else []))
     command = [*runner(), *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, env=environment, timeout=timeout_s, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)

@@ -41,9 +41,18 @@ def run(root: Path, case: cases.Case, variant: str, perturb: int = 0) -> dict:
     return json.loads(out.read_text())
 
 
+def loss_of(run: dict) -> str:
+    """The output that is the loss.
+
+    >>> loss_of({"values": {"auc": [], "cost": []}})
+    'cost'
+    """
+    return next(key for key in run["values"] if key.lower() in ("cost", "loss"))
+
+
 def drift(base: dict, noisy: dict) -> list:
     """For every step, how far rounding noise on the weights has moved the loss until then."""
-    loss = next(iter(base["values"]))
+    loss = loss_of(base)
     worst, result = 0.0, []
     for step, value in enumerate(base["values"][loss]):
         moved = abs(value - noisy["values"][loss][step])
@@ -76,7 +85,7 @@ def record_losses(paddlerec: Path, only: list) -> None:
             "weights_version": weights.VERSION,
             "paddle": base["paddle"],
             "parameters": base["parameters"],
-            "loss": next(iter(base["values"])),
+            "loss": loss_of(base),
             "variants": variants,
         }
         (HERE / "losses" / cases.file_name(case.folder)).write_text(dump(record))

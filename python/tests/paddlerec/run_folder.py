@@ -121,9 +121,11 @@ def undo_early_correction(place) -> None:
 
 def batches(config: dict, place):
     """Yields (is the first of an epoch, batch) without end."""
+    import numpy as np
     from utils.utils_single import create_data_loader
 
     random.seed(SEED)
+    np.random.seed(SEED)
     loader = create_data_loader(config=config, place=place)
     while True:
         first = True
@@ -137,9 +139,11 @@ def batches(config: dict, place):
 def train(args: argparse.Namespace) -> dict:
     import numpy as np
     import paddle
+    import random_off
     from utils.utils_single import reset_auc
 
     paddle.enable_static()
+    random_off.functions(paddle)
     config = load_config(args)
     _, feeds, outputs = build(args, config)
     place = paddle.set_device("cpu")
