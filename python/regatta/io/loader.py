@@ -87,10 +87,10 @@ class DataLoader:
             raise ValueError(f"batch_size ({size!r}) must be a whole number above 0")
         self.batch_size, self.drop_last = size, bool(drop_last)
         self._single = size is None and sampler is None
-        if self._single and (shuffle or drop_last):
+        # drop_last has nothing to drop without batches; PaddleRec's tools always give it.
+        if self._single and shuffle:
             raise ValueError(
-                "DataLoader: batch_size=None gives examples as they are; leave out shuffle and "
-                "drop_last"
+                "DataLoader: batch_size=None gives examples as they are; leave out shuffle"
             )
         self.batch_sampler: Any = sampler
         if sampler is None and not self.is_iterable and not self._single:
