@@ -59,7 +59,9 @@ class Embedding(Layer):
         self._num_embeddings, self._embedding_dim = num_embeddings, embedding_dim
         self._sparse, self._name = bool(sparse), name
         padding = F.padding_row(padding_idx, num_embeddings, "Embedding")
-        self._padding_idx = padding
+        # Layers that derive from this one hand it to F.embedding, where -1 is the last row.
+        self._padding_idx = None if padding_idx is None else padding
+        self._padding = padding
         self.weight = self.create_parameter([num_embeddings, embedding_dim], weight_attr)
         if padding >= 0 and isinstance(self.weight, Tensor):
             value = self.weight.numpy()
@@ -69,13 +71,12 @@ class Embedding(Layer):
     def forward(self, x: Variable) -> Any:
         """The rows of the ids."""
         if isinstance(x, Tensor):
-            return F.lookup(x, self.weight, self._padding_idx, self._sparse, "")
-        padding = None if self._padding_idx < 0 else self._padding_idx
-        return F.embedding(x, self.weight, padding, self._sparse, self._name)
+            return F.lookup(x, self.weight, self._padding, self._sparse, "")
+        return F.embedding(x, self.weight, self._padding_idx, self._sparse, self._name)
 
     def extra_repr(self) -> str:
         text = f"{self._num_embeddings}, {self._embedding_dim}"
-        if self._padding_idx >= 0:
+        if self._padding_idx is not None:
             text += f", padding_idx={self._padding_idx}"
         text += f", sparse={self._sparse}"
         return text + (f", name={self._name}" if self._name else "")

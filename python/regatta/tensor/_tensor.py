@@ -231,6 +231,11 @@ def _backward(
     self: Tensor, grad_tensor: Optional[Tensor] = None, retain_graph: bool = False
 ) -> None:
     """Adds the gradients of this tensor to ``.grad`` of the leaves that it follows from."""
+    if self.stop_gradient and self.is_leaf:
+        # As in Paddle; a model that sets gradients itself may return any constant as its loss.
+        warnings.warn("backward of a tensor that nothing trainable went into does nothing: its "
+                      "stop_gradient is True", stacklevel=2)
+        return
     try:
         self._backward(grad_tensor, retain_graph)
     except _ERRORS as error:
@@ -251,6 +256,11 @@ def _gradient(self: Tensor) -> Any:
 def _clear_gradient(self: Tensor, set_to_zero: bool = True) -> None:
     """Without a gradient, or with one of zeros."""
     self._clear_grad(set_to_zero)
+
+
+def _set_gradient(self: Tensor, gradient: Any) -> None:
+    """Gives the tensor a gradient, as scripts of Paddle spell it; ``x.grad = gradient`` does too."""
+    self.grad = gradient
 
 
 class TensorHookRemoveHelper:
@@ -479,6 +489,7 @@ _METHODS: Dict[str, Any] = {
     "element_size": lambda self: self.numpy().itemsize,
     "backward": _backward, "gradient": _gradient, "clear_grad": _clear_gradient,
     "clear_gradient": _clear_gradient, "zero_grad": _clear_gradient,
+    "_set_grad_ivar": _set_gradient,
     "register_hook": _register_hook, "retain_grads": _retain_grads, "detach_": _detach_,
     "__add__": _add, "__radd__": _add, "__sub__": _sub, "__rsub__": _rsub, "__mul__": _mul,
     "__rmul__": _mul, "__truediv__": _div, "__rtruediv__": _rdiv, "__pow__": _pow,
