@@ -23,9 +23,9 @@ class Case(NamedTuple):
 
 # Smaller batches and tables, where the folder's own take minutes.
 OVERRIDES: Dict[str, Dict[str, Any]] = {
-    "match/match-pyramid": {"runner.train_batch_size": 16},
     "match/multiview-simnet": {"runner.train_batch_size": 16},
-    "multitask/maml": {"runner.train_batch_size": 2},
+    "multitask/maml": {"runner.train_batch_size": 2,
+                       "hyper_parameters.base_optimizer.learning_rate": 0.01},
     "rank/fastformer": {"runner.train_batch_size": 2},
     "rank/fat_deepffm": {"hyper_parameters.sparse_feature_dim": 2},
     "rank/ffm": {"hyper_parameters.sparse_feature_dim": 2},
@@ -33,7 +33,20 @@ OVERRIDES: Dict[str, Dict[str, Any]] = {
     "demo/movie_recommand/rank": {"runner.train_batch_size": 16},
     "demo/movie_recommand/recall": {"runner.train_batch_size": 16},
 }
-SGD_RATES: Dict[str, float] = {}
+SGD_RATES: Dict[str, float] = {
+    "match/kim": 0.01,
+    "match/multiview-simnet": 0.1,
+    "multitask/esmm": 0.1,
+    "multitask/maml": 0.01,
+    "multitask/mmoe": 1e-6,
+    "rank/autofis": 0.001,
+    "rank/bst": 1e-4,
+    "rank/deepfm": 0.1,
+    "rank/deeprec": 0.001,
+    "rank/difm": 0.1,
+    "rank/dmr": 0.01,
+    "rank/dnn": 0.1,
+}
 # Folders that are not compared, and why.
 NOT_COMPARED: Dict[str, str] = {}
 

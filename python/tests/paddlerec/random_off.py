@@ -51,12 +51,28 @@ def _collect(paddle: Any) -> Callable[[Any], List[Any]]:
 
     watch(paddle.nn.Layer, "create_parameter")
     watch(paddle, "create_parameter")
+    _skip_flat_weights(paddle, made)
 
     def everything(model: Any) -> List[Any]:
         known = {id(parameter) for parameter in made}
         return made + [p for p in model.parameters() if id(p) not in known]
 
     return everything
+
+
+def _skip_flat_weights(paddle: Any, made: List[Any]) -> None:
+    """Paddle's recurrent layers own a second parameter that shares the memory of the others."""
+    base = getattr(getattr(paddle.nn, "layer", None), "rnn", None)
+    if "regatta" in paddle.__version__ or base is None:
+        return
+    plain = base.RNNBase.flatten_parameters
+
+    def flatten(self: Any) -> None:
+        count = len(made)
+        plain(self)
+        del made[count:]
+
+    base.RNNBase.flatten_parameters = flatten
 
 
 def _exact_sparse_adam(paddle: Any) -> None:
