@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+import regatta as rg
 from regatta import io
 from regatta.io import division, pool, transport
 
@@ -188,6 +189,42 @@ def test_workers_do_not_run_away():
         assert dataset.count.value <= at + 4
         if at == 10:
             break
+
+
+class Tensors(io.Dataset):
+    """Computes with the engine in a worker, which has none of its threads."""
+
+    def __init__(self):
+        self.table = rg.to_tensor(np.random.RandomState(0).rand(600, 64).astype("float32"))
+
+    def __getitem__(self, i):
+        return rg.matmul(self.table, self.table, transpose_y=True)[i], rg.to_tensor([i])
+
+    def __len__(self):
+        return 6
+
+
+def test_datasets_of_tensors():
+    dataset = Tensors()
+    rg.matmul(dataset.table, dataset.table, transpose_y=True)
+    table = dataset.table.numpy()
+    for rows, numbers in io.DataLoader(dataset, batch_size=2, num_workers=2):
+        assert isinstance(rows, rg.Tensor) and numbers.shape == [2, 1]
+        expected = table[numbers.numpy()[:, 0]] @ table.T
+        np.testing.assert_allclose(rows.numpy(), expected, rtol=1e-5)
+
+
+def test_batches_are_tensors_in_dynamic_mode():
+    def fields(batch):
+        return {"x": np.stack([x for x, _ in batch]), "text": "a", "more": (np.ones(2), None)}
+
+    (batch, *_) = io.DataLoader(Numbers(4), batch_size=2, collate_fn=fields)
+    assert isinstance(batch["x"], rg.Tensor) and str(batch["x"].dtype) == "int64"
+    assert batch["text"] == "a" and batch["more"][1] is None
+    assert isinstance(batch["more"], list) and batch["more"][0].shape == [2]
+    with rg.static.program_guard(rg.static.Program()):
+        (batch, *_) = io.DataLoader(Numbers(4), batch_size=2)
+    assert type(batch[0]) is np.ndarray
 
 
 def test_workers_by_spawn():

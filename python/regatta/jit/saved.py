@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from .. import nn
@@ -36,7 +37,10 @@ def save(
     from ..static.io import save_inference_model
 
     found.update()
-    feeds = [name for name in found.feeds if found.program._core.has_var(name)]
+    feeds = found.used_feeds()
+    if len(feeds) < len(found.feeds):
+        unused = ", ".join(name for name in found.feeds if name not in feeds)
+        warnings.warn(f"jit.save: no output depends on {unused}; the model does not take it")
     with scope_guard(found.scope):
         save_inference_model(path, feeds, found.fetches, None, program=found.program)
 
@@ -174,7 +178,17 @@ def _attribute(name: str, taken: Dict[str, str]) -> str:
     return attribute
 
 
+# Results that gradients need and programs for prediction do not have.
+_FOR_GRADIENTS = {"batch_norm": ("SavedMean", "SavedInvStd")}
+
+
 def _steps(program: Program) -> List[Any]:
-    return [(op.type, {s: n for s, n in op._inputs.items() if n},
-             {s: n for s, n in op._outputs.items() if n}, op.all_attrs())
-            for op in program.global_block().ops]
+    steps = []
+    for op in program.global_block().ops:
+        outputs = {slot: names for slot, names in op._outputs.items() if names}
+        first = next(iter(outputs.values()))[0]
+        for slot in _FOR_GRADIENTS.get(op.type, ()):
+            outputs.setdefault(slot, [f"{first}.{slot}"])
+        inputs = {slot: names for slot, names in op._inputs.items() if names}
+        steps.append((op.type, inputs, outputs, op.all_attrs()))
+    return steps

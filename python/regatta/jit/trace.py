@@ -1,6 +1,7 @@
 """One trace of a function: the program, and how to run it."""
 from __future__ import annotations
 
+import copy
 import inspect
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -27,7 +28,11 @@ class Trace:
         self._bound = [[name, tensor, -1] for name, tensor in bound]
         self._read = [(tensor, tensor._version) for tensor in (*fixed, *depends)]
         self._executor = Executor()
-        self._runs: Optional[Program] = None
+        self._pruned: Optional[Program] = None
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> "Trace":
+        bound = [(name, copy.deepcopy(tensor, memo)) for name, tensor, _ in self._bound]
+        return Trace(self.program, self.feeds, self.outputs, Scope(), bound)
 
     def is_current(self) -> bool:
         """Whether no tensor changed that was read only while tracing."""
@@ -46,17 +51,26 @@ class Trace:
         """Tensors by their names in the program."""
         return {name: tensor for name, tensor, _ in self._bound}
 
+    def pruned(self) -> Program:
+        """What predicts the outputs, and nothing else."""
+        if self._pruned is None:
+            self._pruned = self.program.clone(for_test=True)._prune(self.fetches)
+        return self._pruned
+
+    def used_feeds(self) -> List[str]:
+        """The inputs on which the outputs depend."""
+        core = self.pruned()._core
+        return [name for name in self.feeds if core.has_var(name)]
+
     def run(self, inputs: Sequence[Any]) -> Any:
         """The outputs for tensors."""
         from ..tensor import to_tensor
 
-        if self._runs is None:
-            self._runs = self.program.clone(for_test=True)._prune(self.fetches)
+        program, used = self.pruned(), set(self.used_feeds())
         self.update()
-        given = {name: tensor.numpy() for name, tensor in zip(self.feeds, inputs)}
-        feed = {n: v for n, v in given.items() if self._runs._core.has_var(n)}
-        found = iter(self._executor.run(
-            self._runs, feed, [v.name for v in self.fetches], scope=self.scope))
+        feed = {n: tensor.numpy() for n, tensor in zip(self.feeds, inputs) if n in used}
+        names = [v.name for v in self.fetches]
+        found = iter(self._executor.run(program, feed, names, scope=self.scope))
 
         def value(leaf: Any, _: str) -> Any:
             if not isinstance(leaf, Variable):
