@@ -54,8 +54,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
 
 _MODULES = (
     "amp", "base", "callbacks", "dataset", "device", "distributed", "errors", "fluid", "framework",
-    "hapi", "incubate", "inference", "io", "jit", "linalg", "metric", "nn", "optimizer", "paddle",
-    "reader", "regularizer", "static", "tensor", "utils", "v2", "version", "vision",
+    "geometric", "hapi", "incubate", "inference", "io", "jit", "linalg", "metric", "nn",
+    "optimizer", "paddle", "reader", "regularizer", "static", "tensor", "utils", "v2", "version",
+    "vision",
 )
 
 # name: module and, if it differs, the name there.

@@ -107,8 +107,8 @@ _starter: Optional[_core.Executor] = None
 
 
 def initial_value(name: str, dims: Sequence[int], init: Any) -> Tuple[Any, Any]:
-    """What a startup program gives to a parameter of that name: an array. Also the op that gives it,
-    except for given numbers."""
+    """What a startup program gives to a parameter of that name: an array. Also the op that gives
+    it, except for given numbers."""
     if hasattr(init, "_array"):
         return init._array(dims), None
     op = init._init_op(dims, current_seed())

@@ -29,7 +29,8 @@ def _simple(
             return made(x)
         except _ERRORS as error:
             raise located(error) from None
-    return op(kind, {"X": check(x, f"{word or kind}: x")}, namer_of(x, word or kind, name).tmp(), attrs)
+    word = word or kind
+    return op(kind, {"X": check(x, f"{word}: x")}, namer_of(x, word, name).tmp(), attrs)
 
 
 _RELU = _core.Op("relu", ("X",), {})
@@ -96,6 +97,8 @@ def hardsigmoid(
     x: Variable, slope: float = 0.1666667, offset: float = 0.5, name: Optional[str] = None
 ) -> Variable:
     """``slope * x + offset`` limited to ``[0, 1]``."""
+    if isinstance(x, Tensor):
+        return _simple("hardsigmoid", x, name, slope=float(slope), offset=float(offset))
     out = namer_of(x, "hardsigmoid", name).tmp()
     attrs = {"scale": float(slope), "bias": float(offset)}
     line = op("scale", {"X": check(x, "hardsigmoid: x")}, part_of(out), attrs)
@@ -104,6 +107,8 @@ def hardsigmoid(
 
 def hardswish(x: Variable, name: Optional[str] = None) -> Variable:
     """``x * relu6(x + 3) / 6``."""
+    if isinstance(x, Tensor):
+        return _simple("hardswish", x, name)
     out = namer_of(x, "hardswish", name).tmp()
     line = op("scale", {"X": check(x, "hardswish: x")}, part_of(out), {"scale": 1 / 6, "bias": 0.5})
     gate = op("clip", {"X": line}, part_of(out), {"min": 0.0, "max": 1.0})
@@ -111,6 +116,8 @@ def hardswish(x: Variable, name: Optional[str] = None) -> Variable:
 
 
 def _gated(x: Any, word: str, name: Optional[str], beta: float = 1.0) -> Variable:
+    if isinstance(x, Tensor) and beta == 1.0:
+        return _simple("silu", x, name)
     out = namer_of(x, word, name).tmp()
     x = check(x, f"{word}: x")
     inner = x if beta == 1.0 else op("scale", {"X": x}, part_of(out), {"scale": beta})
@@ -138,6 +145,8 @@ def softplus(
     x: Variable, beta: float = 1, threshold: float = 20, name: Optional[str] = None
 ) -> Variable:
     """``log(1 + exp(beta * x)) / beta``. Beyond ``threshold`` that is ``x`` in float32 anyway."""
+    if isinstance(x, Tensor):
+        return _simple("softplus", x, name, beta=float(beta), threshold=float(threshold))
     out = namer_of(x, "softplus", name).tmp()
     x = check(x, "softplus: x")
     if beta == 1:
@@ -148,6 +157,8 @@ def softplus(
 
 def log_sigmoid(x: Variable, name: Optional[str] = None) -> Variable:
     """``log(sigmoid(x))``, which no element overflows."""
+    if isinstance(x, Tensor):
+        return _simple("logsigmoid", x, name)
     out = namer_of(x, "log_sigmoid", name).tmp()
     turned = op("scale", {"X": check(x, "log_sigmoid: x")}, part_of(out), {"scale": -1.0})
     return op("scale", {"X": _soft_plus(turned, part_of(out))}, out, {"scale": -1.0})
@@ -155,6 +166,8 @@ def log_sigmoid(x: Variable, name: Optional[str] = None) -> Variable:
 
 def mish(x: Variable, name: Optional[str] = None) -> Variable:
     """``x * tanh(softplus(x))``."""
+    if isinstance(x, Tensor):
+        return _simple("mish", x, name)
     out = namer_of(x, "mish", name).tmp()
     gate = op("tanh", {"X": _soft_plus(check(x, "mish: x"), part_of(out))}, part_of(out))
     return op("elementwise_mul", {"X": x, "Y": gate}, out)
@@ -162,6 +175,8 @@ def mish(x: Variable, name: Optional[str] = None) -> Variable:
 
 def elu(x: Variable, alpha: float = 1.0, name: Optional[str] = None) -> Variable:
     """``x`` where positive, ``alpha * (exp(x) - 1)`` elsewhere."""
+    if isinstance(x, Tensor):
+        return _simple("elu", x, name, alpha=float(alpha))
     out = namer_of(x, "elu", name).tmp()
     x = check(x, "elu: x")
     below = op("exp", {"X": op("clip", {"X": x}, part_of(out), {"max": 0.0})}, part_of(out))
@@ -176,6 +191,8 @@ def softsign(x: Variable, name: Optional[str] = None) -> Variable:
 
 def tanhshrink(x: Variable, name: Optional[str] = None) -> Variable:
     """``x - tanh(x)``."""
+    if isinstance(x, Tensor):
+        return _simple("tanhshrink", x, name)
     out = namer_of(x, "tanh_shrink", name).tmp()
     curve = op("tanh", {"X": check(x, "tanhshrink: x")}, part_of(out))
     return op("elementwise_sub", {"X": x, "Y": curve}, out)
@@ -189,6 +206,8 @@ def prelu(
     x = check(x, "prelu: x")
     if product(weight.shape) > 1 and len(x.shape) > 2 and data_format[1] == "C":
         weight = to_shape(weight, [product(weight.shape)] + [1] * (len(x.shape) - 2), part_of(out))
+    if isinstance(x, Tensor):
+        return op("prelu", {"X": x, "Y": weight}, out)
     above = op("relu", {"X": x}, part_of(out))
     below = op("clip", {"X": x}, part_of(out), {"max": 0.0})
     bent = op("elementwise_mul", {"X": below, "Y": weight}, part_of(out))
@@ -238,6 +257,8 @@ def log_softmax(
     namer = namer_of(x, "log_softmax", name)
     if dtype is not None:
         x = cast_to(x, dtype, namer.tmp())
+    if isinstance(x, Tensor):
+        return _simple("log_softmax", x, name, axis=axis_of(axis, x.ndim, "log_softmax"))
     out = namer.tmp()
     at = axis_of(axis, len(x.shape), "log_softmax")
     level = math.log_sum_exp(x, [at], True, part_of(out))
@@ -249,52 +270,29 @@ def selu(
     name: Optional[str] = None,
 ) -> Variable:
     """``scale * x`` where positive, ``scale * alpha * (exp(x) - 1)`` elsewhere."""
-    out = namer_of(x, "selu", name).tmp()
-    x = check(x, "selu: x")
-    below = op("exp", {"X": op("clip", {"X": x}, part_of(out), {"max": 0.0})}, part_of(out))
-    bent = op("scale", {"X": below}, part_of(out), {"scale": float(alpha), "bias": -float(alpha)})
-    both = op("elementwise_add", {"X": op("relu", {"X": x}, part_of(out)), "Y": bent}, part_of(out))
-    return op("scale", {"X": both}, out, {"scale": float(scale)})
+    return _simple("selu", x, name, scale=float(scale), alpha=float(alpha))
 
 
 def celu(x: Variable, alpha: float = 1.0, name: Optional[str] = None) -> Variable:
     """``x`` where positive, ``alpha * (exp(x / alpha) - 1)`` elsewhere."""
     if alpha == 0:
         raise ZeroDivisionError("celu: alpha is 0")
-    out = namer_of(x, "celu", name).tmp()
-    x = check(x, "celu: x")
-    low = op("clip", {"X": x}, part_of(out), {"max": 0.0})
-    below = op("exp", {"X": op("scale", {"X": low}, part_of(out), {"scale": 1.0 / alpha})},
-               part_of(out))
-    bent = op("scale", {"X": below}, part_of(out), {"scale": float(alpha), "bias": -float(alpha)})
-    return op("elementwise_add", {"X": op("relu", {"X": x}, part_of(out)), "Y": bent}, out)
+    return _simple("celu", x, name, alpha=float(alpha))
 
 
 def softshrink(x: Variable, threshold: float = 0.5, name: Optional[str] = None) -> Variable:
     """``x`` moved towards 0 by a bound; 0 within it."""
-    out = namer_of(x, "softshrink", name).tmp()
-    x, bound = check(x, "softshrink: x"), float(threshold)
-    inside = op("clip", {"X": x}, part_of(out), {"min": -bound, "max": bound})
-    return op("elementwise_sub", {"X": x, "Y": inside}, out)
+    return _simple("softshrink", x, name, threshold=float(threshold))
 
 
 def hardshrink(x: Variable, threshold: float = 0.5, name: Optional[str] = None) -> Variable:
     """``x`` beyond a bound, 0 within it."""
-    from ..tensor.logic import compare
-
-    out = namer_of(x, "hardshrink", name).tmp()
-    size = op("abs", {"X": check(x, "hardshrink: x")}, part_of(out))
-    beyond = compare("greater_than", size, float(threshold), part_of(out))
-    return op("elementwise_mul", {"X": x, "Y": cast_to(beyond, x.dtype, part_of(out))}, out)
+    return _simple("hardshrink", x, name, threshold=float(threshold))
 
 
 def thresholded_relu(x: Variable, threshold: float = 1.0, name: Optional[str] = None) -> Variable:
     """``x`` above a bound, 0 elsewhere."""
-    from ..tensor.logic import compare
-
-    out = namer_of(x, "thresholded_relu", name).tmp()
-    above = compare("greater_than", check(x, "thresholded_relu: x"), float(threshold), part_of(out))
-    return op("elementwise_mul", {"X": x, "Y": cast_to(above, x.dtype, part_of(out))}, out)
+    return _simple("thresholded_relu", x, name, threshold=float(threshold))
 
 
 def maxout(x: Variable, groups: int, axis: int = 1, name: Optional[str] = None) -> Variable:

@@ -99,12 +99,16 @@ def _flat(x: Any, out: str) -> Any:
 # --- convolutions --------------------------------------------------------------------------------
 
 
+def _hashable(attrs: Dict[str, Any]) -> List[Any]:
+    return [tuple(v) if isinstance(v, list) else v for v in attrs.values()]
+
+
 def _convolve(
     kind: str, x: Any, weight: Any, bias: Any, attrs: Dict[str, Any], out: str
 ) -> Any:
     inputs = {"X": x, "W": weight, "Bias": bias}
     if isinstance(x, Tensor):
-        key = (kind, bias is None, *(tuple(v) if isinstance(v, list) else v for v in attrs.values()))
+        key = (kind, bias is None, *_hashable(attrs))
         made = _PREPARED.get(key)
         if made is None:
             slots = ("X", "W") if bias is None else ("X", "W", "Bias")
@@ -192,7 +196,8 @@ def conv2d_transpose(
     out = namer.tmp()
     image, turned = _channels_first(x, data_format, out)
     what = "conv2d_transpose"
-    strides, dilations = sizes(stride, 2, f"{what}: stride"), sizes(dilation, 2, f"{what}: dilation")
+    strides = sizes(stride, 2, f"{what}: stride")
+    dilations = sizes(dilation, 2, f"{what}: dilation")
     pads = paddings(padding, image.shape[2:], weight.shape[2:], strides, dilations, what)
     attrs = {
         "strides": strides, "paddings": pads, "dilations": dilations, "groups": int(groups),
@@ -215,7 +220,8 @@ def conv1d_transpose(
     x = check(x, f"{what}: x")
     out = namer_of(x, "squeeze", name).tmp()
     line, turned = _channels_first(x, data_format, out)
-    strides, dilations = sizes(stride, 1, f"{what}: stride"), sizes(dilation, 1, f"{what}: dilation")
+    strides = sizes(stride, 1, f"{what}: stride")
+    dilations = sizes(dilation, 1, f"{what}: dilation")
     kernel = list(weight.shape)
     pads = paddings(padding, line.shape[2:], kernel[2:], strides, dilations, what)
     more = _more_at_the_end(output_size, output_padding, line.shape[2:], kernel[2:], strides, pads,
@@ -235,7 +241,7 @@ def conv1d_transpose(
 
 def _pooled(x: Any, attrs: Dict[str, Any], out: str) -> Any:
     if isinstance(x, Tensor):
-        key = ("pool2d", *(tuple(v) if isinstance(v, list) else v for v in attrs.values()))
+        key = ("pool2d", *_hashable(attrs))
         made = _PREPARED.get(key) or prepared(key, "pool2d", ("X",), attrs)
         try:
             return made(x)

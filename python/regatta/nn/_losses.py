@@ -56,7 +56,7 @@ def _check_reduction(reduction: str, what: str) -> None:
 
 def _class_loss(
     scores: Variable, label: Variable, soft_label: bool, ignore_index: int, axis: int,
-    use_softmax: bool, namer: Namer,
+    use_softmax: bool, namer: Any,
 ) -> Tuple[Variable, Variable]:
     """Loss and softmax of scores. Both have the dimensions of the scores, the loss 1 class."""
     rank = len(scores.shape)
@@ -223,7 +223,8 @@ def binary_cross_entropy(
     below that of the smallest float, -87."""
     _check_reduction(reduction, "binary_cross_entropy")
     x, label = check(input, "bce: input"), check(label, "bce: label")
-    namer = namer_of(input, "binary_cross_entropy", name if reduction == "none" and weight is None else None)
+    plain = reduction == "none" and weight is None
+    namer = namer_of(input, "binary_cross_entropy", name if plain else None)
     out = namer.tmp()
 
     def logarithm(p: Variable) -> Variable:

@@ -97,7 +97,7 @@ def set_gradient_clip(clip: ClipGradBase, param_list: Any = None, program: Any =
 
 def clip_by_norm(x: Any, max_norm: float, name: Optional[str] = None) -> Any:
     """``x``, shortened to the length ``max_norm`` if it is longer."""
-    from ..tensor._common import Namer, namer_of, check, op, part_of
+    from ..tensor._common import check, namer_of, op, part_of
     from ..tensor.linalg import p_norm
 
     out = namer_of(x, "clip_by_norm", name).tmp()

@@ -217,7 +217,8 @@ class Layer:
         object.__setattr__(self, name, value)
 
     def _show(self, store: str, name: str, value: Any) -> None:
-        """Puts a part into its store and, unless that hides something else, among the attributes."""
+        """Puts a part into its store and, unless that hides something else, among the
+        attributes."""
         own = self.__dict__
         parts = own[store]
         seen = name not in own or (name in parts and own[name] is parts[name])

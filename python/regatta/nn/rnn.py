@@ -71,7 +71,7 @@ class _Cell(RNNCellBase):
     ) -> None:
         super().__init__()
         if hidden_size <= 0:
-            raise ValueError(f"{type(self).__name__}: hidden_size ({hidden_size}) should be above 0")
+            raise ValueError(f"{type(self).__name__}: hidden_size ({hidden_size}) must be above 0")
         gates, _ = _KINDS[self._kind]
         bound = 1.0 / hidden_size ** 0.5
         init = Uniform(-bound, bound)
@@ -317,7 +317,8 @@ class _Network(LayerList):
         self._name_parameters()
 
     def _layer(self, size: int, attrs: Any, more: Any) -> Layer:
-        named = dict(zip(("weight_ih_attr", "weight_hh_attr", "bias_ih_attr", "bias_hh_attr"), attrs))
+        words = ("weight_ih_attr", "weight_hh_attr", "bias_ih_attr", "bias_hh_attr")
+        named = dict(zip(words, attrs))
         cells = [self._cell(size, self.hidden_size, **named, **more)
                  for _ in range(self.num_directions)]
         return RNN(cells[0], False, self.time_major) if len(cells) == 1 else BiRNN(

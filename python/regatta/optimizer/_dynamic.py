@@ -5,15 +5,21 @@ regularization, the clip, and the numbers of the rule.
 """
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Tuple
 
 from .. import _core
 from ..framework import Tensor
 from ..tensor._common import _ERRORS, located
 
-# Names of states that differ from Paddle's.
-_PADDLE = {"beta1_pow": "beta1_pow_acc", "beta2_pow": "beta2_pow_acc"}
-_OURS = {theirs: ours for ours, theirs in _PADDLE.items()}
+# The names of the states of rules, and Paddle's for them.
+_NAMES = (
+    "avg_squared_grad", "avg_squared_update", "beta1_pow", "beta2_pow", "linear", "mean_grad",
+    "mean_square", "moment", "moment1", "moment2", "momentum", "squared", "velocity",
+)
+_PADDLE = {
+    **{name: name for name in _NAMES}, "beta1_pow": "beta1_pow_acc", "beta2_pow": "beta2_pow_acc",
+    "avg_squared_grad": "_avg_squared_grad", "avg_squared_update": "_avg_squared_update",
+}
 
 
 class Group:
@@ -35,15 +41,43 @@ class Group:
         return Group(tensors, {k: v for k, v in given.items() if k != "params"})
 
 
+def divided(group: Group, decays: Callable[[Tensor], bool]) -> List[Group]:
+    """The parameters of a group that decay, and those that do not."""
+    yes = [p for p in group.parameters if decays(p)]
+    no = [p for p in group.parameters if not decays(p)]
+    parts = [Group(yes, group.settings), Group(no, {**group.settings, "weight_decay": 0.0})]
+    return [part for part in parts if part.parameters]
+
+
+def _clip_together(group: Group, norm: float) -> List[Tuple[Tensor, Tensor]]:
+    """Scales the gradients of a group to a common length. Returns what they were."""
+    clipped = [p for p in group.parameters if p._has_grad and getattr(p, "need_clip", True)]
+    before = [(p, p.grad) for p in clipped]
+    if before:
+        grads = [grad for _, grad in before]
+        factor = _core.eager_op("global_norm_factor", {"X": grads}, {"clip_norm": norm})
+        for parameter, grad in before:
+            parameter.grad = _core.eager_op("scale_by", {"X": grad, "Factor": factor})
+    return before
+
+
 class Updates:
     """The native optimizers of an optimizer, one for each group."""
 
     def __init__(self, optimizer: Any, groups: List[Group]) -> None:
         self._optimizer = optimizer
-        self._groups = groups
-        self._natives = [self._native(group) for group in groups]
-        self._only = self._natives[0] if len(groups) == 1 else None
-        self._count = [len(group.parameters) for group in groups]
+        self._groups: List[Group] = []
+        # Groups that are divided and whose parts are clipped together, with the length.
+        self._shared: List[Tuple[Group, float]] = []
+        for group in groups:
+            parts = optimizer._parts_of(group)
+            spec = optimizer._spec_of(group.settings).get("clip")
+            if len(parts) > 1 and spec is not None and spec[0] == "global_norm":
+                self._shared.append((group, spec[1]))
+                parts = [Group(p.parameters, {**p.settings, "grad_clip": None}) for p in parts]
+            self._groups += parts
+        self._natives = [self._native(group) for group in self._groups]
+        self._only = self._natives[0] if len(self._natives) == 1 else None
 
     def _native(self, group: Group) -> Any:
         optimizer, settings = self._optimizer, group.settings
@@ -53,7 +87,8 @@ class Updates:
         scales, regularizers, clips = [], [], []
         for parameter in group.parameters:
             own = getattr(parameter, "optimize_attr", None) or {}
-            scales.append(rate * float(own.get("learning_rate", 1.0)))
+            factor = float(own.get("learning_rate", 1.0)) * optimizer._rate_of(parameter)
+            scales.append(rate * factor)
             regularizer = optimizer._regularizer_of(parameter)
             regularizers.append(regularizer)
             clips.append(bool(getattr(parameter, "need_clip", True)))
@@ -69,8 +104,12 @@ class Updates:
             if self._only is not None:
                 self._only.step(rate)
                 return
+            before = [_clip_together(group, norm) for group, norm in self._shared]
             for native in self._natives:
                 native.step(rate)
+            for grads in before:
+                for parameter, grad in grads:
+                    parameter.grad = grad
         except _ERRORS as error:
             raise located(error) from None
 
@@ -96,17 +135,10 @@ class Updates:
 
         for group, native in zip(self._groups, self._natives):
             for parameter in group.parameters:
-                begin = parameter.name + "_"
-                found: Dict[str, Any] = {}
-                for key, value in state.items():
-                    if key.startswith(begin) and key.endswith("_0"):
-                        name = key[len(begin):-2]
-                        found[_OURS.get(name, name)] = np.asarray(value, "float32")
-                known = self._names(native, parameter)
-                found = {k: v for k, v in found.items() if known is None or k in known}
+                found = {}
+                for name, theirs in _PADDLE.items():
+                    value = state.get(f"{parameter.name}_{theirs}_0")
+                    if value is not None:
+                        found[name] = np.asarray(value, "float32")
                 if found:
                     native.set_state(parameter, found)
-
-    def _names(self, native: Any, parameter: Tensor) -> Optional[List[str]]:
-        names = list(native.state(parameter))
-        return names or None

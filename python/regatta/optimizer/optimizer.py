@@ -9,7 +9,7 @@ from ..framework import (
     Operator, Parameter, Program, Tensor, Variable, default_startup_program, global_scope,
     unique_name,
 )
-from ._dynamic import Group, Updates
+from ._dynamic import Group, Updates, divided
 from .lr import LRScheduler, _rate
 from .schedules import ProgramSchedule
 
@@ -356,6 +356,14 @@ class Optimizer:
         """Whether rows of tables rest while no gradient names them."""
         return False
 
+    def _parts_of(self, group: Group) -> List[Group]:
+        """A group, divided where the rule differs between its parameters."""
+        return [group]
+
+    def _rate_of(self, parameter: Tensor) -> float:
+        """The factor of a parameter on the learning rate, beside its own."""
+        return 1.0
+
     def step(self) -> None:
         """Updates the parameters by their gradients. For programs, minimize() appends updates and
         Executor.run makes them."""
@@ -671,14 +679,23 @@ class AdamW(Adam):
         name: Optional[str] = None,
         **fluid: Any,
     ) -> None:
-        _refuse(lr_ratio=lr_ratio, apply_decay_param_fun=apply_decay_param_fun)
         if hasattr(weight_decay, "_regularizer_spec"):
             raise TypeError("AdamW: weight_decay should be a number")
         self._decay = _number(weight_decay, "weight_decay")
+        self._decays, self._lr_ratio = apply_decay_param_fun, lr_ratio
         super().__init__(
             learning_rate, beta1, beta2, epsilon, parameters, None, grad_clip, lazy_mode,
             multi_precision, False, name, **fluid,
         )
+        if not self._groups:
+            _refuse(lr_ratio=lr_ratio, apply_decay_param_fun=apply_decay_param_fun)
+
+    def _parts_of(self, group: Group) -> List[Group]:
+        decays = self._decays
+        return [group] if decays is None else divided(group, lambda p: decays(p.name))
+
+    def _rate_of(self, parameter: Tensor) -> float:
+        return 1.0 if self._lr_ratio is None else float(self._lr_ratio(parameter))
 
     def _rule(self) -> Dict[str, Any]:
         return {**self._moments("adamw"), "weight_decay": self._decay}
@@ -782,14 +799,19 @@ class Lamb(Adam):
         name: Optional[str] = None,
         **fluid: Any,
     ) -> None:
-        _refuse(
-            exclude_from_weight_decay_fn=exclude_from_weight_decay_fn, always_adapt=always_adapt
-        )
+        _refuse(always_adapt=always_adapt)
+        self._excluded = exclude_from_weight_decay_fn
         self._decay = _number(lamb_weight_decay, "lamb_weight_decay")
         super().__init__(
             learning_rate, beta1, beta2, epsilon, parameters, None, grad_clip, True,
             multi_precision, False, name, **fluid,
         )
+        if not self._groups:
+            _refuse(exclude_from_weight_decay_fn=exclude_from_weight_decay_fn)
+
+    def _parts_of(self, group: Group) -> List[Group]:
+        excluded = self._excluded
+        return [group] if excluded is None else divided(group, lambda p: not excluded(p))
 
     def _rule(self) -> Dict[str, Any]:
         return {**self._moments("lamb"), "weight_decay": self._decay}

@@ -1,8 +1,8 @@
 """What functions on variables and tensors share: names, constants, ops.
 
 Functions exist once. Where an input is a :class:`Variable`, :func:`op` adds an op to its program
-under a name of Paddle's numbering; where all are tensors, the op runs at once. Tensors have no names
-on the way: the name of a result is empty then, and costs nothing.
+under a name of Paddle's numbering; where all are tensors, the op runs at once. Tensors have no
+names on the way: the name of a result is empty then, and costs nothing.
 """
 from __future__ import annotations
 
@@ -317,8 +317,8 @@ def array_op(value: Any) -> Tuple[str, Dict[str, Any], dtype]:
 
 
 def array_constant(value: Any, out: str, kind: Any = None) -> Any:
-    """An array as a tensor if ``out`` is empty, otherwise as a constant of the program that is being
-    built."""
+    """An array as a tensor if ``out`` is empty, otherwise as a constant of the program that is
+    being built."""
     import numpy as np
 
     if not out:

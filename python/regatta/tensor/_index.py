@@ -1,8 +1,8 @@
 """``x[key]`` and ``x[key] = value`` of tensors.
 
-Integers, slices, None and ``...`` are slices and a view. An array of integers in front gathers rows.
-Whatever else numpy understands (masks, several arrays) is asked of numpy: it indexes the positions
-of the elements, and these are gathered. Gradients flow through all of them.
+Integers, slices, None and ``...`` are slices and a view. An array of integers in front gathers
+rows. Whatever else numpy understands (masks, several arrays) is asked of numpy: it indexes the
+positions of the elements, and these are gathered. Gradients flow through all of them.
 """
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _one(x: Tensor, at: int) -> Tensor:
         raise located(IndexError("a tensor without dimensions has no parts"))
     size = shape[0]
     if not -size <= at < size:
-        raise located(IndexError(f"{at} is not in the first dimension of a tensor of shape {shape}"))
+        raise located(IndexError(f"{at} is not in the first dimension of the shape {shape}"))
     part = _cut(x, 0, at + size if at < 0 else at, (at + size if at < 0 else at) + 1)
     return _shaped(part, shape[1:])
 

@@ -98,7 +98,7 @@ def _index(self: Tensor) -> int:
 
 
 def _format(self: Tensor, spec: str) -> str:
-    return format(_one(self, "format"), spec) if self.size == 1 and spec else format(str(self), spec)
+    return format(_one(self, "format") if self.size == 1 and spec else str(self), spec)
 
 
 def _item(self: Tensor, *args: Any) -> Any:
@@ -453,7 +453,9 @@ def _in_place(function: Callable[..., Any]) -> Callable[..., Tensor]:
     return method
 
 
-def _uniform(self: Tensor, min: float = -1.0, max: float = 1.0, seed: int = 0, **more: Any) -> Tensor:
+def _uniform(
+    self: Tensor, min: float = -1.0, max: float = 1.0, seed: int = 0, name: Any = None
+) -> Tensor:
     """Uniform random numbers, in place."""
     from .random import uniform
 
@@ -461,7 +463,7 @@ def _uniform(self: Tensor, min: float = -1.0, max: float = 1.0, seed: int = 0, *
     return self
 
 
-def _normal(self: Tensor, mean: float = 0.0, std: float = 1.0, **more: Any) -> Tensor:
+def _normal(self: Tensor, mean: float = 0.0, std: float = 1.0, name: Any = None) -> Tensor:
     """Gaussian random numbers, in place."""
     from .random import gaussian
 

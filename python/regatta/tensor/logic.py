@@ -87,7 +87,9 @@ def _bitwise(word: str, what: str):  # type: ignore[no-untyped-def]
     def function(
         x: Variable, y: Variable, out: Any = None, name: Optional[str] = None
     ) -> Variable:
-        x, y = check(x, f"bitwise_{word}: x"), check(y, f"bitwise_{word}: y")
+        x = check(x, f"bitwise_{word}: x")
+        y = as_operand(y, x, namer_of(x, f"bitwise_{word}").tmp()) if isinstance(y, int) else y
+        y = check(y, f"bitwise_{word}: y")
         kind = f"logical_{word}" if x.dtype == "bool" and y.dtype == "bool" else f"bitwise_{word}"
         return op(kind, {"X": x, "Y": y}, namer_of(x, f"bitwise_{word}", name).tmp())
 
@@ -203,7 +205,7 @@ def equal_all(x: Variable, y: Variable, name: Optional[str] = None) -> Any:
 def _eager(x: Any, what: str) -> Tensor:
     if isinstance(x, Tensor):
         return x
-    raise NotImplementedError(f"{what} of variables of a program; compare what Executor.run fetches")
+    raise NotImplementedError(f"{what} of variables: compare what Executor.run fetches")
 
 
 def is_empty(x: Variable, name: Optional[str] = None) -> Any:

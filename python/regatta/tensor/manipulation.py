@@ -13,9 +13,10 @@ from ._common import (
 )
 
 __all__ = [
-    "broadcast_shape", "broadcast_tensors", "broadcast_to", "cast", "chunk", "concat", "crop", "expand", "expand_as", "flatten",
-    "moveaxis", "reshape", "reshape_", "slice", "split", "squeeze", "squeeze_", "stack",
-    "strided_slice", "swapaxes", "tile", "tolist", "unbind", "unsqueeze", "unsqueeze_", "unstack",
+    "broadcast_shape", "broadcast_tensors", "broadcast_to", "cast", "chunk", "concat", "crop",
+    "expand", "expand_as", "flatten", "moveaxis", "reshape", "reshape_", "slice", "split",
+    "squeeze", "squeeze_", "stack", "strided_slice", "swapaxes", "tile", "tolist", "unbind",
+    "unsqueeze", "unsqueeze_", "unstack",
 ]
 
 _MOST_PARTS = 64  # of one split op
@@ -139,7 +140,7 @@ def stack(x: Sequence[Variable], axis: int = 0, name: Optional[str] = None) -> V
     return op("transpose", {"X": joined}, out, {"perm": perm})
 
 
-def _unstack(x: Any, axis: int, namer: Namer, what: str) -> List[Variable]:
+def _unstack(x: Any, axis: int, namer: Any, what: str) -> List[Variable]:
     x = check(x, f"{what}: x")
     at = axis_of(axis, len(x.shape), what)
     count = x.shape[at]

@@ -1,4 +1,4 @@
-"""Arithmetic on tensors and variables: element by element with broadcasting, and over dimensions."""
+"""Arithmetic on tensors and variables, element by element with broadcasting and over dimensions."""
 from __future__ import annotations
 
 from typing import Any, List, Optional, Sequence, Union
@@ -7,21 +7,22 @@ from .. import _core
 from .._missing import missing
 from ..framework import Tensor, Variable, to_dtype, unique_name
 from ._common import (
-    _ERRORS, _PREPARED, _SCALES, Axis, Numbers, activate, array_constant, axes_of, axis_of, cast_to, check,
-    constant, filled, fresh, is_integer, located, namer_of, need_op, op, part_of, prepared, said,
-    scalar, scale_op, to_shape,
+    _ERRORS, _PREPARED, _SCALES, Axis, Numbers, activate, array_constant, axes_of, axis_of, cast_to,
+    check, constant, filled, fresh, is_integer, located, namer_of, need_op, op, part_of, prepared,
+    said, scalar, scale_op, to_shape,
 )
 
 __all__ = [
-    "abs", "acos", "add", "add_n", "addmm", "amax", "amin", "asin", "atan", "ceil", "clip", "cos",
-    "cosh", "count_nonzero", "cumprod", "cumsum", "diff", "divide",
+    "abs", "acos", "acosh", "add", "add_n", "addmm", "amax", "amin", "asin", "asinh", "atan",
+    "atanh", "ceil", "clip", "cos", "cosh", "count_nonzero", "cumprod", "cumsum", "diff", "divide",
     "elementwise_add", "elementwise_div", "elementwise_max", "elementwise_min", "elementwise_mul",
-    "elementwise_pow", "elementwise_sub", "erf", "exp", "expm1", "floor", "floor_divide", "floor_mod", "fmax",
-    "fmin", "increment", "inner", "lerp", "log", "log10", "log1p", "log2", "logsumexp", "max",
-    "maximum", "mean", "min", "minimum", "mod", "multiply", "nan_to_num", "nansum", "neg", "outer", "pow", "prod",
-    "reciprocal", "reduce_max", "reduce_mean", "reduce_min", "reduce_sum", "remainder", "round",
-    "rsqrt", "scale", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "stanh", "std", "subtract",
-    "sum", "sums", "tan", "tanh", "trunc", "var",
+    "elementwise_pow", "elementwise_sub", "erf", "exp", "expm1", "floor", "floor_divide",
+    "floor_mod", "fmax", "fmin", "increment", "inner", "lerp", "log", "log10", "log1p", "log2",
+    "logsumexp", "max", "maximum", "mean", "min", "minimum", "mod", "multiply", "nan_to_num",
+    "nansum", "neg", "outer", "pow", "prod", "reciprocal", "reduce_max", "reduce_mean",
+    "reduce_min", "reduce_sum", "remainder", "round", "rsqrt", "scale", "sigmoid", "sign", "sin",
+    "sinh", "sqrt", "square", "stanh", "std", "subtract", "sum", "sums", "tan", "tanh", "trunc",
+    "var",
 ]
 
 Operand = Union[Variable, int, float, Any]
@@ -36,10 +37,15 @@ def _floats(x: Any, what: str, out: str) -> Variable:
     return cast_to(x, "float32", part_of(out)) if is_integer(x) else x
 
 
+_OF_INTEGERS = frozenset({"abs", "ceil", "relu", "round", "sign", "square", "trunc"})
+
+
 def _eager_unary(kind: str, x: Tensor) -> Tensor:
     made = _PREPARED.get(kind) or prepared(kind, kind, ("X",), {})
     try:
-        return made(x if x._stored != "i64" else cast_to(x, "float32", ""))
+        if x._stored == "i64" and kind not in _OF_INTEGERS:
+            x = cast_to(x, "float32", "")
+        return made(x)
     except _ERRORS as error:
         raise located(error) from None
 
@@ -71,6 +77,8 @@ def exp(x: Variable, name: Optional[str] = None) -> Variable:
 
 def expm1(x: Variable, name: Optional[str] = None) -> Variable:
     """``exp(x) - 1``."""
+    if isinstance(x, Tensor):
+        return _eager_unary("expm1", x)
     out = namer_of(x, "expm1", name).tmp()
     grown = op("exp", {"X": _floats(x, "expm1: x", out)}, part_of(out))
     return op("scale", {"X": grown}, out, {"bias": -1.0})
@@ -82,6 +90,8 @@ def log(x: Variable, name: Optional[str] = None) -> Variable:
 
 
 def _log_of_base(x: Any, name: Optional[str], word: str, factor: float) -> Variable:
+    if isinstance(x, Tensor):
+        return _eager_unary(word, x)
     out = namer_of(x, word, name).tmp()
     natural = op("log", {"X": _floats(x, f"{word}: x", out)}, part_of(out))
     return op("scale", {"X": natural}, out, {"scale": factor})
@@ -126,14 +136,12 @@ def by_numpy(function: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 def abs(x: Variable, name: Optional[str] = None) -> Variable:
     """Absolute value."""
-    if whole(x):
-        return maximum(x, -x)
-    return _unary("abs", _no_integers(x, "abs"), name)
+    return _unary("abs", _no_integers(x, "abs") if not isinstance(x, Tensor) else x, name)
 
 
 def square(x: Variable, name: Optional[str] = None) -> Variable:
     """Square."""
-    if is_integer(check(x, "square: x")):
+    if is_integer(check(x, "square: x")) and not isinstance(x, Tensor):
         return op("elementwise_mul", {"X": x, "Y": x}, namer_of(x, "square", name).tmp())
     return _unary("square", x, name)
 
@@ -150,16 +158,13 @@ def sigmoid(x: Variable, name: Optional[str] = None) -> Variable:
 
 def sign(x: Variable, name: Optional[str] = None) -> Variable:
     """-1, 0 or 1."""
-    need_op("sign", "sign")
-    if whole(x):
-        import numpy as np
-
-        return by_numpy(np.sign, x)
-    return _unary("sign", _no_integers(x, "sign"), name)
+    return _unary("sign", _no_integers(x, "sign") if not isinstance(x, Tensor) else x, name)
 
 
 def reciprocal(x: Variable, name: Optional[str] = None) -> Variable:
     """``1 / x``."""
+    if isinstance(x, Tensor):
+        return _eager_unary("reciprocal", x)
     return _unary("pow", x, name, "reciprocal", factor=-1.0)
 
 
@@ -192,6 +197,9 @@ cosh = _of_the_op_set("cosh", "Hyperbolic cosine.")
 asin = _of_the_op_set("asin", "Inverse sine.")
 acos = _of_the_op_set("acos", "Inverse cosine.")
 atan = _of_the_op_set("atan", "Inverse tangent.")
+asinh = _of_the_op_set("asinh", "Inverse hyperbolic sine.")
+acosh = _of_the_op_set("acosh", "Inverse hyperbolic cosine.")
+atanh = _of_the_op_set("atanh", "Inverse hyperbolic tangent.")
 trunc = _of_the_op_set("trunc", "The next integer towards 0.")
 
 
@@ -254,9 +262,9 @@ def clip(
     if isinstance(x, Tensor):
         min, max = (b.item() if isinstance(b, Tensor) else b for b in (min, max))
         if x._stored == "i64":
-            import numpy as np
-
-            return x if min is None and max is None else by_numpy(np.clip, x, min, max)
+            given = {"min": min, "max": max}
+            attrs = {k: float(v) for k, v in given.items() if v is not None}
+            return op("clip", {"X": x}, "", attrs)
     for bound in (min, max):
         if isinstance(bound, Variable):
             raise NotImplementedError(
@@ -482,7 +490,8 @@ def sums(input: Sequence[Variable], out: Optional[Variable] = None) -> Variable:
     if out is not None:
         raise NotImplementedError("sums: writing into 'out'; use what it returns")
     values = [input] if isinstance(input, _VALUES) else list(input)
-    return op("sum", {"X": [check(v, "sums: an input") for v in values]}, namer_of(values[0], "sum").tmp())
+    values = [check(v, "sums: an input") for v in values]
+    return op("sum", {"X": values}, namer_of(values[0], "sum").tmp())
 
 
 def lerp(x: Variable, y: Variable, weight: Any, name: Optional[str] = None) -> Variable:

@@ -1,4 +1,5 @@
-"""Random tensors. They follow from the seed (:func:`regatta.seed`) and the number of the call.
+"""Random tensors. They follow from the seed (:func:`regatta.seed`) and the number of the call. In a
+program they differ from run to run.
 
 >>> import regatta as rg
 >>> rg.seed(3)
@@ -16,7 +17,8 @@ from typing import Any, Optional, Sequence
 from .. import framework
 from .._missing import missing
 from ..framework import Tensor, to_dtype
-from ._common import check, int_list
+from .._mode import in_dynamic_mode
+from ._common import Namer, check, int_list, op
 
 __all__ = [
     "bernoulli", "gaussian", "multinomial", "normal", "poisson", "rand", "randint", "randint_like",
@@ -53,12 +55,28 @@ def _floats(values: Any, dtype: Any) -> Tensor:
     return Tensor(values, str(logical))
 
 
+def _in_program(
+    kind: str, word: str, name: Optional[str], attrs: Any, dtype: Any, seed: int
+) -> Any:
+    """The op that draws in every run of the program that is being built."""
+    from ..nn.functional import dropout_seed
+
+    out = Namer(word, name).tmp()
+    logical = to_dtype(dtype)
+    made = op(kind, {}, out, {**attrs, "seed": dropout_seed(out, seed)}, logical)
+    made.stop_gradient = True
+    return made
+
+
 def uniform(
     shape: Sequence[int], dtype: Any = None, min: float = -1.0, max: float = 1.0, seed: int = 0,
     name: Optional[str] = None,
 ) -> Tensor:
     """Uniform in ``[min, max)``."""
     dims = int_list(shape, "uniform: shape")
+    if not in_dynamic_mode():
+        attrs = {"shape": dims, "low": float(min), "high": float(max)}
+        return _in_program("uniform", "uniform", name, attrs, dtype or "float32", seed)
     values = _own(seed).random(dims, "float32")
     return _floats(values * (float(max) - float(min)) + float(min), dtype)
 
@@ -74,6 +92,9 @@ def gaussian(
 ) -> Tensor:
     """Gaussian with a mean and a standard deviation."""
     dims = int_list(shape, "gaussian: shape")
+    if not in_dynamic_mode():
+        attrs = {"shape": dims, "mean": float(mean), "std": float(std)}
+        return _in_program("gaussian", "gaussian", name, attrs, dtype or "float32", seed)
     values = _own(seed).standard_normal(dims, "float32")
     return _floats(values * float(std) + float(mean), dtype)
 
@@ -107,6 +128,9 @@ def randint(
     if high <= low:
         raise ValueError(f"randint: high is {high}, but should be above low, {low}")
     dims = int_list(shape, "randint: shape")
+    if not in_dynamic_mode():
+        attrs = {"shape": dims, "low": int(low), "high": int(high)}
+        return _in_program("randint", "randint", name, attrs, dtype or "int64", 0)
     return Tensor(generator().integers(low, high, dims), str(to_dtype(dtype or "int64")))
 
 
@@ -120,12 +144,23 @@ def randint_like(
 
 def randperm(n: int, dtype: Any = "int64", name: Optional[str] = None) -> Tensor:
     """The numbers from 0 to ``n - 1`` in a random order."""
+    if not in_dynamic_mode():
+        return _in_program("randperm", "randperm", name, {"n": int(n)}, dtype, 0)
     return Tensor(generator().permutation(int(n)), str(to_dtype(dtype)))
+
+
+def _seed_of(name: str) -> int:
+    from ..nn.functional import dropout_seed
+
+    return dropout_seed(name)
 
 
 def bernoulli(x: Tensor, name: Optional[str] = None) -> Tensor:
     """1 with the probability of the element, otherwise 0."""
-    p = check(x, "bernoulli: x").numpy()
+    if not isinstance(check(x, "bernoulli: x"), Tensor):
+        out = Namer("bernoulli", name).tmp()
+        return op("bernoulli", {"X": x}, out, {"seed": _seed_of(out)})
+    p = x.numpy()
     return Tensor((generator().random(p.shape) < p).astype("float32"), x._dtype)
 
 
@@ -140,7 +175,12 @@ def multinomial(
     """Positions drawn by weights that need not add up to 1: of a vector, or of each row."""
     import numpy as np
 
-    weights = check(x, "multinomial: x").numpy().astype("float64")
+    if not isinstance(check(x, "multinomial: x"), Tensor):
+        out = Namer("multinomial", name).tmp()
+        attrs = {"num_samples": int(num_samples), "replacement": bool(replacement),
+                 "seed": _seed_of(out)}
+        return op("multinomial", {"X": x}, out, attrs)
+    weights = x.numpy().astype("float64")
     rows = weights.reshape(-1, weights.shape[-1])
     if (rows < 0).any() or not np.isfinite(rows).all() or (rows.sum(1) <= 0).any():
         raise ValueError("multinomial: weights should not be below 0, and not all 0")

@@ -6,13 +6,13 @@ that need them take tensors alone.
 """
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from .._missing import missing
 from ..framework import Tensor, Variable, to_dtype
 from ._common import (
     Values, axes_of, axis_of, check, int_list, is_integer, namer_of, op, part_of, product, said,
-    to_shape,
+    several, to_shape,
 )
 from ._index import take_positions
 from .manipulation import in_place, reshape, swapaxes
@@ -122,8 +122,8 @@ def put_along_axis(
         return _multiplied(_eager(arr, "put_along_axis"), index, values, at)
     kind = {"add": "add", "sum": "add", "assign": "assign"}.get(reduce)
     if kind is None or not include_self:
-        raise NotImplementedError(f"put_along_axis: reduce={reduce!r}, include_self={include_self}; "
-                                  "assign, add and multiply with the elements are possible")
+        raise NotImplementedError(f"put_along_axis: reduce={reduce!r} with include_self="
+                                  f"{include_self}; assign, add and multiply are possible")
     inputs = {"X": arr, "Index": index, "Value": values}
     return op("put_along_axis", inputs, out, {"axis": at, "reduce": kind})
 
@@ -272,23 +272,40 @@ def _order(x: Tensor, axis: int, descending: bool) -> Any:
     return np.argsort(array, axis, kind="stable")
 
 
+def _sorted(x: Any, axis: int, descending: bool, word: str, name: Optional[str]) -> List[Any]:
+    """The elements of a dimension in their order, and their positions."""
+    x = check(x, f"{word}: x")
+    if len(x.shape) == 0:
+        return [x, Tensor(0, "int64").reshape([])]
+    namer = namer_of(x, word, name)
+    names = {"Out": namer.tmp(), "Indices": namer.tmp()}
+    at = axis_of(axis, len(x.shape), word)
+    made = several("argsort", {"X": x}, names, {"axis": at, "descending": bool(descending)})
+    return [made[0], _positions(made[1])]
+
+
+def _positions(found: Any) -> Any:
+    """Positions are int64, whatever the elements are."""
+    if isinstance(found, Tensor):
+        return found if found._dtype == "int64" else found._as("int64")
+    found.program._note_dtype(found.name, to_dtype("int64"))
+    return found
+
+
 def argsort(
-    x: Tensor, axis: int = -1, descending: bool = False, stable: bool = False,
+    x: Variable, axis: int = -1, descending: bool = False, stable: bool = False,
     name: Optional[str] = None,
-) -> Tensor:
+) -> Variable:
     """Positions in the order of the elements along a dimension."""
-    x = _eager(x, "argsort")
-    return Tensor(_order(x, axis_of(axis, x.ndim, "argsort"), descending), "int64")
+    return _sorted(x, axis, descending, "argsort", name)[1]
 
 
 def sort(
-    x: Tensor, axis: int = -1, descending: bool = False, stable: bool = False,
+    x: Variable, axis: int = -1, descending: bool = False, stable: bool = False,
     name: Optional[str] = None,
-) -> Tensor:
+) -> Variable:
     """The elements of a dimension in their order."""
-    x = _eager(x, "sort")
-    at = axis_of(axis, x.ndim, "sort")
-    return take_positions(x, _along(x.shape, _order(x, at, descending), at))
+    return _sorted(x, axis, descending, "sort", name)[0]
 
 
 def topk(
@@ -296,13 +313,13 @@ def topk(
     name: Optional[str] = None,
 ) -> Tuple[Any, Any]:
     """The ``k`` largest elements of a dimension and their positions."""
-    x = _eager(x, "topk")
-    at = axis_of(-1 if axis is None else axis, x.ndim, "topk")
-    count = int(k)
-    if not 1 <= count <= x.shape[at]:
-        raise ValueError(f"topk: k is {count}, but dimension {at} has {x.shape[at]} elements")
-    order = _order(x, at, bool(largest)).take(range(count), at)
-    return take_positions(x, _along(x.shape, order, at)), Tensor(order, "int64")
+    x = check(x, "topk: x")
+    at = axis_of(-1 if axis is None else axis, len(x.shape), "topk")
+    namer = namer_of(x, "top_k_v2", name)
+    names = {"Out": namer.tmp(), "Indices": namer.tmp()}
+    attrs = {"k": int(k), "axis": at, "largest": bool(largest)}
+    made = several("topk", {"X": x}, names, attrs)
+    return made[0], _positions(made[1])
 
 
 def kthvalue(
@@ -312,8 +329,8 @@ def kthvalue(
     """The ``k``-th smallest element of a dimension, from 1 on, and its position."""
     x = _eager(x, "kthvalue")
     at = axis_of(-1 if axis is None else axis, x.ndim, "kthvalue")
-    order = _order(x, at, False).take([k - 1], at)
-    value, index = take_positions(x, _along(x.shape, order, at)), Tensor(order, "int64")
+    values, order = _sorted(x, at, False, "kthvalue", None)
+    value, index = gather(values, [k - 1], at), gather(order, [k - 1], at)
     return (value, index) if keepdim else (value.squeeze(at), index.squeeze(at))
 
 
@@ -364,7 +381,8 @@ def unique(
     kind = str(to_dtype(dtype))
     values, first, inverse, counts = found
     out = [Tensor(values, x._dtype)]
-    for wanted, array in ((return_index, first), (return_inverse, inverse), (return_counts, counts)):
+    asked = (return_index, return_inverse, return_counts)
+    for wanted, array in zip(asked, (first, inverse, counts)):
         if wanted:
             out.append(Tensor(np.asarray(array).reshape(-1), kind))
     return out[0] if len(out) == 1 else tuple(out)
