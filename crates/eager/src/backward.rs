@@ -10,6 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::call::Outputs;
+use crate::finish::finishing;
 use crate::global::{lock, no_grad};
 use crate::grad::{Gradient, Leaf};
 use crate::kernel::run;
@@ -72,9 +73,11 @@ pub(crate) fn backward(
     inputs: Option<&[&Tensor]>,
 ) -> Result<Vec<Option<Tensor>>> {
     let mut run = Run::new(outputs, retain, inputs);
-    no_grad(|| {
-        run.start(gradients)?;
-        run.all()
+    finishing(|| {
+        no_grad(|| {
+            run.start(gradients)?;
+            run.all()
+        })
     })?;
     Ok(run.results.into_iter().map(|found| found.map(Gradient::into_tensor)).collect())
 }

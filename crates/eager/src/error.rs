@@ -41,6 +41,26 @@ pub enum Error {
         /// Why there is none.
         reason: String,
     },
+    /// Parameters of a reducer got no gradient.
+    #[error(
+        "no gradient in this backward for {names}: use them in the loss, freeze them \
+         (stop_gradient=True), or pass find_unused_parameters=True"
+    )]
+    Unused {
+        /// Their names, quoted.
+        names: String,
+    },
+    /// A parameter is not the same on all ranks.
+    #[error(
+        "parameter '{name}' of rank {rank} is not that of rank 0: something has changed it on some \
+         ranks only, such as values that were loaded or updates outside of the wrapped model"
+    )]
+    Diverged {
+        /// The first such parameter.
+        name: String,
+        /// The first rank where it is another.
+        rank: usize,
+    },
     /// A hook of the caller failed.
     #[error("a hook failed: {0}")]
     Hook(Box<dyn std::error::Error + Send + Sync>),

@@ -16,20 +16,25 @@
 //! ```
 //!
 //! Reading order: [`Tensor`], [`Template`] (an op without its tensors), `call` (one op), `plan` and
-//! `tape` (what is recorded), `backward`, `grad` (sums, leaves), `value`, `view` and `buffer`
-//! (memory), `kernel`, `threads`, `autocast`, [`Optimizer`], [`nn`], `global`.
+//! `tape` (what is recorded), `backward`, `finish` (its end), `grad` (sums, leaves), [`Reducer`] and
+//! `bucket` (gradients of several ranks), `value`, `view` and `buffer` (memory), `kernel`,
+//! `threads`, `autocast`, [`Optimizer`], [`nn`], `fingerprint`, `global`.
 
 mod autocast;
 mod backward;
+mod bucket;
 mod buffer;
 mod call;
 mod error;
+mod fingerprint;
+mod finish;
 mod global;
 mod grad;
 mod kernel;
 pub mod nn;
 mod optimizer;
 mod plan;
+mod reducer;
 mod tape;
 mod template;
 mod tensor;
@@ -39,13 +44,16 @@ mod view;
 
 pub use autocast::{Autocast, AutocastGuard, autocast};
 pub use backward::run_backward as backward;
+pub use bucket::Replica;
 pub use call::Outputs;
 pub use error::{Error, Result};
+pub use finish::after_backward;
 pub use global::{
     is_grad_enabled, no_grad, seed, set_autocast, set_grad_enabled, set_threads, threads,
 };
 pub use grad::{Ready, unscale};
 pub use optimizer::{Clip, Optimizer, Param};
+pub use reducer::{Ranks, Reducer, ReducerOptions};
 pub use tape::Hook;
 pub use template::Template;
 pub use tensor::{Room, Tensor, grad};

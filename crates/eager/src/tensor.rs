@@ -6,6 +6,7 @@ use regatta_ir::{Attr, Layout, VarType};
 use regatta_tensor::{DType, Data, Ragged, RowSparse};
 
 use crate::backward::{backward, run_backward};
+use crate::fingerprint::of as fingerprint;
 use crate::global::{lock, number, type_of};
 use crate::grad::{Gradient, Kept, Leaf, Ready};
 use crate::tape::{Edge, Hook, Node};
@@ -196,6 +197,16 @@ impl Tensor {
         match self.to_data() {
             Data::F32(floats) => floats,
             other => panic!("expected f32, this tensor holds {}", other.dtype()),
+        }
+    }
+
+    /// A number that follows from all bits of the elements: tensors with different ones differ.
+    pub fn fingerprint(&self) -> u64 {
+        let value = lock(&self.0.state).value.clone();
+        let dense = |dense: &Dense| fingerprint(dense.data(), dense.range());
+        match &value {
+            Value::Dense(elements) => dense(elements),
+            _ => dense(&Dense::of(self.to_data())),
         }
     }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use crate::KernelError;
 
+pub use crate::op::{encode_rows, merge_rows};
+
 /// Exchanges between the ranks of a job.
 ///
 /// All ranks run the same program, so all start the same exchanges in the same order. An exchange

@@ -1,21 +1,23 @@
 //! Ranks that exchange arrays.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use regatta_cluster::{CollectivePlace, Env, Place, PsPlace, PsRole, names};
 use regatta_collective::{ReduceOp, Transport, Wire};
 use regatta_tensor::{DType, Tensor};
+use regatta_train::GroupComm;
 
 use crate::array::{tensor_of, to_numpy};
 use crate::error::{raise, wrong};
 use crate::lane::Lane;
 
-/// All ranks of a collective job.
+/// All ranks of a collective job. Exchanges are performed one after the other by a thread, those of
+/// reducers in the background.
 #[pyclass(frozen, module = "regatta._core")]
 pub(crate) struct Group {
-    group: Arc<Mutex<regatta_collective::Group>>,
+    pub(crate) comm: Arc<GroupComm>,
     lane: Lane,
     rank: usize,
     size: usize,
@@ -37,7 +39,8 @@ impl Group {
         })?;
         let group = joined.map_err(raise)?;
         let (rank, size) = (group.rank(), group.size());
-        Ok(Group { group: Arc::new(Mutex::new(group)), lane, rank, size })
+        let comm = Arc::new(GroupComm::new(group).map_err(raise)?);
+        Ok(Group { comm, lane, rank, size })
     }
 
     fn rank(&self) -> usize {
@@ -82,8 +85,32 @@ impl Group {
         to_numpy(py, &Tensor::from_f32(&shape, all).map_err(raise)?)
     }
 
+    fn send(&self, py: Python<'_>, values: &Bound<'_, PyAny>, to: usize) -> PyResult<()> {
+        let tensor = tensor_of("values", values)?;
+        if tensor.dtype() != DType::F32 {
+            return Err(wrong("the values should be a numpy array of float32"));
+        }
+        self.on(py, move |group| group.send("send", tensor.f32(), to))
+    }
+
+    fn recv(&self, py: Python<'_>, values: &Bound<'_, PyAny>, from: usize) -> PyResult<()> {
+        self.in_place(py, values, move |group, data| group.recv("send", data, from))
+    }
+
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
         self.on(py, |group| group.barrier("barrier"))
+    }
+
+    /// Leaves the others after all exchanges of this rank. Those who still need it hear so.
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        let comm = self.comm.clone();
+        self.lane.run(py, move || comm.leave())
+    }
+
+    /// Makes sure that this rank does not leave in order when the process ends: its connections
+    /// break, and the others hear that it is lost. Nobody waits for exchanges in flight.
+    fn abandon(&self) {
+        std::mem::forget(self.comm.clone());
     }
 }
 
@@ -95,11 +122,8 @@ impl Group {
         + Send
         + 'static,
     ) -> PyResult<T> {
-        let group = self.group.clone();
-        let done = self
-            .lane
-            .run(py, move || work(&mut group.lock().unwrap_or_else(|e| e.into_inner())))?;
-        done.map_err(raise)
+        let comm = self.comm.clone();
+        self.lane.run(py, move || comm.call(work))?.map_err(raise)
     }
 
     /// Exchanges the values of an array of 32-bit floats, and writes the result into it.

@@ -7,7 +7,7 @@
 //! Reading order: [`program`] (programs that grow), [`array`] (numpy and back), [`scope`],
 //! [`training`] (from a dictionary to a training program), [`executor`], [`dataset`], [`lane`]
 //! (long calls), [`fleet`] (jobs), [`strategy`], [`tables`] (rows for programs that compute
-//! elsewhere), [`group`], [`model`], [`tensor`] (values that compute at once), [`eager_op`],
+//! elsewhere), [`group`], [`reducer`], [`model`], [`tensor`] (values that compute at once), [`eager_op`],
 //! [`eager_optimizer`], [`error`].
 
 mod array;
@@ -21,6 +21,7 @@ mod group;
 mod lane;
 mod model;
 mod program;
+mod reducer;
 mod scope;
 mod strategy;
 mod tables;
@@ -55,6 +56,8 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<fleet::Fleet>()?;
     m.add_class::<tables::Tables>()?;
     m.add_class::<group::Group>()?;
+    m.add_class::<reducer::Reducer>()?;
+    m.add_function(wrap_pyfunction!(reducer::fingerprints, m)?)?;
     m.add_class::<model::Model>()?;
     tensor::add_to(m)?;
     m.add_function(wrap_pyfunction!(main, m)?)?;

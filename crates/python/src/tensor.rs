@@ -433,7 +433,9 @@ pub(crate) fn raise(error: eager::Error) -> PyErr {
         eager::Error::Freed { .. } | eager::Error::NoGraph(_) => {
             PyRuntimeError::new_err(error.to_string())
         }
-        eager::Error::NoGradient { .. } => PyRuntimeError::new_err(error.to_string()),
+        eager::Error::NoGradient { .. }
+        | eager::Error::Unused { .. }
+        | eager::Error::Diverged { .. } => PyRuntimeError::new_err(error.to_string()),
         eager::Error::Op(inner) => crate::error::raise(inner),
         other => PyValueError::new_err(other.to_string()),
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use regatta_collective::{Error as GroupError, Group, ReduceOp, Wire as GroupWire};
 use regatta_ops::KernelError;
@@ -32,6 +33,8 @@ enum Job {
     Exchange(Arc<str>, Exchange),
     /// Anything else that needs the group.
     Call(Box<dyn FnOnce(&mut Group) + Send>),
+    /// Says goodbye to the others, then answers.
+    Leave(SyncSender<()>),
 }
 
 /// Replies of finished exchanges, and a signal for new ones.
@@ -90,6 +93,38 @@ impl GroupComm {
         match from.recv() {
             Ok(outcome) => Ok(outcome?),
             Err(_) => Err(Error::Config(gone().to_string())),
+        }
+    }
+
+    /// Leaves the group, after everything that was started before. Later exchanges are errors.
+    pub fn leave(&self) {
+        let (to, from) = sync_channel(1);
+        if self.send(Job::Leave(to)).is_ok() {
+            // An end without an answer is an end, too.
+            let _ = from.recv();
+        }
+    }
+
+    /// Waits for the exchange of that name, but not longer than a limit: `None` then.
+    ///
+    /// # Errors
+    /// If the group has failed.
+    pub fn wait_for(&self, name: &str, limit: Duration) -> Result<Option<Reply>, Error> {
+        let mut replies = self.done.lock();
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(reply) = replies.by_name.remove(name) {
+                return Ok(Some(reply?));
+            }
+            if replies.ended {
+                return Err(Error::Config(gone().to_string()));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let woken = self.done.changed.wait_timeout(replies, left);
+            replies = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -183,6 +218,11 @@ fn perform(group: Group, queue: &Receiver<Job>, done: &ReplyBoard) {
     while let Ok(job) = queue.recv() {
         match job {
             Job::Call(work) => work(&mut groups.world),
+            Job::Leave(answer) => {
+                drop(groups);
+                let _ = answer.send(());
+                return;
+            }
             Job::Exchange(name, exchange) => {
                 let reply = groups.perform(&name, exchange);
                 done.lock().by_name.insert(name, reply);

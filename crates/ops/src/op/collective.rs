@@ -215,7 +215,7 @@ fn scatter(io: &mut Io<'_>, n: usize, values: &[f32]) -> Result<(), KernelError>
 }
 
 /// Writes row numbers and values of the first `count` rows over `bytes`.
-pub(crate) fn encode_rows(rows: &RowSparse, count: usize, bytes: &mut Vec<u8>) {
+pub fn encode_rows(rows: &RowSparse, count: usize, bytes: &mut Vec<u8>) {
     let values = &rows.values[..count * rows.width];
     bytes.resize(8 + 8 * count + 4 * values.len(), 0);
     let (head, rest) = bytes.split_at_mut(8);
@@ -228,7 +228,10 @@ pub(crate) fn encode_rows(rows: &RowSparse, count: usize, bytes: &mut Vec<u8>) {
 }
 
 /// Adds up the rows of all ranks in the order of ranks. `out` knows its width and height.
-pub(crate) fn merge_rows(
+///
+/// # Errors
+/// If bytes of a rank are no rows of such a matrix, naming the rank.
+pub fn merge_rows(
     parts: &[Vec<u8>],
     out: &mut RowSparse,
     index: &mut RowIndex,

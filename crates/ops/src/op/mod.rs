@@ -74,6 +74,7 @@ mod walk;
 mod where_;
 mod window;
 
+pub use collective::{encode_rows, merge_rows};
 pub use fill::Draw;
 pub use optimizer::{schedule_of, schedule_op, update_op, update_rule};
 

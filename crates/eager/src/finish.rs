@@ -1,0 +1,73 @@
+//! What runs when a backward has ended.
+
+use std::cell::{Cell, RefCell};
+
+use crate::Result;
+
+/// Gets whether the backward has computed all gradients.
+type Finish = Box<dyn FnOnce(bool) -> Result<()>>;
+
+thread_local! {
+    /// How many backwards of this thread run, each inside the one before.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+    static FINISHES: RefCell<Vec<Finish>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs a function when the outermost backward of this thread ends, before it returns. The function
+/// gets whether all gradients were computed; an error of it is that of the backward. Outside of a
+/// backward it runs at once.
+///
+/// # Errors
+/// Those of a function that runs at once.
+pub fn after_backward(finish: impl FnOnce(bool) -> Result<()> + 'static) -> Result<()> {
+    if DEPTH.get() == 0 {
+        return finish(true);
+    }
+    FINISHES.with_borrow_mut(|finishes| finishes.push(Box::new(finish)));
+    Ok(())
+}
+
+/// Runs a backward, and at the end of the outermost one what waits for it.
+pub(crate) fn finishing<T>(backward: impl FnOnce() -> Result<T>) -> Result<T> {
+    let mut level = Level::enter();
+    let outcome = backward();
+    level.completed = outcome.is_ok();
+    let finished = level.leave();
+    let value = outcome?;
+    finished?;
+    Ok(value)
+}
+
+/// One backward. Those who wait hear of a panic, too.
+struct Level {
+    completed: bool,
+    left: bool,
+}
+
+impl Level {
+    fn enter() -> Level {
+        DEPTH.set(DEPTH.get() + 1);
+        Level { completed: false, left: false }
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        self.left = true;
+        DEPTH.set(DEPTH.get() - 1);
+        if DEPTH.get() > 0 {
+            return Ok(());
+        }
+        let finishes = FINISHES.take();
+        let done: Vec<Result<()>> =
+            finishes.into_iter().map(|finish| finish(self.completed)).collect();
+        done.into_iter().collect()
+    }
+}
+
+impl Drop for Level {
+    fn drop(&mut self) {
+        if !self.left {
+            // A panic is on its way, and says more than what comes here.
+            drop(self.leave());
+        }
+    }
+}
