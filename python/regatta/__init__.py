@@ -62,6 +62,7 @@ _MODULES = (
 # name: module and, if it differs, the name there.
 _NAMES = {
     "__version__": "_core",
+    "DataParallel": "distributed.DataParallel",
     "EagerParamBase": "_bridge",
     "PeerLost": "errors",
     "RegattaError": "errors",

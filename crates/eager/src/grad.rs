@@ -96,6 +96,25 @@ pub(crate) enum Kept {
     Zero,
     /// This.
     Gradient(Gradient),
+    /// This, which somebody has asked for: what changes it in place changes the gradient.
+    Shown(Tensor),
+}
+
+impl Kept {
+    /// Shows the gradient to a function that changes it; nothing if there is none.
+    fn change<T>(&mut self, change: impl FnOnce(&mut Gradient) -> T) -> Option<T> {
+        match self {
+            Kept::Nothing | Kept::Zero => None,
+            Kept::Gradient(gradient) => Some(change(gradient)),
+            Kept::Shown(tensor) => {
+                // Taken, so that the elements have one owner.
+                let mut gradient = Gradient { ty: tensor.ty(), value: tensor.taken_value() };
+                let done = change(&mut gradient);
+                tensor.become_(&gradient.into_tensor());
+                Some(done)
+            }
+        }
+    }
 }
 
 /// A tensor that no op made and that wants a gradient: its end of the tape.
@@ -134,13 +153,11 @@ impl Leaf {
     /// Adds a gradient to what there is.
     pub(crate) fn add(&self, gradient: Gradient) -> Result<()> {
         let mut kept = lock(&self.kept);
-        match &mut *kept {
-            Kept::Gradient(sum) => sum.add(gradient),
-            Kept::Nothing | Kept::Zero => {
-                *kept = Kept::Gradient(gradient);
-                Ok(())
-            }
+        if let Kept::Nothing | Kept::Zero = &*kept {
+            *kept = Kept::Gradient(gradient);
+            return Ok(());
         }
+        kept.change(|sum| sum.add(gradient)).unwrap_or(Ok(()))
     }
 
     /// Tells who waits for it that a backward has added all it had.
@@ -159,15 +176,17 @@ pub fn unscale(tensors: &[Tensor], factor: f32) -> Result<bool> {
     let mut overflow = false;
     for tensor in tensors {
         let mut kept = lock(&tensor.leaf().kept);
-        let Kept::Gradient(gradient) = &mut *kept else { continue };
-        gradient.value.own();
-        let values = match &mut gradient.value {
-            Value::Dense(dense) => dense.f32_mut().expect("it was just made its own"),
-            Value::Rows(rows) => &mut Arc::get_mut(rows).expect("as above").values[..],
-            Value::Ragged(_) => continue,
-        };
-        vector::scale(factor, values);
-        overflow |= values.iter().any(|x| !x.is_finite());
+        let not_finite = kept.change(|gradient| {
+            gradient.value.own();
+            let values = match &mut gradient.value {
+                Value::Dense(dense) => dense.f32_mut().expect("it was just made its own"),
+                Value::Rows(rows) => &mut Arc::get_mut(rows).expect("as above").values[..],
+                Value::Ragged(_) => return false,
+            };
+            vector::scale(factor, values);
+            values.iter().any(|x| !x.is_finite())
+        });
+        overflow |= not_finite.unwrap_or(false);
     }
     Ok(overflow)
 }

@@ -346,17 +346,19 @@ impl Tensor {
         run_backward(&[self], &[gradient], retain_graph)
     }
 
-    /// The gradient that backward has added up, of a leaf or where it is kept.
+    /// The gradient that backward has added up, of a leaf or where it is kept. What changes it in
+    /// place changes the gradient of this tensor.
     pub fn grad(&self) -> Option<Tensor> {
         let leaf = self.0.leaf.get()?;
         let mut kept = lock(&leaf.kept);
-        if let Kept::Zero = &*kept {
-            *kept = Kept::Gradient(Gradient::zeros(&self.ty()));
-        }
-        match &*kept {
-            Kept::Gradient(gradient) => Some(gradient.clone().into_tensor()),
-            _ => None,
-        }
+        let shown = match std::mem::take(&mut *kept) {
+            Kept::Nothing => return None,
+            Kept::Zero => Gradient::zeros(&self.ty()).into_tensor(),
+            Kept::Gradient(gradient) => gradient.into_tensor(),
+            Kept::Shown(tensor) => tensor,
+        };
+        *kept = Kept::Shown(shown.clone());
+        Some(shown)
     }
 
     /// Whether there is a gradient, zeros included.
@@ -403,8 +405,8 @@ impl Tensor {
         if let Some(leaf) = self.0.leaf.get() {
             let mut kept = lock(&leaf.kept);
             *kept = match (&*kept, set_to_zero) {
-                (Kept::Gradient(_) | Kept::Zero, true) => Kept::Zero,
-                _ => Kept::Nothing,
+                (Kept::Nothing, true) | (_, false) => Kept::Nothing,
+                (_, true) => Kept::Zero,
             };
         }
     }

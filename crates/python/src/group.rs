@@ -70,10 +70,13 @@ impl Group {
         self.in_place(py, values, move |group, data| group.broadcast("broadcast", data, root))
     }
 
+    /// `name` says to other ranks what this is, if they do something else.
+    #[pyo3(signature = (values, name = "all_gather".to_string()))]
     fn all_gather<'py>(
         &self,
         py: Python<'py>,
         values: &Bound<'py, PyAny>,
+        name: String,
     ) -> PyResult<Bound<'py, PyAny>> {
         let tensor = tensor_of("values", values)?;
         if tensor.dtype() != DType::F32 {
@@ -81,7 +84,7 @@ impl Group {
         }
         let shape: Vec<usize> =
             std::iter::once(self.size).chain(tensor.shape().iter().copied()).collect();
-        let all = self.on(py, move |group| group.all_gather("all_gather", tensor.f32()))?;
+        let all = self.on(py, move |group| group.all_gather(&name, tensor.f32()))?;
         to_numpy(py, &Tensor::from_f32(&shape, all).map_err(raise)?)
     }
 
@@ -95,6 +98,17 @@ impl Group {
 
     fn recv(&self, py: Python<'_>, values: &Bound<'_, PyAny>, from: usize) -> PyResult<()> {
         self.in_place(py, values, move |group, data| group.recv("send", data, from))
+    }
+
+    /// The bytes of every rank, in the order of ranks.
+    fn all_gather_bytes(
+        &self,
+        py: Python<'_>,
+        bytes: &[u8],
+        name: String,
+    ) -> PyResult<Vec<Vec<u8>>> {
+        let bytes = bytes.to_vec();
+        self.on(py, move |group| group.all_gather_bytes(&name, &bytes))
     }
 
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {

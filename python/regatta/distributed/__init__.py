@@ -10,10 +10,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import fleet as fleet
     from .collective import ReduceOp as ReduceOp
+    from ._spawn import spawn as spawn
     from .collective import all_gather as all_gather
     from .collective import all_reduce as all_reduce
     from .collective import barrier as barrier
     from .collective import broadcast as broadcast
+    from .collective import recv as recv
+    from .collective import reduce as reduce
+    from .collective import send as send
+    from .data_parallel import DataParallel as DataParallel
     from .entry_attr import CountFilterEntry as CountFilterEntry
     from .entry_attr import ProbabilityEntry as ProbabilityEntry
     from .entry_attr import ShowClickEntry as ShowClickEntry
@@ -29,16 +34,19 @@ _PLACES = {
     **dict.fromkeys(("DatasetFactory", "InMemoryDataset", "QueueDataset"), "fleet.dataset"),
     **dict.fromkeys(
         (
-            "DataParallel", "ParallelEnv", "get_rank", "get_world_size", "init_parallel_env",
-            "is_available", "is_initialized", "spawn",
+            "ParallelEnv", "get_rank", "get_world_size", "init_parallel_env", "is_available",
+            "is_initialized",
         ),
         "parallel",
     ),
+    "DataParallel": "data_parallel",
+    "spawn": "_spawn",
     **dict.fromkeys(
         (
             "Group", "ReduceOp", "all_gather", "all_gather_object", "all_reduce", "alltoall",
-            "barrier", "broadcast", "broadcast_object_list", "destroy_process_group", "get_backend",
-            "get_group", "new_group", "reduce", "reduce_scatter", "scatter", "wait",
+            "alltoall_single", "barrier", "broadcast", "broadcast_object_list",
+            "destroy_process_group", "gather", "get_backend", "get_group", "new_group", "recv",
+            "reduce", "reduce_scatter", "scatter", "scatter_object_list", "send", "wait",
         ),
         "collective",
     ),

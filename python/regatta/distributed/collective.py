@@ -1,277 +1,236 @@
-"""Exchanges of arrays among ranks. Every rank makes the same calls in the same order.
+"""Exchanges of tensors among ranks. Every rank makes the same calls in the same order.
 
-Arrays are those of numpy. float32 is added up by the ranks themselves, with the same bits on all of
-them; every other type and operation gathers the arrays of all ranks and combines them exactly.
+Tensors are changed in place, and arrays of numpy are taken as well. float32 is added up by the
+ranks themselves, with the same bits on all of them; every other type and operation gathers the
+values of all ranks and combines them exactly.
 """
 from __future__ import annotations
 
 import datetime
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 from .. import _core
 from .._missing import missing
+from . import _world
+from ._exchange import (
+    DONE, Group, ReduceOp, Task, array_of, check_rank, from_words, gathered, like, other_rank, put,
+    ranks_of, reduced, size_and_rank, stacked, words_of,
+)
+from ._world import join
 
 __all__ = [
-    "Group", "ReduceOp", "all_gather", "all_gather_object", "all_reduce", "alltoall", "barrier",
-    "broadcast", "broadcast_object_list", "destroy_process_group", "get_backend", "get_group",
-    "join", "new_group", "reduce", "reduce_scatter", "scatter", "wait",
+    "Group", "ReduceOp", "all_gather", "all_gather_object", "all_reduce", "alltoall",
+    "alltoall_single", "barrier", "broadcast", "broadcast_object_list", "destroy_process_group",
+    "gather", "get_backend", "get_group", "join", "new_group", "recv", "reduce", "reduce_scatter",
+    "scatter", "scatter_object_list", "send", "wait",
 ]
 
 __getattr__ = missing(__name__)
 
-_world: Optional[_core.Group] = None
-
-
-class ReduceOp:
-    """How arrays of several ranks become one."""
-
-    SUM = 0
-    MAX = 1
-    MIN = 2
-    PROD = 3
-    AVG = 4
-
-
-class Group:
-    """Ranks that exchange arrays: all of them."""
-
-    def __init__(self, rank: int, nranks: int) -> None:
-        self.rank, self.nranks, self.id = rank, nranks, 0
-
-    @property
-    def world_size(self) -> int:
-        """Number of ranks."""
-        return self.nranks
-
-    @property
-    def ranks(self) -> List[int]:
-        """Their numbers."""
-        return list(range(self.nranks))
-
-    @property
-    def name(self) -> str:
-        """``_default_pg``."""
-        return "_default_pg"
-
-    def is_member(self) -> bool:
-        """True."""
-        return True
-
-    def get_group_rank(self, rank: int) -> int:
-        """The same number, or -1 if there is no such rank."""
-        return rank if 0 <= rank < self.nranks else -1
-
-    def __repr__(self) -> str:
-        return f"Group(rank={self.rank}, nranks={self.nranks})"
-
-
-def join() -> None:
-    """Joins the other ranks, if that was not done."""
-    global _world
-    if _world is None:
-        _world = _core.Group.join()
-
-
-def _group(call: str, group: Any = None) -> Optional[_core.Group]:
-    """The ranks; None if this process is alone."""
-    if group is not None and not isinstance(group, Group):
-        raise TypeError(f"{call}: group should be a Group, but is a {type(group).__name__}")
-    if _world is None:
-        from .parallel import get_world_size
-
-        if get_world_size() > 1:
-            raise RuntimeError(f"{call}: call paddle.distributed.init_parallel_env() first")
-    return _world
-
-
-def _array(call: str, tensor: Any) -> Any:
-    import numpy as np
-
-    if isinstance(tensor, np.ndarray):
-        return tensor
-    from ..framework import Variable
-
-    if isinstance(tensor, Variable):
-        raise NotImplementedError(
-            f"{call}: '{tensor.name}' is a variable of a program; ranks exchange gradients of "
-            "static programs by fleet.distributed_optimizer, and arrays by this call"
-        )
-    raise TypeError(f"{call} takes an array of numpy, not a {type(tensor).__name__}")
-
-
-# Every array travels as float32 of the same bytes.
-def _words(array: Any) -> Any:
-    import numpy as np
-
-    raw = np.ascontiguousarray(array).tobytes()
-    return np.frombuffer(raw + bytes(-len(raw) % 4), dtype=np.float32).copy()
-
-
-def _array_of(words: Any, like: Any) -> Any:
-    import numpy as np
-
-    flat = np.frombuffer(np.ascontiguousarray(words).tobytes()[:like.nbytes], dtype=like.dtype)
-    return flat.reshape(like.shape).copy()
-
-
-def _gather(group: Optional[_core.Group], array: Any) -> List[Any]:
-    if group is None:
-        return [array.copy()]
-    if array.size == 0:
-        group.barrier()
-        return [array.copy() for _ in range(group.size())]
-    import numpy as np
-
-    rows = np.asarray(group.all_gather(_words(array))).reshape(group.size(), -1)
-    return [_array_of(row, array) for row in rows]
-
-
-def _combine(op: int) -> Callable[[List[Any]], Any]:
-    import numpy as np
-
-    rules = {
-        ReduceOp.SUM: lambda a: np.sum(a, axis=0),
-        ReduceOp.MAX: lambda a: np.max(a, axis=0),
-        ReduceOp.MIN: lambda a: np.min(a, axis=0),
-        ReduceOp.PROD: lambda a: np.prod(a, axis=0),
-        ReduceOp.AVG: lambda a: np.mean(a, axis=0),
-    }
-    if op not in rules:
-        raise ValueError(f"op should be one of ReduceOp.SUM, MAX, MIN, PROD, AVG, but is {op!r}")
-    return rules[op]
-
-
-def _reduced(group: Optional[_core.Group], array: Any, op: int) -> Any:
-    import numpy as np
-
-    combine = _combine(op)
-    if group is not None and array.dtype == np.float32 and op in (ReduceOp.SUM, ReduceOp.AVG):
-        flat = np.ascontiguousarray(array).ravel().copy()
-        if flat.size:
-            group.all_reduce(flat)
-        if op == ReduceOp.AVG:
-            flat /= group.size()
-        return flat.reshape(array.shape)
-    return np.asarray(combine(_gather(group, array))).astype(array.dtype)
-
 
 def all_reduce(
     tensor: Any, op: int = ReduceOp.SUM, group: Any = None, sync_op: bool = True
-) -> None:
-    """Replaces an array by the sum (or another combination) over all ranks, in place."""
-    array = _array("all_reduce", tensor)
-    array[...] = _reduced(_group("all_reduce", group), array, op)
+) -> Task:
+    """Replaces a tensor by the sum (or another combination) over all ranks, in place."""
+    array = array_of("all_reduce", tensor)
+    put(tensor, reduced(ranks_of("all_reduce", group), array, op))
+    return DONE
 
 
 def reduce(
     tensor: Any, dst: int, op: int = ReduceOp.SUM, group: Any = None, sync_op: bool = True
-) -> None:
-    """As :func:`all_reduce`, on rank ``dst`` only; other ranks keep their array."""
-    array, ranks = _array("reduce", tensor), _group("reduce", group)
-    out = _reduced(ranks, array, op)
-    if ranks is None or ranks.rank() == _rank("reduce", "dst", dst, ranks):
-        array[...] = out
+) -> Task:
+    """As :func:`all_reduce`, on rank ``dst`` only; other ranks keep their tensor."""
+    array, ranks = array_of("reduce", tensor), ranks_of("reduce", group)
+    check_rank("reduce", "dst", dst, ranks)
+    out = reduced(ranks, array, op)
+    if ranks is None or ranks.rank() == dst:
+        put(tensor, out)
+    return DONE
 
 
-def broadcast(tensor: Any, src: int, group: Any = None, sync_op: bool = True) -> None:
-    """Replaces an array by that of rank ``src``."""
-    array, ranks = _array("broadcast", tensor), _group("broadcast", group)
-    if ranks is None or array.size == 0:
-        return
-    words = _words(array)
-    ranks.broadcast(words, _rank("broadcast", "src", src, ranks))
-    array[...] = _array_of(words, array)
+def broadcast(tensor: Any, src: int, group: Any = None, sync_op: bool = True) -> Task:
+    """Replaces a tensor by that of rank ``src``."""
+    array, ranks = array_of("broadcast", tensor), ranks_of("broadcast", group)
+    check_rank("broadcast", "src", src, ranks)
+    if ranks is not None and array.size:
+        words = words_of(array)
+        ranks.broadcast(words, src)
+        put(tensor, from_words(words, array))
+    return DONE
 
 
 def all_gather(
     tensor_list: List[Any], tensor: Any, group: Any = None, sync_op: bool = True
-) -> None:
-    """Appends the arrays of all ranks, in the order of ranks. They have the same shape."""
-    array = _array("all_gather", tensor)
-    tensor_list.extend(_gather(_group("all_gather", group), array))
+) -> Task:
+    """Appends the tensors of all ranks, in the order of ranks. They have the same shape. A list
+    that has tensors already is filled again."""
+    found = [like(a, tensor) for a in
+             gathered(ranks_of("all_gather", group), array_of("all_gather", tensor))]
+    if len(tensor_list) == len(found) and all(isinstance(t, _core.Tensor) for t in tensor_list):
+        tensor_list.clear()
+    tensor_list.extend(found)
+    return DONE
 
 
 def all_gather_object(object_list: List[Any], obj: Any, group: Any = None) -> None:
     """Appends the objects of all ranks, which are pickled."""
     import pickle
 
-    import numpy as np
-
-    ranks = _group("all_gather_object", group)
-    raw = np.frombuffer(pickle.dumps(obj), dtype=np.uint8)
-    sizes = [int(n[0]) for n in _gather(ranks, np.array([raw.size], dtype=np.int64))]
-    padded = np.zeros(max(sizes), dtype=np.uint8)
-    padded[:raw.size] = raw
-    for size, row in zip(sizes, _gather(ranks, padded)):
-        object_list.append(pickle.loads(row[:size].tobytes()))
+    ranks = ranks_of("all_gather_object", group)
+    if ranks is None:
+        object_list.append(pickle.loads(pickle.dumps(obj)))
+        return
+    parts = ranks.all_gather_bytes(pickle.dumps(obj), "all_gather_object")
+    object_list.extend(pickle.loads(part) for part in parts)
 
 
 def broadcast_object_list(object_list: List[Any], src: int, group: Any = None) -> None:
     """Replaces the objects of a list by those of rank ``src``."""
+    ranks = ranks_of("broadcast_object_list", group)
+    check_rank("broadcast_object_list", "src", src, ranks)
     everyone: List[Any] = []
-    all_gather_object(everyone, list(object_list), group)
-    object_list[:] = everyone[src if len(everyone) > 1 else 0]
+    all_gather_object(everyone, object_list if ranks is None or ranks.rank() == src else None)
+    object_list[:] = everyone[src if ranks is not None else 0]
+
+
+def scatter_object_list(
+    out_object_list: List[Any], in_object_list: Optional[List[Any]] = None, src: int = 0,
+    group: Any = None,
+) -> None:
+    """Rank ``src`` has an object for every rank; each gets its own, in a list."""
+    ranks = ranks_of("scatter_object_list", group)
+    check_rank("scatter_object_list", "src", src, ranks)
+    size, rank = size_and_rank(ranks)
+    if rank == (src if ranks is not None else 0) and len(in_object_list or ()) != size:
+        raise ValueError(f"scatter_object_list: rank {rank} should have a list of {size} objects")
+    every: List[Any] = [in_object_list]
+    broadcast_object_list(every, src)
+    out_object_list[:] = [every[0][rank]]
+
+
+def gather(
+    tensor: Any, gather_list: Optional[List[Any]] = None, dst: int = 0, group: Any = None,
+    sync_op: bool = True,
+) -> Task:
+    """As :func:`all_gather`, on rank ``dst`` only."""
+    ranks = ranks_of("gather", group)
+    check_rank("gather", "dst", dst, ranks)
+    found: List[Any] = []
+    all_gather(found, tensor)
+    if ranks is None or ranks.rank() == dst:
+        if gather_list is None:
+            raise ValueError(f"gather: rank {dst} should have a list for the tensors")
+        gather_list[:] = found
+    return DONE
 
 
 def scatter(
     tensor: Any, tensor_list: Optional[Sequence[Any]] = None, src: int = 0, group: Any = None,
     sync_op: bool = True,
-) -> None:
-    """Rank ``src`` has an array for every rank; each takes its own."""
+) -> Task:
+    """Rank ``src`` has a tensor for every rank; each takes its own."""
     import numpy as np
 
-    array, ranks = _array("scatter", tensor), _group("scatter", group)
-    size, rank = (1, 0) if ranks is None else (ranks.size(), ranks.rank())
-    if rank == (0 if ranks is None else _rank("scatter", "src", src, ranks)):
+    array, ranks = array_of("scatter", tensor), ranks_of("scatter", group)
+    check_rank("scatter", "src", src, ranks)
+    size, rank = size_and_rank(ranks)
+    if rank == (src if ranks is not None else 0):
         if tensor_list is None or len(tensor_list) != size:
-            raise ValueError(f"scatter: rank {rank} should have a list of {size} arrays")
-        all_of_them = np.stack([np.asarray(t, dtype=array.dtype) for t in tensor_list])
+            raise ValueError(f"scatter: rank {rank} should have a list of {size} tensors")
+        all_of_them = stacked("scatter", tensor_list, array.dtype)
     else:
         all_of_them = np.zeros((size, *array.shape), dtype=array.dtype)
     broadcast(all_of_them, src)
-    array[...] = all_of_them[rank]
+    put(tensor, all_of_them[rank])
+    return DONE
 
 
 def reduce_scatter(
     tensor: Any, tensor_list: Sequence[Any], op: int = ReduceOp.SUM, group: Any = None,
     sync_op: bool = True,
-) -> None:
-    """Every rank has an array for every rank; each takes the sum of those for it."""
-    import numpy as np
-
-    array, ranks = _array("reduce_scatter", tensor), _group("reduce_scatter", group)
-    size, rank = (1, 0) if ranks is None else (ranks.size(), ranks.rank())
+) -> Task:
+    """Every rank has a tensor for every rank; each takes the sum of those for it."""
+    array, ranks = array_of("reduce_scatter", tensor), ranks_of("reduce_scatter", group)
+    size, rank = size_and_rank(ranks)
     if len(tensor_list) != size:
-        raise ValueError(f"reduce_scatter: there are {size} ranks, but {len(tensor_list)} arrays")
-    both = np.stack([np.asarray(t, dtype=array.dtype) for t in tensor_list])
-    array[...] = _reduced(ranks, both, op)[rank]
+        raise ValueError(f"reduce_scatter: there are {size} ranks, but {len(tensor_list)} tensors")
+    put(tensor, reduced(ranks, stacked("reduce_scatter", tensor_list, array.dtype), op)[rank])
+    return DONE
 
 
 def alltoall(
     in_tensor_list: Sequence[Any], out_tensor_list: List[Any], group: Any = None,
     sync_op: bool = True,
-) -> None:
-    """Every rank has an array for every rank; each gets those for it, in the order of ranks."""
+) -> Task:
+    """Every rank has a tensor for every rank; each gets those for it, in the order of ranks."""
+    ranks = ranks_of("alltoall", group)
+    size, rank = size_and_rank(ranks)
+    if len(in_tensor_list) != size:
+        raise ValueError(f"alltoall: there are {size} ranks, but {len(in_tensor_list)} tensors")
+    rows = gathered(ranks, stacked("alltoall", in_tensor_list))
+    out_tensor_list[:] = [like(row[rank].copy(), in_tensor_list[0]) for row in rows]
+    return DONE
+
+
+def alltoall_single(
+    in_tensor: Any, out_tensor: Any, in_split_sizes: Optional[Sequence[int]] = None,
+    out_split_sizes: Optional[Sequence[int]] = None, group: Any = None, sync_op: bool = True,
+) -> Task:
+    """Rows of a tensor go to all ranks, the first part to rank 0; each puts what it gets together.
+    Parts are equal unless ``in_split_sizes`` says how many rows each rank gets."""
     import numpy as np
 
-    ranks = _group("alltoall", group)
-    size, rank = (1, 0) if ranks is None else (ranks.size(), ranks.rank())
-    if len(in_tensor_list) != size:
-        raise ValueError(f"alltoall: there are {size} ranks, but {len(in_tensor_list)} arrays")
-    rows = _gather(ranks, np.stack([np.asarray(t) for t in in_tensor_list]))
-    out_tensor_list.extend(row[rank].copy() for row in rows)
+    array, ranks = array_of("alltoall_single", in_tensor), ranks_of("alltoall_single", group)
+    size, rank = size_and_rank(ranks)
+    sizes = list(in_split_sizes or [len(array) // size] * size)
+    if len(sizes) != size or sum(sizes) != len(array):
+        raise ValueError(f"alltoall_single: {len(array)} rows cannot be divided as {sizes} among "
+                         f"{size} ranks")
+    parts = np.split(array, np.cumsum(sizes)[:-1])
+    everyone: List[Any] = []
+    all_gather_object(everyone, parts, group)
+    got = [theirs[rank] for theirs in everyone]
+    if out_split_sizes and [len(part) for part in got] != list(out_split_sizes):
+        raise ValueError(f"alltoall_single: ranks gave {[len(part) for part in got]} rows, not "
+                         f"{list(out_split_sizes)}")
+    put(out_tensor, np.concatenate(got))
+    return DONE
+
+
+def send(tensor: Any, dst: int = 0, group: Any = None, sync_op: bool = True) -> Task:
+    """Sends a tensor to rank ``dst``, which calls :func:`recv`. Two ranks that send much to each
+    other wait for each other: let one receive first."""
+    array, ranks = array_of("send", tensor), other_rank("send", "dst", dst, group, sync_op)
+    if array.size:
+        ranks.send(words_of(array), dst)
+    return DONE
+
+
+def recv(tensor: Any, src: int = 0, group: Any = None, sync_op: bool = True) -> Task:
+    """Replaces a tensor by that which rank ``src`` sends by :func:`send`."""
+    array, ranks = array_of("recv", tensor), other_rank("recv", "src", src, group, sync_op)
+    if array.size:
+        words = words_of(array)
+        ranks.recv(words, src)
+        put(tensor, from_words(words, array))
+    return DONE
 
 
 def barrier(group: Any = None) -> None:
-    """Waits until all ranks have come this far."""
-    ranks = _group("barrier", group)
-    if ranks is not None:
+    """Waits until all ranks have come this far. A parameter that ranks have trained apart is an
+    error."""
+    ranks = ranks_of("barrier", group)
+    if ranks is not None and ranks.size() > 1:
+        from ._replicas import check
+
         ranks.barrier()
+        check(ranks, "barrier")
 
 
 def wait(tensor: Any, group: Any = None, use_calc_stream: bool = True) -> None:
     """Nothing is left to wait for: every exchange is complete when its call returns."""
-    _array("wait", tensor)
+    array_of("wait", tensor)
 
 
 def get_group(id: int = 0) -> Group:
@@ -304,11 +263,4 @@ def get_backend(group: Any = None) -> str:
 
 def destroy_process_group(group: Any = None) -> None:
     """Leaves the other ranks."""
-    global _world
-    _world = None
-
-
-def _rank(call: str, name: str, rank: int, ranks: _core.Group) -> int:
-    if not isinstance(rank, int) or not 0 <= rank < ranks.size():
-        raise ValueError(f"{call}: {name} should be a rank below {ranks.size()}, but is {rank!r}")
-    return rank
+    _world.leave()

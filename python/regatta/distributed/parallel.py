@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, List, Sequence
+from typing import Any, List
 
 from .._missing import missing
 
 __all__ = [
-    "DataParallel", "ParallelEnv", "get_rank", "get_world_size", "init_parallel_env",
-    "is_available", "is_initialized", "spawn",
+    "ParallelEnv", "get_rank", "get_world_size", "init_parallel_env", "is_available",
+    "is_initialized",
 ]
 
 __getattr__ = missing(__name__)
@@ -109,15 +109,16 @@ class ParallelEnv:
 
 
 def init_parallel_env() -> ParallelEnv:
-    """Joins the other ranks, for :func:`all_reduce` and the like on arrays.
+    """Joins the other ranks, for :class:`DataParallel`, :func:`all_reduce` and the like. In a
+    process without a job nothing happens.
 
     Training of static programs needs no such call: ``fleet.init(is_collective=True)`` and
     ``fleet.distributed_optimizer`` do it."""
     env = ParallelEnv()
     if env.world_size > 1:
-        from . import collective
+        from . import _world
 
-        collective.join()
+        _world.join(compares=True)
     return env
 
 
@@ -125,33 +126,23 @@ def is_initialized() -> bool:
     """Whether :func:`init_parallel_env` has joined other ranks."""
     import sys
 
-    collective = sys.modules.get(f"{__package__}.collective")
-    return collective is not None and collective._world is not None
+    world = sys.modules.get(f"{__package__}._world")
+    return world is not None and world.joined() is not None
+
+
+def _fleet_joins() -> bool:
+    """Whether ``fleet.init(is_collective=True)`` has begun a job of tensors: it joins the ranks when
+    they are first needed. A static program joins them itself, at the same addresses."""
+    import sys
+
+    from .._mode import in_dynamic_mode
+
+    base = sys.modules.get(f"{__package__}.fleet")
+    begun = vars(base).get("fleet") if base is not None else None
+    job = begun._job if begun is not None else None
+    return job is not None and job.core.is_collective() and job.main is None and in_dynamic_mode()
 
 
 def is_available() -> bool:
     """True."""
     return True
-
-
-def spawn(
-    func: Any, args: Sequence[Any] = (), nprocs: int = -1, join: bool = True, daemon: bool = False,
-    **options: Any,
-) -> None:
-    """Not implemented: start the script with ``python -m regatta.distributed.launch``."""
-    raise NotImplementedError(
-        "paddle.distributed.spawn is for dynamic mode, which is not implemented; start the script "
-        "as several ranks: python -m paddle.distributed.launch --nproc_per_node=2 train.py"
-    )
-
-
-class DataParallel:
-    """Not implemented: for dynamic mode."""
-
-    def __init__(self, layers: Any, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(
-            "paddle.DataParallel is for dynamic mode, which is not implemented; static programs "
-            "become data parallel by fleet.init(is_collective=True) and "
-            "fleet.distributed_optimizer"
-        )
-

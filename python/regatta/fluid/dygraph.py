@@ -21,9 +21,10 @@ from ..nn import (  # noqa: F401
 from ..tensor import to_tensor
 
 __all__ = [
-    "BatchNorm", "Dropout", "Embedding", "Layer", "LayerList", "LayerNorm", "Linear",
-    "ParameterList", "Sequential", "base", "disable_dygraph", "enable_dygraph", "enabled", "grad",
-    "guard", "no_grad", "to_variable",
+    "BatchNorm", "DataParallel", "Dropout", "Embedding", "Layer", "LayerList", "LayerNorm",
+    "Linear", "ParallelEnv", "ParallelStrategy", "ParameterList", "Sequential", "base",
+    "disable_dygraph", "enable_dygraph", "enabled", "grad", "guard", "no_grad", "parallel",
+    "prepare_context", "to_variable",
 ]
 
 
@@ -48,6 +49,26 @@ def to_variable(
     return made
 
 
+class ParallelStrategy:
+    """Who this rank is, as Fluid passes it to :class:`DataParallel`."""
+
+    def __init__(self) -> None:
+        from ..distributed import ParallelEnv
+
+        env = ParallelEnv()
+        self.nranks, self.local_rank = env.nranks, env.rank
+        self.trainer_endpoints = env.trainer_endpoints
+        self.current_endpoint = env.current_endpoint
+
+
+def prepare_context(strategy: Optional[ParallelStrategy] = None) -> ParallelStrategy:
+    """Joins the other ranks: the name of Fluid for ``paddle.distributed.init_parallel_env``."""
+    from ..distributed import init_parallel_env
+
+    init_parallel_env()
+    return ParallelStrategy() if strategy is None else strategy
+
+
 def enabled() -> bool:
     """Whether the mode is dynamic."""
     return _mode.in_dynamic_mode()
@@ -57,10 +78,14 @@ enable_dygraph, disable_dygraph = _mode.disable_static, _mode.enable_static
 
 
 def __getattr__(name: str) -> Any:
-    if name == "base":
+    if name in ("base", "parallel"):
         import sys
 
         return sys.modules[__name__]
+    if name in ("DataParallel", "ParallelEnv"):
+        from .. import distributed
+
+        return getattr(distributed, name)
     if name.startswith("__"):
         raise AttributeError(name)
     raise absent(__name__, name, __all__)

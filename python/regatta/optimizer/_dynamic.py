@@ -5,6 +5,8 @@ regularization, the clip, and the numbers of the rule.
 """
 from __future__ import annotations
 
+import itertools
+import weakref
 from typing import Any, Callable, Dict, List, Tuple
 
 from .. import _core
@@ -20,6 +22,10 @@ _PADDLE = {
     **{name: name for name in _NAMES}, "beta1_pow": "beta1_pow_acc", "beta2_pow": "beta2_pow_acc",
     "avg_squared_grad": "_avg_squared_grad", "avg_squared_update": "_avg_squared_update",
 }
+
+# The updates of this process, for ranks that look whether they train the same parameters.
+live: "weakref.WeakSet[Updates]" = weakref.WeakSet()
+_numbers = itertools.count()
 
 
 class Group:
@@ -66,6 +72,8 @@ class Updates:
 
     def __init__(self, optimizer: Any, groups: List[Group]) -> None:
         self._optimizer = optimizer
+        self.steps, self.number = 0, next(_numbers)
+        live.add(self)
         self._groups: List[Group] = []
         # Groups that are divided and whose parts are clipped together, with the length.
         self._shared: List[Tuple[Group, float]] = []
@@ -95,8 +103,13 @@ class Updates:
         native.bind(group.parameters, scales, regularizers, clips)
         return native
 
+    def parameters(self) -> List[Tensor]:
+        """All parameters."""
+        return [parameter for group in self._groups for parameter in group.parameters]
+
     def step(self) -> None:
         """Updates the parameters that have gradients."""
+        self.steps += 1
         rate = self._optimizer._learning_rate
         if type(rate) is not float:
             rate = self._optimizer.get_lr()

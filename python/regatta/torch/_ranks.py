@@ -27,8 +27,7 @@ class GradientSync:
     def __init__(self, module: torch.nn.Module, bucket_mb: float) -> None:
         if not bucket_mb > 0:
             raise ValueError(f"sync_gradients: bucket_mb should be above 0, but is {bucket_mb}")
-        collective.join()
-        self._group: Any = collective._world
+        self._group: Any = collective.join()
         self.rank, self.world_size = self._group.rank(), self._group.size()
         self.examples = 1
         self._enabled, self._queued = True, False

@@ -6,6 +6,7 @@ from typing import Any, List, Optional, Sequence, Tuple, Union
 from ...._missing import missing
 from .... import _core, framework
 from ...parallel import _note_rank_asked
+from .. import _dynamic as dynamic
 from .._job import Job
 from .distributed_strategy import DistributedStrategy
 from .distributed_strategy import of as _strategy
@@ -186,7 +187,10 @@ class Fleet:
 
     def barrier_worker(self) -> None:
         """Waits until all workers have come this far."""
-        self._place("barrier_worker").barrier_worker()
+        place = self._place("barrier_worker")
+        if dynamic.has_joined():
+            return dynamic.barrier()
+        place.barrier_worker()
 
     def init_worker(self, scopes: Any = None) -> None:
         """Connects to the others and gives all workers the same parameters: those of the first.
@@ -215,7 +219,10 @@ class Fleet:
     def stop_worker(self) -> None:
         """Completes what is in flight, takes the latest parameters and leaves the job. Servers end
         when all workers have left. The end of a script does it if it was not done."""
-        self._job_or_raise("stop_worker").stop()
+        job = self._job_or_raise("stop_worker")
+        if job.main is None and dynamic.has_joined():
+            return dynamic.leave()
+        job.stop()
 
     # --- optimizers
 
@@ -223,7 +230,8 @@ class Fleet:
         self, optimizer: Any, strategy: Optional[DistributedStrategy] = None
     ) -> "DistributedOptimizer":
         """An optimizer whose program trains on one machine or many. ``strategy`` goes before that
-        of :meth:`init`."""
+        of :meth:`init`. In the dynamic mode it is :meth:`distributed_model` that exchanges
+        gradients, and the optimizer stays what it is."""
         job = self._job_or_raise("distributed_optimizer")
         strategy = _strategy(strategy) or self._strategy
         self._optimizer = DistributedOptimizer(job, optimizer, strategy)
@@ -242,10 +250,11 @@ class Fleet:
         return self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
 
     def distributed_model(self, model: Any) -> Any:
-        """The model as it is: static programs are made distributed by
-        :meth:`distributed_optimizer`. For scripts that wrap both."""
-        self._place("distributed_model")
-        return model
+        """In the dynamic mode the model of all ranks: a :class:`~regatta.DataParallel` with the
+        sizes of buckets of the strategy. A model of static programs is returned as it is:
+        :meth:`distributed_optimizer` makes those distributed."""
+        job = self._job_or_raise("distributed_model")
+        return dynamic.distributed_model(job.core, model, self._final_strategy())
 
     def amp_init(
         self, place: Any, scope: Any = None, test_program: Any = None, use_fp16_test: bool = False
@@ -372,6 +381,8 @@ class DistributedOptimizer:
         self._native = _native(strategy, collective)
         if self._native is not None:
             self._native.check(collective)
+        if getattr(optimizer, "_groups", None):
+            dynamic.check_strategy(job.core, strategy)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "user_defined_optimizer":
@@ -393,9 +404,11 @@ class DistributedOptimizer:
             if len(loss) != 1:
                 raise NotImplementedError("minimize: several losses in one job; add them up")
             loss = loss[0]
+        job, optimizer = self._job, self.user_defined_optimizer
+        if isinstance(loss, framework.Tensor):
+            return optimizer.minimize(loss)
         if not isinstance(loss, framework.Variable):
             raise TypeError(f"minimize takes a variable, not a {type(loss).__name__}")
-        job, optimizer = self._job, self.user_defined_optimizer
         if parameters is None:
             parameters = parameter_list
         main, startup = optimizer._programs_of(loss, startup_program)

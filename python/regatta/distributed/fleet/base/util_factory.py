@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any, List, Sequence
 
 from ...._missing import missing
+from .. import _dynamic as dynamic
 
 __all__ = ["UtilBase"]
 
@@ -47,6 +48,8 @@ class UtilBase:
             raise ValueError(f"all_reduce: mode should be 'sum', 'min' or 'max', but is {mode!r}")
         self._check_world("all_reduce", comm_world)
         values = np.asarray(input)
+        if dynamic.has_joined():
+            return dynamic.all_reduce(values, mode)
         flat = values.astype(np.float64).ravel().tolist()
         out = np.asarray(self._job().core.all_reduce(flat, mode), dtype=np.float64)
         return out.astype(values.dtype).reshape(values.shape)
@@ -57,13 +60,18 @@ class UtilBase:
 
         self._check_world("all_gather", comm_world)
         values = np.asarray(input)
-        gathered = self._job().core.all_gather(values.astype(np.float64).ravel().tolist())
+        if dynamic.has_joined():
+            gathered = dynamic.all_gather(values)
+        else:
+            gathered = self._job().core.all_gather(values.astype(np.float64).ravel().tolist())
         arrays = [np.asarray(v).astype(values.dtype).reshape(values.shape) for v in gathered]
         return [a.item() for a in arrays] if values.ndim == 0 else arrays
 
     def barrier(self, comm_world: str = "worker") -> None:
         """Waits until all workers have come this far."""
         self._check_world("barrier", comm_world)
+        if dynamic.has_joined():
+            return dynamic.barrier()
         self._job().core.barrier_worker()
 
     def get_file_shard(self, files: Sequence[str]) -> List[str]:
