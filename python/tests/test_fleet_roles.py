@@ -98,10 +98,10 @@ def test_what_is_not_implemented_says_so():
         own.save_one_table(0, "x", 0)
     with pytest.raises(NotImplementedError, match="mode 1"):
         own.save_persistables(None, "x", mode=1)
-    with pytest.raises(NotImplementedError, match="distributed.launch"):
+    with pytest.raises(NotImplementedError, match=r"one of \[0, 1\] is not implemented"):
         import regatta.distributed as dist
 
-        dist.spawn(print)
+        dist.new_group([0, 1])
 
 
 def test_entries():

@@ -7,10 +7,13 @@ use regatta_eager::nn::{Embedding, Init, Layer, Linear};
 use regatta_eager::{Error, Ranks, Reducer, ReducerOptions, Replica, Result, Template, Tensor};
 use regatta_ops::comm::{Exchange, Reply};
 
-/// What all ranks have given to each exchange, and how often each rank has taken the result.
+/// What each rank has given to the exchange of a name and a number.
+type Given = HashMap<(String, usize), Vec<Option<Exchange>>>;
+
+/// What all ranks have given.
 #[derive(Default)]
 struct Board {
-    given: Mutex<HashMap<(String, usize), Vec<Option<Exchange>>>>,
+    given: Mutex<Given>,
     changed: Condvar,
 }
 
