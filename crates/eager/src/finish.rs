@@ -1,16 +1,18 @@
 //! What runs when a backward has ended.
 
-use std::cell::{Cell, RefCell};
-
 use crate::Result;
+use crate::global::with_backwards;
 
 /// Gets whether the backward has computed all gradients.
 type Finish = Box<dyn FnOnce(bool) -> Result<()>>;
 
-thread_local! {
-    /// How many backwards of this thread run, each inside the one before.
-    static DEPTH: Cell<usize> = const { Cell::new(0) };
-    static FINISHES: RefCell<Vec<Finish>> = const { RefCell::new(Vec::new()) };
+/// The backwards of a thread.
+#[derive(Default)]
+pub(crate) struct Backwards {
+    /// How many run, each inside the one before.
+    depth: usize,
+    /// What waits for the outermost one.
+    finishes: Vec<Finish>,
 }
 
 /// Runs a function when the outermost backward of this thread ends, before it returns. The function
@@ -20,10 +22,10 @@ thread_local! {
 /// # Errors
 /// Those of a function that runs at once.
 pub fn after_backward(finish: impl FnOnce(bool) -> Result<()> + 'static) -> Result<()> {
-    if DEPTH.get() == 0 {
+    if with_backwards(|all| all.depth) == 0 {
         return finish(true);
     }
-    FINISHES.with_borrow_mut(|finishes| finishes.push(Box::new(finish)));
+    with_backwards(|all| all.finishes.push(Box::new(finish)));
     Ok(())
 }
 
@@ -46,17 +48,16 @@ struct Level {
 
 impl Level {
     fn enter() -> Level {
-        DEPTH.set(DEPTH.get() + 1);
+        with_backwards(|all| all.depth += 1);
         Level { completed: false, left: false }
     }
 
     fn leave(&mut self) -> Result<()> {
         self.left = true;
-        DEPTH.set(DEPTH.get() - 1);
-        if DEPTH.get() > 0 {
-            return Ok(());
-        }
-        let finishes = FINISHES.take();
+        let finishes = with_backwards(|all| {
+            all.depth -= 1;
+            if all.depth > 0 { Vec::new() } else { std::mem::take(&mut all.finishes) }
+        });
         let done: Vec<Result<()>> =
             finishes.into_iter().map(|finish| finish(self.completed)).collect();
         done.into_iter().collect()

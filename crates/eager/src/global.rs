@@ -12,6 +12,7 @@ use regatta_ops::StepCtx;
 
 use crate::autocast::Autocast;
 use crate::buffer::Pool;
+use crate::finish::Backwards;
 use crate::template::{Description, Template};
 use crate::value::Type;
 
@@ -27,6 +28,7 @@ static TEMPLATES: Mutex<Option<HashMap<Description, Arc<Template>>>> = Mutex::ne
 thread_local! {
     static POOL: RefCell<Pool> = RefCell::default();
     static CONTEXT: RefCell<StepCtx> = RefCell::default();
+    static BACKWARDS: RefCell<Backwards> = RefCell::default();
     static RECORDS: Cell<bool> = const { Cell::new(true) };
     static RANDOM: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
     static AUTOCAST: RefCell<Option<Arc<Autocast>>> = const { RefCell::new(None) };
@@ -93,6 +95,11 @@ pub fn threads() -> usize {
 /// last bits.
 pub fn set_threads(n: usize) {
     THREADS.store(n.max(1), Ordering::Relaxed);
+}
+
+/// The backwards of this thread.
+pub(crate) fn with_backwards<T>(use_them: impl FnOnce(&mut Backwards) -> T) -> T {
+    BACKWARDS.with_borrow_mut(use_them)
 }
 
 /// Whether ops of this thread record what gradients need.

@@ -16,8 +16,8 @@
 //! ```
 //!
 //! Reading order: [`Tensor`], [`Template`] (an op without its tensors), `call` (one op), `plan` and
-//! `tape` (what is recorded), `backward`, `finish` (its end), `grad` (sums, leaves), [`Reducer`] and
-//! `bucket` (gradients of several ranks), `value`, `view` and `buffer` (memory), `kernel`,
+//! `tape` (what is recorded), `backward`, `finish` (its end), `grad` (sums, leaves), [`Reducer`]
+//! and `bucket` (gradients of several ranks), `value`, `view` and `buffer` (memory), `kernel`,
 //! `threads`, `autocast`, [`Optimizer`], [`nn`], `fingerprint`, `global`.
 
 mod autocast;

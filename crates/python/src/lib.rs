@@ -7,8 +7,8 @@
 //! Reading order: [`program`] (programs that grow), [`array`] (numpy and back), [`scope`],
 //! [`training`] (from a dictionary to a training program), [`executor`], [`dataset`], [`lane`]
 //! (long calls), [`fleet`] (jobs), [`strategy`], [`tables`] (rows for programs that compute
-//! elsewhere), [`group`], [`reducer`], [`model`], [`tensor`] (values that compute at once), [`eager_op`],
-//! [`eager_optimizer`], [`error`].
+//! elsewhere), [`group`], [`model`], [`tensor`] (values that compute at once), [`eager_op`],
+//! [`eager_optimizer`], [`reducer`], [`error`].
 
 mod array;
 mod dataset;
