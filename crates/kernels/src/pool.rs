@@ -56,8 +56,7 @@ simd! {
 }
 
 simd! {
-    /// Adds each `d` to `dx` where `x` has the value `out` first under the window. Without a branch
-    /// per pixel: which one it is cannot be foreseen.
+    /// Adds each `d` to `dx` where `x` has the value `out` first under the window.
     pub fn max_plane_grad(
         x: &[f32],
         out: &[f32],
@@ -70,20 +69,46 @@ simd! {
         dx.fill(0.0);
         let values = out.chunks_exact(cols.len()).zip(d.chunks_exact(cols.len()));
         for (rows, (out, d)) in rows.iter().zip(values) {
-            for (cols, (&out, &d)) in cols.iter().zip(out.iter().zip(d)) {
-                let mut at = usize::MAX;
-                for row in rows.clone().rev() {
-                    let first = row * width + cols.start;
-                    for (i, &x) in x[first..first + cols.len()].iter().enumerate().rev() {
-                        at = if x == out { first + i } else { at };
-                    }
-                }
-                if let Some(dx) = dx.get_mut(at) {
+            for (cols, (out, d)) in cols.iter().zip(out.iter().zip(d)) {
+                let x = &x[rows.start * width + cols.start..];
+                let at = match (rows.len(), cols.len()) {
+                    (2, 2) => place_of::<2, 2>(x, width, *out),
+                    (3, 3) => place_of::<3, 3>(x, width, *out),
+                    (height, length) => place_in(x, width, [height, length], *out),
+                };
+                if let Some(dx) = dx.get_mut(rows.start * width + cols.start + at) {
                     *dx += d;
                 }
             }
         }
     }
+}
+
+/// The first place of a value in a window, or one outside of any image. Values are compared by
+/// their bits and without a branch each: where it is cannot be foreseen.
+#[inline(always)]
+fn place_in(x: &[f32], width: usize, [height, length]: [usize; 2], value: f32) -> usize {
+    let mut at = usize::MAX / 2;
+    for row in (0..height).rev() {
+        let line = &x[row * width..][..length];
+        for (i, x) in line.iter().enumerate().rev() {
+            at = if x.to_bits() == value.to_bits() { row * width + i } else { at };
+        }
+    }
+    at
+}
+
+/// As [`place_in`], for windows of usual sizes.
+#[inline(always)]
+fn place_of<const H: usize, const W: usize>(x: &[f32], width: usize, value: f32) -> usize {
+    let mut at = usize::MAX / 2;
+    for row in (0..H).rev() {
+        let line: &[f32; W] = x[row * width..].first_chunk().expect("the window is in the image");
+        for i in (0..W).rev() {
+            at = if line[i].to_bits() == value.to_bits() { row * width + i } else { at };
+        }
+    }
+    at
 }
 
 /// The places of the largest values, the first of equal ones, and the values.

@@ -52,11 +52,13 @@ unsafe fn products<const ROWS: usize, const VECS: usize>(
     t: &Tile,
     a_row: usize,
 ) -> [[__m512; VECS]; ROWS] {
-    let mut sums = [[_mm512_setzero_ps(); VECS]; ROWS];
+    // Few sums would wait for themselves: depths then take turns with several sets of them.
+    let mut sets = [[[_mm512_setzero_ps(); VECS]; ROWS]; 4];
+    let turns = if ROWS * VECS <= 4 { 4 } else { 1 };
     let (mut a_run, mut b_run) = (t.a, t.b);
     for _ in 0..t.runs {
         let (mut a, mut b) = (a_run, b_run);
-        for _ in 0..t.k {
+        let mut step = |sums: &mut [[__m512; VECS]; ROWS]| {
             // SAFETY: the caller vouches for every element the strides reach; pointers past the
             // last depth are formed with wrapping arithmetic and never read.
             unsafe {
@@ -73,9 +75,23 @@ unsafe fn products<const ROWS: usize, const VECS: usize>(
             }
             a = a.wrapping_add(t.a_depth);
             b = b.wrapping_add(t.b_depth);
+        };
+        for _ in 0..t.k / turns {
+            for sums in &mut sets[..turns] {
+                step(sums);
+            }
+        }
+        for _ in 0..t.k % turns {
+            step(&mut sets[0]);
         }
         a_run = a_run.wrapping_offset(t.a_run);
         b_run = b_run.wrapping_offset(t.b_run);
+    }
+    let mut sums = sets[0];
+    for more in &sets[1..turns] {
+        for (sum, more) in sums.as_flattened_mut().iter_mut().zip(more.as_flattened()) {
+            *sum = _mm512_add_ps(*sum, *more);
+        }
     }
     sums
 }
