@@ -70,7 +70,7 @@ class EagerParamBase(Tensor):
 
 
 _OWN = {
-    "name", "optimize_attr", "regularizer", "need_clip", "do_model_average", "is_distributed",
+    "_name", "optimize_attr", "regularizer", "need_clip", "do_model_average", "is_distributed",
     "persistable", "_init", "_init_version",
 }
 

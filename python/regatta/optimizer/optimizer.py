@@ -778,6 +778,10 @@ class Ftrl(Optimizer):
     def _rule(self) -> Dict[str, Any]:
         return {"rule": "ftrl", **self._numbers}
 
+    def _lazy(self) -> bool:
+        # A row without gradients would become what its states say: zeros at first.
+        return True
+
 
 class Lamb(Adam):
     """Adam with a trust ratio per parameter, for large batches."""
@@ -851,3 +855,6 @@ class LarsMomentum(Optimizer):
 
     def _rule(self) -> Dict[str, Any]:
         return {"rule": "lars_momentum", **self._numbers}
+
+    def _lazy(self) -> bool:
+        return True

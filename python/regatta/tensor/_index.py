@@ -201,9 +201,9 @@ def _set_recorded(x: Tensor, keys: Tuple[Any, ...], value: Any) -> None:
     """As a function: where elements are set those of ``value``, elsewhere those of ``x``."""
     import numpy as np
 
-    if x.is_leaf and not x.stop_gradient:
-        raise RuntimeError("a leaf tensor that wants a gradient cannot be changed in place: "
-                           "use no_grad(), or a copy by clone()")
+    from .manipulation import refuse_leaf
+
+    refuse_leaf(x)
     if not isinstance(value, Tensor):
         value = Tensor(np.asarray(value), x._dtype)
     elif value._dtype != x._dtype:

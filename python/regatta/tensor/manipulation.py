@@ -224,8 +224,24 @@ def in_place(x: Any, value: Any) -> Any:
     """A tensor takes the value of another one; a variable stays, and the other is the result."""
     if not isinstance(x, Tensor):
         return value
-    x._share(value)
+    if value.stop_gradient:
+        # What is not recorded changes the value alone.
+        stops = x.stop_gradient
+        x._share(value)
+        x.stop_gradient = stops
+    else:
+        refuse_leaf(x)
+        x._share(value)
     return x
+
+
+def refuse_leaf(x: Tensor) -> None:
+    """Raises for a leaf that wants a gradient: it would not be a leaf any more."""
+    if x.is_leaf and not x.stop_gradient:
+        raise located(RuntimeError(
+            "a leaf tensor that wants a gradient cannot be changed in place: use no_grad(), or a "
+            "copy by clone()"
+        ))
 
 
 def squeeze(
