@@ -113,13 +113,13 @@ impl Rule {
         }
     }
 
-    /// Whether a weight whose gradient and states are 0 moves: by decay, or by a formula of its own.
+    /// Whether a weight whose gradient and states are 0 moves: by decay or by a formula of its own.
     pub fn moves_without_gradient(&self) -> bool {
         matches!(self, Rule::AdamW(_) | Rule::Lamb(_) | Rule::LarsMomentum(_) | Rule::Ftrl(_))
     }
 
-    /// Whether a weight rests in a step whose gradient is 0, whatever its states are: then rows of a
-    /// table that no gradient names need no update.
+    /// Whether a weight rests in a step whose gradient is 0, whatever its states are: then rows of
+    /// a table that no gradient names need no update.
     pub fn rests_without_gradient(&self) -> bool {
         matches!(self, Rule::Sgd(_) | Rule::Adagrad(_) | Rule::Sum(_))
     }

@@ -1,9 +1,9 @@
 //! Update ops, one kind per rule of `regatta-optim`, for dense and row-sparse gradients; and
 //! `lr_schedule`, which writes the learning rate of the step.
 //!
-//! Row-sparse gradients of tables move the rows that they name. With `lazy = false` (Adam, AdamW) rows
-//! that were named before move, too, as if the gradient were dense: those with anything in their
-//! states, since the others would stay where they are.
+//! Row-sparse gradients of tables move the rows that they name. With `lazy = false` (Adam, AdamW)
+//! rows that were named before move, too, as if the gradient were dense: those with anything in
+//! their states, since the others would stay where they are.
 //!
 //! An update is left out, parameter and states untouched, if any of the flags in `Skip` is not 0:
 //! the gradients overflowed, or are still being collected.
