@@ -140,6 +140,9 @@ def grad(
     given = [None] * len(outs) if grad_outputs is None else _list(grad_outputs)
     if len(given) != len(outs):
         raise ValueError(f"grad: {len(outs)} outputs, but {len(given)} grad_outputs")
+    for i, out in enumerate(outs):
+        if given[i] is None and out.size != 1:
+            given[i] = _core.eager_op("fill_like", {"X": out.detach()}, {"value": 1.0})
     return _core.grad(outs, ins, given, bool(retain_graph), bool(allow_unused))
 
 

@@ -230,12 +230,15 @@ def _unpickled(value: Any, kind: str, stop_gradient: bool, own: Dict[str, Any]) 
 def _backward(
     self: Tensor, grad_tensor: Optional[Tensor] = None, retain_graph: bool = False
 ) -> None:
-    """Adds the gradients of this tensor to ``.grad`` of the leaves that it follows from."""
+    """Adds the gradients of this tensor to ``.grad`` of the leaves that it follows from. Its own
+    is ``grad_tensor``, or ones."""
     if self.stop_gradient and self.is_leaf:
         # As in Paddle; a model that sets gradients itself may return any constant as its loss.
         warnings.warn("backward of a tensor that nothing trainable went into does nothing: its "
                       "stop_gradient is True", stacklevel=2)
         return
+    if grad_tensor is None and self.size != 1:
+        grad_tensor = run("fill_like", {"X": self.detach()}, {"value": 1.0})
     try:
         self._backward(grad_tensor, retain_graph)
     except _ERRORS as error:
