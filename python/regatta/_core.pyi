@@ -286,6 +286,133 @@ class Group:
     def abandon(self) -> None:
         """The process ends without waiting for exchanges; the others hear that it is lost."""
 
+class Tensor:
+    """Numbers that ops compute with at once; regatta.tensor gives it its methods."""
+
+    def __init__(self, value: Any, dtype: Optional[str] = None, stop_gradient: bool = True) -> None:
+        """A copy of an array, a number, nested lists or a tensor. dtype: 'float32', 'bool', ..."""
+    @property
+    def shape(self) -> List[int]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def _dtype(self) -> str:
+        """The name of the element type."""
+    @property
+    def _stored(self) -> str:
+        """What the elements are stored as: 'f32', 'f16', 'bf16', 'i64', 'u64'."""
+    @property
+    def _id(self) -> int: ...
+    def _as(self, logical: str) -> "Tensor":
+        """The same values under another name of a type that is stored alike."""
+    stop_gradient: bool
+    @property
+    def is_leaf(self) -> bool: ...
+    @property
+    def _version(self) -> int:
+        """Counts changes in place."""
+    def numpy(self) -> np.ndarray:
+        """A copy."""
+    def _set(self, value: Any) -> None:
+        """Takes values of the same shape, in place."""
+    def _share(self, other: "Tensor") -> None:
+        """Becomes what another tensor is: type, value and way back."""
+    grad: Optional["Tensor"]
+    @property
+    def _has_grad(self) -> bool: ...
+    def _clear_grad(self, set_to_zero: bool) -> None: ...
+    def _add_grad(self, grad: "Tensor") -> None: ...
+    @property
+    def _is_rows(self) -> bool:
+        """Whether it holds some rows of a matrix only: a sparse gradient."""
+    def _rows(self) -> Tuple[np.ndarray, np.ndarray]:
+        """Ids and values of those rows."""
+    def _backward(self, grad: Optional["Tensor"] = None, retain_graph: bool = False) -> None: ...
+    def detach(self) -> "Tensor": ...
+    def _hook(self, hook: Callable[["Tensor"], Optional["Tensor"]]) -> int:
+        """Calls a function with the gradient when all of it is known."""
+    def _on_ready(self, ready: Callable[[], None]) -> int:
+        """Calls a function after every backward that has changed the gradient."""
+    def _unhook(self, id: int) -> None: ...
+    def _retain_grads(self) -> None: ...
+    def _leading(self, first: int, len: int) -> "Tensor":
+        """Rows of the first dimension, which share memory with this tensor."""
+    def _number(self) -> Union[bool, int, float]:
+        """The only element."""
+
+Tensors = Union[Tensor, Sequence[Tensor]]
+
+def eager_op(
+    kind: str,
+    inputs: Dict[str, Tensors],
+    attrs: Optional[Dict[str, Attr]] = None,
+    counts: Optional[Dict[str, int]] = None,
+    logical: Optional[str] = None,
+) -> Any:
+    """Runs an op: one result, or a tuple in the order of the slots. counts: how many variables
+    slots of any number hold. logical: the name of the type of results that are stored so."""
+
+class Op:
+    """An op without its tensors, prepared once; called with a tensor for each of its slots."""
+
+    def __init__(
+        self,
+        kind: str,
+        slots: Sequence[str],
+        attrs: Optional[Dict[str, Attr]] = None,
+        counts: Optional[Dict[str, int]] = None,
+        logical: Optional[str] = None,
+    ) -> None: ...
+    def __call__(self, *tensors: Tensor) -> Any: ...
+
+def backward_many(
+    tensors: Sequence[Tensor], grads: Sequence[Optional[Tensor]], retain_graph: bool
+) -> None: ...
+def grad(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    grad_outputs: Optional[Sequence[Optional[Tensor]]] = None,
+    retain_graph: bool = False,
+    allow_unused: bool = False,
+) -> List[Optional[Tensor]]:
+    """Gradients of outputs by inputs, which are added to no tensor."""
+
+def is_grad_enabled() -> bool: ...
+def set_grad_enabled(enabled: bool) -> bool:
+    """Returns what was before."""
+
+def seed_eager(seed: int) -> None: ...
+def set_num_threads(n: int) -> None: ...
+def get_num_threads() -> int: ...
+def set_autocast(
+    dtype: Optional[str] = None, white: Sequence[str] = (), black: Sequence[str] = ()
+) -> Optional[Tuple[str, List[str], List[str]]]:
+    """Ops of 'white' take 'f16' or 'bf16', those of 'black' 'f32'. Returns what was before."""
+
+class EagerOptimizer:
+    """An update rule with the tensors that it updates and their states."""
+
+    def __init__(self, spec: Dict[str, Any], lazy: bool = True) -> None:
+        """spec: as for minimize(). lazy: rows of tables rest while no gradient names them."""
+    def bind(
+        self,
+        params: List[Tensor],
+        scales: Optional[Sequence[float]] = None,
+        regularizers: Optional[Sequence[Optional[Tuple[str, float]]]] = None,
+        clips: Optional[Sequence[bool]] = None,
+    ) -> None: ...
+    def step(self, lr: float) -> None:
+        """Updates the tensors that have a gradient."""
+    def clear_grad(self, set_to_zero: bool) -> None: ...
+    def state(self, param: Tensor) -> Dict[str, np.ndarray]:
+        """Empty before the first update."""
+    def set_state(self, param: Tensor, values: Dict[str, np.ndarray]) -> None: ...
+
+def unscale(params: List[Tensor], factor: float) -> bool:
+    """Multiplies gradients by a factor. Returns whether one of them is not finite."""
+
 class Reducer:
     """Averages gradients over ranks in every backward."""
 
