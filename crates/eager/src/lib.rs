@@ -25,6 +25,7 @@ mod backward;
 mod bucket;
 mod buffer;
 mod call;
+mod dynamic;
 mod error;
 mod fingerprint;
 mod finish;
@@ -46,6 +47,7 @@ pub use autocast::{Autocast, AutocastGuard, autocast};
 pub use backward::run_backward as backward;
 pub use bucket::Replica;
 pub use call::Outputs;
+pub use dynamic::Unique;
 pub use error::{Error, Result};
 pub use finish::after_backward;
 pub use global::{

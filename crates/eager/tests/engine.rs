@@ -263,3 +263,14 @@ fn a_step_of_an_optimizer_moves_against_the_gradient() {
     sgd.step(&[Param::new(&w), Param::new(&unused)], 0.25).unwrap();
     assert_eq!((w.to_f32(), unused.to_f32()), (vec![0.5], vec![1.0]));
 }
+
+#[test]
+fn shapes_may_depend_on_values() {
+    let x = floats(&[2, 2], &[0.0, 3.0, 1.0, 3.0]);
+    assert_eq!(x.nonzero().unwrap().to_tensor().i64(), [0, 1, 1, 0, 1, 1]);
+    let found = x.unique().unwrap();
+    assert_eq!(found.values.to_f32(), [0.0, 1.0, 3.0]);
+    assert_eq!(found.counts.to_tensor().i64(), [1, 1, 2]);
+    assert_eq!(found.inverse.to_tensor().i64(), [0, 2, 1, 2]);
+    assert!(x.masked_select(&Tensor::from_i64(&[2], vec![1, 0]).unwrap()).is_err());
+}
