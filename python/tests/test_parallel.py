@@ -165,6 +165,7 @@ def test_a_rank_that_ends_early_is_named(tmp_path, how, text):
     codes, errors = without_launcher(tmp_path, 2, "uneven", how=how)
     assert codes[0] == 1 and text in errors[0], errors[0]
     assert "parallel_jobs.py" in errors[0], "the line of the backward that waits"
+    assert ("the same number of batches?" in errors[0]) == (how == "ends")
     assert codes[1] == {"killed": -9}.get(how, 1), errors[1]
 
 

@@ -88,9 +88,23 @@ impl eager::Ranks for Line {
             match self.comm.wait_for(name, POLL) {
                 Ok(Some(reply)) => return Ok(reply),
                 Ok(None) => Python::attach(|py| py.check_signals()).map_err(hook)?,
-                Err(error) => return Err(hook(raise(error))),
+                Err(error) => return Err(hook(explained(error))),
             }
         }
+    }
+}
+
+/// With the usual reason for a rank that does something else, or has left.
+fn explained(error: regatta_train::Error) -> PyErr {
+    use regatta_collective::Error as E;
+    match &error {
+        regatta_train::Error::Collective(inner)
+            if matches!(**inner, E::Mismatch { .. } | E::RankLeft { .. }) =>
+        {
+            let hint = "do all ranks have the same number of batches?";
+            crate::error::own("PeerLost", format!("{error}; {hint}"))
+        }
+        _ => raise(error),
     }
 }
 
