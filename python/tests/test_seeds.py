@@ -417,6 +417,43 @@ print("done")
     assert "done" in where.run(script)
 
 
+def test_002_dynamic(where: _Place) -> None:
+    """What the answers about dynamic graphs say in their sentences, by the command they give."""
+    script = where.write("train.py", '''
+import numpy as np
+import paddle
+import paddle.distributed as dist
+import paddle.fluid as fluid
+
+dist.init_parallel_env()
+fluid.dygraph.prepare_context()
+net = paddle.DataParallel(paddle.vision.models.LeNet())
+optimizer = paddle.optimizer.Adam(0.001, parameters=net.parameters())
+images = np.random.RandomState(dist.get_rank()).rand(4, 1, 28, 28).astype("float32")
+x, y = paddle.to_tensor(images), paddle.to_tensor(np.arange(4).reshape(4, 1))
+for step in range(2):
+    loss = net.scale_loss(paddle.nn.functional.cross_entropy(net(x), y))
+    loss.backward()
+    net.apply_collective_grads()
+    optimizer.step()
+    optimizer.clear_grad()
+net.eval()
+with paddle.no_grad():
+    assert net(x).stop_gradient
+if dist.get_rank() == 0:
+    paddle.save(net.state_dict(), "lenet.pdparams")
+    paddle.save(optimizer.state_dict(), "lenet.pdopt")
+    paddle.jit.save(net, "lenet", [paddle.static.InputSpec([None, 1, 28, 28], "float32")])
+dist.barrier()
+net.set_state_dict(paddle.load("lenet.pdparams"))
+loaded = paddle.jit.load("lenet")
+np.testing.assert_allclose(loaded(x).numpy(), net(x).numpy(), atol=1e-5)
+print("ranks", dist.get_world_size())
+''')
+    logs = _with_logs(where, where.shell(f'python3 -m paddle.distributed.launch --gpus="1, 3" {script}'))
+    assert logs.count("ranks 2") >= 2, logs[-3000:]
+
+
 # --- 003: the guide of Fluid --------------------------------------------------------------------
 
 
@@ -758,7 +795,7 @@ def ranks_workspace(where: _Place) -> Any:
 
 
 @needs_paddlerec
-@block("001:87", "shell: the line with static graphs, in the folder of wide_deep")
+@block("001:87", "shell: both lines, in the folder of wide_deep")
 def test_001_87(where: _Place) -> None:
     folder = ranks_workspace(where)
     logs = _with_logs(where, where.shell(lines_of("001:87")[1], cwd=folder, timeout=300))
@@ -766,7 +803,7 @@ def test_001_87(where: _Place) -> None:
 
 
 @needs_paddlerec
-@block("001:111", "shell: the line with static graphs, 2 ranks of one machine")
+@block("001:111", "shell: both lines, 2 ranks of one machine")
 def test_001_111(where: _Place) -> None:
     folder = ranks_workspace(where)
     line = lines_of("001:111", *PATCH_111)[1]
@@ -775,12 +812,14 @@ def test_001_111(where: _Place) -> None:
 
 
 @needs_paddlerec
-@pytest.mark.xfail(strict=True, reason="trainer.py needs dynamic graphs")
 @pytest.mark.parametrize("key", ["001:87", "001:111"])
 def test_001_dynamic(where: _Place, key: str) -> None:
     folder = ranks_workspace(where)
     line = lines_of(key, *(PATCH_111 if key == "001:111" else ()))[0]
-    where.shell(line, cwd=folder, timeout=300)
+    logs = _with_logs(where, where.shell(line, cwd=folder, timeout=300))
+    assert re.search(r"epoch: 2 done", logs), logs[-3000:]
+    if key == "001:111":
+        assert "rank 1 of 2 connected" in logs
 
 
 @block("001:95", "fragment: a method of a model, alone and as 2 ranks")
