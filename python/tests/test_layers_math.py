@@ -336,3 +336,22 @@ def test_increment_and_assign_write_kept_variables():
             exe.run(main)
         assert scope.find_var(step.name).get_tensor().numpy().tolist() == [6]
         assert scope.find_var(rate.name).get_tensor().numpy().tolist() == [4.0]
+
+
+def test_the_size_of_the_batch_is_part_of_shapes():
+    main = rg.static.Program()
+    with rg.static.program_guard(main):
+        x, w = rg.static.data("x", [None, 6]), rg.static.data("w", [1, 2, 3])
+        rows = rg.shape(x)[0]
+        made = [
+            rg.full([rows, 2], 3.0), rg.reshape(x, [rows, -1, 3]), rg.tile(w, [rows, 1, 1]),
+            rg.expand(w, [rows, 2, 3]), rg.reshape(x, rg.shape(x)), rg.zeros([rows, 1], "int64"),
+        ]
+        shape = rg.shape(x)
+        with pytest.raises(NotImplementedError, match="numbers are needed"):
+            rg.full([rg.sum(shape), 2], 3.0)
+    assert [v.shape for v in made] == [(-1, 2)] + [(-1, 2, 3)] * 3 + [(-1, 6), (-1, 1)]
+    feed = {"x": np.ones([4, 6], "float32"), "w": np.ones([1, 2, 3], "float32")}
+    *values, sizes = rg.static.Executor().run(main, feed=feed, fetch_list=made + [shape])
+    assert [len(v) for v in values] == [4] * 6 and sizes.tolist() == [4, 6]
+    assert (values[0] == 3).all() and (values[2] == 1).all() and values[5].dtype == "int64"

@@ -28,14 +28,18 @@ def given(layer, seed=1):
 
 # Layers that a program can hold too, and an input.
 LAYERS = {
-    "Linear": (lambda: nn.Linear(4, 3), X), "Embedding": (lambda: nn.Embedding(9, 4), [[1, 8], [0, 3]]),
-    "Sequential": (lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2), nn.Tanh()), X),
-    "LayerNorm": (lambda: nn.LayerNorm([5, 4]), LINE), "BatchNorm1D": (lambda: nn.BatchNorm1D(4), X),
-    "BatchNorm2D": (lambda: nn.BatchNorm2D(3), IMAGE), "GroupNorm": (lambda: nn.GroupNorm(3, 3), IMAGE),
+    "Linear": (lambda: nn.Linear(4, 3), X),
+    "Embedding": (lambda: nn.Embedding(9, 4), [[1, 8], [0, 3]]),
+    "Sequential": (lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)), X),
+    "LayerNorm": (lambda: nn.LayerNorm([5, 4]), LINE),
+    "BatchNorm1D": (lambda: nn.BatchNorm1D(4), X),
+    "BatchNorm2D": (lambda: nn.BatchNorm2D(3), IMAGE),
+    "GroupNorm": (lambda: nn.GroupNorm(3, 3), IMAGE),
     "Conv2D": (lambda: nn.Conv2D(3, 4, 3, stride=2, padding=1), IMAGE),
     "Conv1D": (lambda: nn.Conv1D(5, 4, 3, padding=1), LINE),
     "Conv2DTranspose": (lambda: nn.Conv2DTranspose(3, 2, 3, stride=2), IMAGE),
-    "MaxPool2D": (lambda: nn.MaxPool2D(2), IMAGE), "AvgPool2D": (lambda: nn.AvgPool2D(3, 2, 1), IMAGE),
+    "MaxPool2D": (lambda: nn.MaxPool2D(2), IMAGE),
+    "AvgPool2D": (lambda: nn.AvgPool2D(3, 2, 1), IMAGE),
     "AdaptiveAvgPool2D": (lambda: nn.AdaptiveAvgPool2D(2), IMAGE),
     "LSTM": (lambda: nn.LSTM(4, 3, 2, "bidirect"), LINE), "GRU": (lambda: nn.GRU(4, 3), LINE),
     "SimpleRNN": (lambda: nn.SimpleRNN(4, 3), LINE), "PReLU": (lambda: nn.PReLU(3), IMAGE),

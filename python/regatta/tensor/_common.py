@@ -375,9 +375,31 @@ def axis_of(axis: Any, rank: int, what: str) -> int:
     return at + rank if at < 0 else at
 
 
+class Unknown(int):
+    """-1 for a dimension that is known when the program runs, and the variable that has it."""
+
+    of: Variable
+
+    @staticmethod
+    def size(of: Variable) -> "Unknown":
+        """The size of the batch of a variable."""
+        made = Unknown(-1)
+        made.of = of
+        return made
+
+
+def sizes_of(x: Variable) -> List[int]:
+    """The dimensions of a variable as numbers."""
+    return [Unknown.size(x) if d < 0 else d for d in x.shape]
+
+
 def int_list(values: Any, what: str) -> List[int]:
-    """Whole numbers from a list, a tuple or an array."""
+    """Whole numbers from a list, a tuple or an array; also from what :func:`regatta.shape` of a
+    variable gave, where -1 stands for dimensions that are known when the program runs."""
     if isinstance(values, Variable):
+        sizes = getattr(values, "_sizes", None)
+        if sizes is not None:
+            return list(sizes)
         raise NotImplementedError(
             f"{what}: '{values.name}' is a variable; its values are known when the program runs, "
             "but numbers are needed while it is built"
@@ -391,12 +413,25 @@ def int_list(values: Any, what: str) -> List[int]:
         if value is None:
             value = -1
         if isinstance(value, Variable):
+            sizes = getattr(value, "_sizes", None)
+            if sizes is not None and len(sizes) == 1:
+                out.append(sizes[0])
+                continue
             raise NotImplementedError(
                 f"{what} holds the variable '{value.name}'; numbers are needed while the program "
                 "is built"
             )
-        out.append(int(value))
+        out.append(value if isinstance(value, Unknown) else int(value))
     return out
+
+
+def rows_like(of: Variable, rank: int, value: float, kind: Any, out: str) -> Variable:
+    """``[n, 1, 1, ...]`` of one number, with as many rows as a variable has."""
+    logical = to_dtype(kind)
+    attrs = {"shape": [-1] + [1] * (rank - 1), "value": float(value), "dtype": _STORED[logical]}
+    made = op("fill_constant", {"Like": of}, out, attrs, logical)
+    made.stop_gradient = True
+    return made
 
 
 def product(dims: Sequence[int]) -> int:

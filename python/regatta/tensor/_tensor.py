@@ -262,7 +262,7 @@ def _clear_gradient(self: Tensor, set_to_zero: bool = True) -> None:
 
 
 def _set_gradient(self: Tensor, gradient: Any) -> None:
-    """Gives the tensor a gradient, as scripts of Paddle spell it; ``x.grad = gradient`` does too."""
+    """Gives the tensor a gradient, as scripts of Paddle spell ``x.grad = gradient``."""
     self.grad = gradient
 
 

@@ -5,21 +5,24 @@ from typing import Any, Optional
 
 from .._missing import missing
 from ..framework import Tensor, Variable, to_dtype
-from ._common import array_constant, check, namer_of, op, part_of, product, scalar
+from ._common import array_constant, check, namer_of, op, part_of, product, scalar, sizes_of
 
 __all__ = ["is_complex", "is_floating_point", "is_integer", "numel", "rank", "shape"]
 
 
 def shape(input: Variable) -> Variable:
-    """The dimensions as a constant; all of them are known while a program is built."""
+    """The dimensions. Those of a variable can be used as a shape while the program is built, also
+    where one of them is known only when it runs."""
     dims = list(check(input, "shape: input").shape)
+    if isinstance(input, Tensor):
+        return array_constant(dims, "", "int32")
+    name = namer_of(input, "shape").tmp()
     if -1 in dims:
-        raise NotImplementedError(
-            f"shape of '{input.name}' {dims}: a dimension is known only when the program runs. "
-            "Use -1 or 0 in reshape, or full_like"
-        )
-    kind = "int32" if isinstance(input, Tensor) else "int64"
-    return array_constant(dims, namer_of(input, "shape").tmp(), kind)
+        made = op("shape", {"X": input}, name, None, to_dtype("int64"))
+    else:
+        made = array_constant(dims, name, "int64")
+    made._sizes = sizes_of(input)
+    return made
 
 
 def rank(input: Variable) -> Variable:

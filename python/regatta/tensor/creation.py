@@ -8,8 +8,8 @@ from .._missing import missing
 from .._mode import in_dynamic_mode
 from ..framework import ParamAttr, Tensor, Variable, create_state, to_dtype, unique_name
 from ._common import (
-    Namer, Numbers, array_constant, cast_to, check, constant, filled, int_list, is_integer,
-    made_name, namer_of, op, part_of, said, scalar,
+    Namer, Numbers, Unknown, array_constant, cast_to, check, constant, filled, int_list, is_integer,
+    made_name, namer_of, op, part_of, rows_like, said, scalar,
 )
 
 __all__ = [
@@ -30,6 +30,10 @@ def fill_constant(
     if in_dynamic_mode():
         return _filled(shape, value, dtype)
     dims = int_list(shape, "fill_constant: shape")
+    if dims and isinstance(dims[0], Unknown) and all(d >= 0 for d in dims[1:]):
+        result = Namer("fill_constant", name).tmp()
+        rows = rows_like(dims[0].of, len(dims), value, dtype, part_of(result))
+        return op("expand", {"X": rows}, result, {"shape": [-1] + dims[1:]})
     if any(d < 0 for d in dims):
         raise ValueError(f"fill_constant: the shape {dims} has a dimension of unknown size; use "
                          "full_like")

@@ -8,8 +8,9 @@ from .. import _core
 from .._missing import missing
 from ..framework import Tensor, Variable, unique_name
 from ._common import (
-    _ERRORS, _SHAPES, NO_NAMES, Values, activate, axes_of, axis_of, broadcast_dims, cast_to, check,
-    int_list, located, namer_of, op, part_of, product, said, several, shape_op, to_shape,
+    NO_NAMES, _ERRORS, _SHAPES, Unknown, Values, activate, axes_of, axis_of, broadcast_dims,
+    cast_to, check, constant, int_list, located, namer_of, op, part_of, product, rows_like, said,
+    several, shape_op, to_shape,
 )
 
 __all__ = [
@@ -186,12 +187,25 @@ def reshape(
     if actual_shape is not None:
         raise NotImplementedError("reshape: actual_shape; the shape is known while the program is "
                                   "built")
-    dims = int_list(shape, "reshape: shape")
+    dims = _resolved(x, int_list(shape, "reshape: shape"))
     for at, d in enumerate(dims):
         if d == 0 and at < len(x.shape) and x.shape[at] >= 0:
             dims[at] = x.shape[at]
     made = _reshape(x, dims, out)
     return activate(made, act, namer)
+
+
+def _resolved(x: Variable, dims: List[int]) -> List[int]:
+    """Two dimensions of -1 of which one is the batch: the other follows from the rest."""
+    batches = [i for i, d in enumerate(dims) if isinstance(d, Unknown)]
+    if dims.count(-1) < 2 or not batches or list(x.shape).count(-1) != 1:
+        return [int(d) for d in dims]
+    rest = product([d for d in x.shape if d >= 0])
+    given = product([d for d in dims if d > 0])
+    out = [int(d) for d in dims]
+    free = next(i for i, d in enumerate(dims) if d == -1 and i not in batches)
+    out[free] = rest // given
+    return out
 
 
 def _reshaped(x: Tensor, shape: Any) -> Tensor:
@@ -385,10 +399,19 @@ def strided_slice(
 def get_item(x: Variable, key: Any) -> Variable:
     """``x[key]`` of a variable with integers, slices, None and ``...``."""
     keys = list(key) if isinstance(key, tuple) else [key]
+    sizes = getattr(x, "_sizes", None)
+    if sizes is not None and isinstance(key, (int, _SLICE)):
+        made = _plain_item(x, keys)
+        made._sizes = sizes[key] if isinstance(key, _SLICE) else [sizes[key]]
+        return made
     if any(isinstance(k, _SLICE) and k.step not in (None, 1) for k in keys):
         return _in_steps(x, keys)
     if len(keys) == 1 and isinstance(keys[0], Values):
         return _by_index(x, keys[0])
+    return _plain_item(x, keys)
+
+
+def _plain_item(x: Variable, keys: List[Any]) -> Variable:
     rank = len(x.shape)
     used = len([k for k in keys if k is not None and k is not Ellipsis])
     if used > rank:
@@ -495,6 +518,8 @@ def expand(x: Variable, shape: Sequence[int], name: Optional[str] = None) -> Var
     """Repeats dimensions of size 1 so often that the shape is ``shape``; -1 keeps a dimension."""
     x = check(x, "expand: x")
     dims = int_list(shape, "expand: shape")
+    if dims and isinstance(dims[0], Unknown) and not isinstance(x, Tensor):
+        x, dims = _by_rows(x, dims[0].of, len(dims)), [-1] + dims[1:]
     lead = len(dims) - len(x.shape)
     if lead < 0:
         raise ValueError(f"expand: {said(x)} {list(x.shape)} has more dimensions than {dims}")
@@ -505,7 +530,31 @@ def expand(x: Variable, shape: Sequence[int], name: Optional[str] = None) -> Var
         if d == -1 and i < lead:
             raise ValueError(f"expand: {dims} has -1 for a dimension that {said(x)} "
                              f"{list(x.shape)} does not have")
-    return op("expand", {"X": x}, namer_of(x, "expand", name).tmp(), {"shape": dims})
+    out = namer_of(x, "expand", name).tmp()
+    if lead and -1 in x.shape:
+        return _behind_others(x, dims, out)
+    return op("expand", {"X": x}, out, {"shape": dims})
+
+
+def _behind_others(x: Variable, dims: List[int], out: str) -> Variable:
+    """Repeated so that the batch is not the first dimension any more: a product with ones."""
+    have = [1] * (len(dims) - len(x.shape)) + list(x.shape)
+    ones = [d if h == 1 and d != -1 else 1 for d, h in zip(dims, have)]
+    unit = constant(1.0, x.dtype, part_of(out), ones)
+    return op("elementwise_mul", {"X": x, "Y": unit}, out)
+
+
+def _by_rows(x: Variable, of: Variable, rank: int) -> Variable:
+    """``x``, whose first dimension is 1, once for each row of another variable."""
+    lead = rank - len(x.shape)
+    if lead <= 0 and x.shape[0] != 1:
+        if x.shape[0] == -1:
+            return x
+        raise NotImplementedError(f"'{x.name}' {list(x.shape)} repeated for each row of "
+                                  f"'{of.name}': its first dimension should be 1")
+    out = unique_name.generate("expand")
+    ones = rows_like(of, rank, 1.0, x.dtype, part_of(out))
+    return op("elementwise_mul", {"X": x, "Y": ones}, out)
 
 
 def broadcast_to(x: Variable, shape: Sequence[int], name: Optional[str] = None) -> Variable:
@@ -526,6 +575,10 @@ def tile(x: Variable, repeat_times: Sequence[int], name: Optional[str] = None) -
     """Repeats every dimension a number of times."""
     x = check(x, "tile: x")
     times = int_list(repeat_times, "tile: repeat_times")
+    if times and isinstance(times[0], Unknown) and not isinstance(x, Tensor):
+        x, times = _by_rows(x, times[0].of, max(len(times), len(x.shape))), [1] + times[1:]
+        if all(count == 1 for count in times):
+            return x
     if any(count < 1 for count in times):
         raise ValueError(f"tile: repeat_times {times} should be above 0")
     return op("tile", {"X": x}, namer_of(x, "tile", name).tmp(), {"repeats": times})
