@@ -9,6 +9,7 @@
 mod array_layers;
 mod builder;
 mod error;
+mod image_layers;
 mod initializer;
 mod layers;
 mod op;

@@ -12,7 +12,13 @@ fn layers_infer_shapes_with_an_unknown_batch() {
     let label = b.data("label", DType::I64, &[-1, 1]).unwrap();
     let y = b.data("y", DType::F32, &[-1, 1]).unwrap();
 
+    let images = b.data("images", DType::F32, &[-1, 3, 32, 32]).unwrap();
+
     let mut made: Vec<(&str, Var)> = vec![
+        ("f32[-1, 64, 16, 16]", b.conv2d(&images, 64, [7, 7], [2, 2], [3, 3]).unwrap()),
+        ("f32[-1, 3, 16, 16]", b.pool2d(&images, "max", [3, 3], [2, 2], [1, 1]).unwrap()),
+        ("f32[-1, 26, 5]", b.lstm(&cube, 5).unwrap()),
+        ("f32[-1, 26, 5]", b.gru(&cube, 5).unwrap()),
         ("f32[-1, 26, 26]", b.matmul(&cube, &cube, false, true).unwrap()),
         ("f32[6, 6]", b.matmul(&x, &x, true, false).unwrap()),
         ("f32[-1, 13]", b.concat(&[&x, &y, &x], 1).unwrap()),
@@ -64,6 +70,8 @@ fn layers_infer_shapes_with_an_unknown_batch() {
     ]);
     let parts = b.split(&x, &[2, 4], 1).unwrap();
     made.extend(["f32[-1, 2]", "f32[-1, 4]"].into_iter().zip(parts));
+    let error = b.conv2d(&x, 4, [3, 3], [1, 1], [0, 0]).unwrap_err().to_string();
+    assert!(error.contains("should be f32 with 4 dimensions"), "{error}");
     for (want, var) in made {
         assert_eq!(b.ty(&var).unwrap().to_string(), want, "{}", var.name());
     }

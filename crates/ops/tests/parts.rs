@@ -223,6 +223,36 @@ fn products_and_norms_of_parts() {
 }
 
 #[test]
+fn images_and_sequences_of_parts() {
+    let pads = || vec![("paddings", Attr::Ints(vec![1, 1]))];
+    let images: (&str, &[usize], bool) = ("X", &[6, 2, 4, 4], true);
+    let weights: (&str, &[usize], bool) = ("W", &[3, 2, 3, 3], false);
+    let inputs: &[_] = &[images, weights, ("Bias", &[3], false)];
+    check(&Case { kind: "conv2d", inputs, outputs: &["Out"], attrs: pads() });
+    let inputs: &[_] = &[images, weights, ("dOut", &[6, 3, 4, 4], true)];
+    let outputs: &[_] = &["dX", "dW", "dBias"];
+    check(&Case { kind: "conv2d_grad", inputs, outputs, attrs: pads() });
+    let pool = || vec![("pooling_type", "avg".into()), ("ksize", Attr::Ints(vec![2, 2]))];
+    check(&Case { kind: "pool2d", inputs: &[images], outputs: &["Out"], attrs: pool() });
+    let groups = vec![("groups", 2.into())];
+    let outputs: &[_] = &["Y", "Mean", "InvStd"];
+    check(&Case { kind: "group_norm", inputs: &[images], outputs, attrs: groups });
+    let recurrent: &[(&str, &[usize], bool)] = &[
+        ("X", &[6, 3, 2], true),
+        ("WeightIh", &[9, 2], false),
+        ("WeightHh", &[9, 3], false),
+        ("InitH", &[6, 3], true),
+    ];
+    let outputs: &[_] = &["Out", "LastH", "Reserve"];
+    check(&Case { kind: "gru", inputs: recurrent, outputs, attrs: vec![] });
+    let more: &[(&str, &[usize], bool)] =
+        &[("Out", &[6, 3, 3], true), ("Reserve", &[6, 3, 12], true), ("dOut", &[6, 3, 3], true)];
+    let inputs = [recurrent, more].concat();
+    let outputs: &[_] = &["dX", "dWeightIh", "dWeightHh", "dBiasIh", "dBiasHh", "dInitH"];
+    check(&Case { kind: "gru_grad", inputs: &inputs, outputs, attrs: vec![] });
+}
+
+#[test]
 fn what_needs_all_examples_says_so() {
     let batch = |op: Op| {
         let mut op = op;
