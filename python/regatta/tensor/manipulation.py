@@ -200,7 +200,7 @@ def _resolved(x: Variable, dims: List[int]) -> List[int]:
     batches = [i for i, d in enumerate(dims) if isinstance(d, Unknown)]
     if dims.count(-1) < 2 or not batches or list(x.shape).count(-1) != 1:
         return [int(d) for d in dims]
-    rest = product([d for d in x.shape if d >= 0])
+    rest = product([d for d in x.shape if d >= 0]) * getattr(x, "_rows_each", 1)
     given = product([d for d in dims if d > 0])
     out = [int(d) for d in dims]
     free = next(i for i, d in enumerate(dims) if d == -1 and i not in batches)
@@ -545,13 +545,16 @@ def _behind_others(x: Variable, dims: List[int], out: str) -> Variable:
 
 
 def _by_rows(x: Variable, of: Variable, rank: int) -> Variable:
-    """``x``, whose first dimension is 1, once for each row of another variable."""
+    """``x`` once for each row of another variable, one below the other."""
     lead = rank - len(x.shape)
+    if lead <= 0 and x.shape[0] == -1:
+        return x
     if lead <= 0 and x.shape[0] != 1:
-        if x.shape[0] == -1:
-            return x
-        raise NotImplementedError(f"'{x.name}' {list(x.shape)} repeated for each row of "
-                                  f"'{of.name}': its first dimension should be 1")
+        dims = list(x.shape)
+        each = _by_rows(reshape(x, [1] + dims), of, rank + 1)
+        made = reshape(each, [-1] + dims[1:])
+        made._rows_each = dims[0]
+        return made
     out = unique_name.generate("expand")
     ones = rows_like(of, rank, 1.0, x.dtype, part_of(out))
     return op("elementwise_mul", {"X": x, "Y": ones}, out)
