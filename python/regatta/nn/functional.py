@@ -165,9 +165,9 @@ def lookup(
     ids: Variable, table: Variable, padding: int, sparse: bool, out: str
 ) -> Union[Variable, Vectors]:
     """Rows of a table by id."""
-    attrs = {"padding_idx": padding, "is_sparse": bool(sparse)}
     if isinstance(ids, Tensor) and isinstance(table, Tensor):
-        return _eager_lookup(ids, table, padding, bool(sparse))
+        return _eager_lookup(ids, table, padding, sparse)
+    attrs = {"padding_idx": padding, "is_sparse": bool(sparse)}
     if check(ids, "embedding: ids").lod_level:
         return Vectors(ids, table, attrs, out)
     if not is_integer(ids):

@@ -14,11 +14,11 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from .._missing import missing
 
 __all__ = [
-    "Assign", "Constant", "ConstantInitializer", "Initializer", "KaimingNormal", "KaimingUniform",
-    "MSRA", "MSRAInitializer", "Normal", "NormalInitializer", "NumpyArrayInitializer",
-    "TruncatedNormal", "TruncatedNormalInitializer", "Uniform", "UniformInitializer", "Xavier",
-    "XavierInitializer", "XavierNormal", "XavierUniform", "calculate_gain",
-    "set_global_initializer",
+    "Assign", "Constant", "ConstantInitializer", "Dirac", "Initializer", "KaimingNormal",
+    "KaimingUniform", "MSRA", "MSRAInitializer", "Normal", "NormalInitializer",
+    "NumpyArrayInitializer", "Orthogonal", "TruncatedNormal", "TruncatedNormalInitializer",
+    "Uniform", "UniformInitializer", "Xavier", "XavierInitializer", "XavierNormal", "XavierUniform",
+    "calculate_gain", "set_global_initializer",
 ]
 
 InitOp = Tuple[str, Dict[str, Any]]
@@ -266,6 +266,52 @@ class Assign(Initializer):
 
         kind, attrs, _ = array_op(self._array(shape))
         return kind, attrs
+
+
+class Orthogonal(Initializer):
+    """Rows or columns that are at right angles to each other."""
+
+    def __init__(self, gain: float = 1.0, name: Any = None) -> None:
+        self.gain = float(gain)
+
+    def _array(self, shape: Sequence[int]) -> Any:
+        import numpy as np
+
+        from ..tensor.random import generator
+
+        if len(shape) < 2:
+            raise ValueError(f"Orthogonal: a parameter of shape {list(shape)} has no rows")
+        rows, columns = shape[0], math.prod(shape[1:])
+        drawn = generator().standard_normal([max(rows, columns), min(rows, columns)])
+        q, r = np.linalg.qr(drawn)
+        q = q * np.sign(np.diagonal(r))
+        return (self.gain * (q if rows >= columns else q.T)).reshape(list(shape)).astype("float32")
+
+    def _init_op(self, shape: Sequence[int], seed: int) -> InitOp:
+        return Assign(self._array(shape))._init_op(shape, seed)
+
+
+class Dirac(Initializer):
+    """Filters that leave their input as it is."""
+
+    def __init__(self, groups: int = 1, name: Any = None) -> None:
+        self.groups = int(groups)
+
+    def _array(self, shape: Sequence[int]) -> Any:
+        import numpy as np
+
+        if len(shape) not in (3, 4, 5) or shape[0] % self.groups:
+            raise ValueError(f"Dirac: filters of shape {list(shape)} in {self.groups} groups")
+        value = np.zeros(list(shape), "float32")
+        each = shape[0] // self.groups
+        middle = tuple(d // 2 for d in shape[2:])
+        for group in range(self.groups):
+            for i in range(min(each, shape[1])):
+                value[(group * each + i, i) + middle] = 1.0
+        return value
+
+    def _init_op(self, shape: Sequence[int], seed: int) -> InitOp:
+        return Assign(self._array(shape))._init_op(shape, seed)
 
 
 ConstantInitializer = Constant

@@ -11,10 +11,11 @@ methods.
 from __future__ import annotations
 
 from . import (
-    _methods, attribute, creation, einsum as _einsum, linalg, logic, manipulation, math, random,
+    _methods, attribute, composed, creation, einsum as _einsum, linalg, logic, manipulation, math, random,
     search,
 )
 from .attribute import *  # noqa: F401,F403
+from .composed import *  # noqa: F401,F403
 from .creation import *  # noqa: F401,F403
 from .einsum import *  # noqa: F401,F403
 from .linalg import *  # noqa: F401,F403
@@ -27,7 +28,7 @@ from .._missing import missing
 from ..framework import Tensor  # noqa: F401
 
 __all__ = sorted(
-    attribute.__all__ + creation.__all__ + _einsum.__all__ + linalg.__all__ + logic.__all__
+    attribute.__all__ + composed.__all__ + creation.__all__ + _einsum.__all__ + linalg.__all__ + logic.__all__
     + manipulation.__all__ + math.__all__ + random.__all__ + search.__all__
 )
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict
 
 from ..framework import Variable, dtype, unique_name
 from ..framework import Tensor
-from . import _tensor, attribute, creation, linalg, logic, manipulation, math, search
+from . import _tensor, attribute, composed, creation, linalg, logic, manipulation, math, search
 from ._common import Numbers, cast_to, is_integer, op, part_of
 
 
@@ -210,13 +210,14 @@ def _bytes(kind: dtype) -> int:
 # Functions whose first argument is the variable.
 _METHODS = {
     math: [
-        "abs", "acos", "add", "add_n", "addmm", "amax", "amin", "asin", "atan", "ceil", "clip",
-        "cos", "cosh", "cumprod", "cumsum", "divide", "erf", "exp", "expm1", "floor",
-        "floor_divide", "floor_mod", "fmax", "fmin", "increment", "inner", "lerp", "log", "log10",
-        "log1p", "log2", "logsumexp", "max", "maximum", "mean", "min", "minimum", "mod",
-        "multiply", "neg", "outer", "pow", "prod", "reciprocal", "remainder", "round", "rsqrt",
-        "scale", "sigmoid", "sign", "sin", "sinh", "sqrt", "square", "stanh", "std", "subtract",
-        "sum", "tan", "tanh", "trunc", "var",
+        "abs", "acos", "acosh", "add", "add_n", "addmm", "amax", "amin", "asin", "asinh", "atan",
+        "atanh", "ceil", "clip", "cos", "cosh", "count_nonzero", "cumprod", "cumsum", "diff",
+        "divide", "erf", "exp", "expm1", "floor", "floor_divide", "floor_mod", "fmax", "fmin",
+        "increment", "inner", "lerp", "log", "log10", "log1p", "log2", "logsumexp", "max",
+        "maximum", "mean", "min", "minimum", "mod", "multiply", "nan_to_num", "nansum", "neg",
+        "outer", "pow", "prod", "reciprocal", "remainder", "round", "rsqrt", "scale", "sigmoid",
+        "sign", "sin", "sinh", "sqrt", "square", "stanh", "std", "subtract", "sum", "tan", "tanh",
+        "trunc", "var",
     ],
     linalg: [
         "bmm", "cross", "dist", "dot", "kron", "matmul", "mm", "mv", "norm", "t", "trace",
@@ -236,10 +237,15 @@ _METHODS = {
     ],
     search: [
         "argmax", "argmin", "argsort", "bincount", "bucketize", "diagonal", "flip", "gather",
-        "gather_nd", "index_add", "index_sample", "index_select", "kthvalue", "masked_fill",
-        "masked_select", "median", "mode", "nonzero", "put_along_axis", "repeat_interleave",
-        "roll", "rot90", "scatter", "scatter_nd_add", "sort", "take", "take_along_axis", "topk",
-        "unique", "unique_consecutive",
+        "gather_nd", "histogram", "index_add", "index_sample", "index_select", "kthvalue",
+        "masked_fill", "masked_select", "median", "mode", "nonzero", "put_along_axis",
+        "repeat_interleave", "roll", "rot90", "scatter", "scatter_nd_add", "sort", "take",
+        "take_along_axis", "topk", "unique", "unique_consecutive",
+    ],
+    composed: [
+        "atan2", "cdist", "deg2rad", "frac", "heaviside", "hypot", "index_fill", "index_put",
+        "logaddexp", "logit", "nanmean", "quantile", "rad2deg", "sgn", "tensordot", "unflatten",
+        "view", "view_as", "vsplit",
     ],
     attribute: ["is_complex", "is_floating_point", "is_integer", "numel", "rank"],
 }

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Optional
 
 from .. import _core
 from ..framework import _BY_STORED, Tensor, Variable, dtype, to_dtype
-from . import linalg, logic, manipulation, math
+from . import composed, creation, linalg, logic, manipulation, math, search
 from ._common import _ERRORS, _SCALES, Numbers, cast_to, located, run
 from ._index import get_item, set_item
 from ._print import to_text
@@ -437,13 +437,18 @@ def _invert(self: Tensor) -> Tensor:
 # Functions that have an in-place form with an underscore behind the name.
 _IN_PLACE = {
     math: [
-        "abs", "add", "ceil", "clip", "cumsum", "divide", "exp", "floor", "floor_divide", "lerp",
-        "log", "multiply", "neg", "pow", "reciprocal", "remainder", "round", "rsqrt", "scale",
-        "sigmoid", "sin", "cos", "sqrt", "square", "subtract", "tanh", "trunc",
+        "abs", "acos", "add", "asin", "atan", "ceil", "clip", "cos", "cumprod", "cumsum", "divide",
+        "erf", "exp", "expm1", "floor", "floor_divide", "floor_mod", "lerp", "log", "log10",
+        "log1p", "log2", "mod", "multiply", "nan_to_num", "neg", "pow", "reciprocal", "remainder",
+        "round", "rsqrt", "scale", "sigmoid", "sin", "sqrt", "square", "subtract", "tan", "tanh",
+        "trunc",
     ],
     manipulation: ["cast", "flatten"],
     linalg: ["t", "transpose"],
-    logic: ["logical_and", "logical_not", "logical_or"],
+    creation: ["tril", "triu"],
+    logic: ["logical_and", "logical_not", "logical_or", "logical_xor"],
+    search: ["index_add", "masked_fill", "put_along_axis", "scatter"],
+    composed: ["index_fill", "index_put"],
 }
 
 
