@@ -133,15 +133,15 @@ pub(super) fn apart(
     let len = channels * pixels;
     let mut mover = Mover { isa, src, dst };
     let (mut places, mut add) = ([0; LANES], NOTHING);
-    for from in (0..len).step_by(LANES) {
-        let rows = LANES.min(len - from);
-        if let Some(bias) = bias {
-            for (i, add) in add[..rows].iter_mut().enumerate() {
-                *add = bias[(from + i) / pixels];
+    for first in (0..count).step_by(LANES) {
+        let cols = LANES.min(count - first);
+        for from in (0..len).step_by(LANES) {
+            let rows = LANES.min(len - from);
+            if let Some(bias) = bias {
+                for (i, add) in add[..rows].iter_mut().enumerate() {
+                    *add = bias[(from + i) / pixels];
+                }
             }
-        }
-        for first in (0..count).step_by(LANES) {
-            let cols = LANES.min(count - first);
             for (j, place) in places[..cols].iter_mut().enumerate() {
                 *place = (first + j) * stride + from;
             }

@@ -147,10 +147,19 @@ pub struct Plan {
     to_images: [Vec<Taps>; 2],
 }
 
-/// Fewer images leave too many lanes empty.
+/// Fewer images leave too many lanes empty; of small maps, whose patches are short, some more may
+/// be. Gradients of weights add images up and leave none empty. Measured on Zen 5.
 const FEWEST_IMAGES: usize = 10;
+const FEWEST_OF_SMALL: usize = 6;
+const SMALL_MAP: usize = 64;
 
 impl Plan {
+    /// Whether the images fill the lanes of vectors.
+    fn fills_lanes(&self) -> bool {
+        let small = self.conv.positions() <= SMALL_MAP;
+        self.conv.images >= if small { FEWEST_OF_SMALL } else { FEWEST_IMAGES }
+    }
+
     /// How the window moves.
     pub fn conv(&self) -> &Conv {
         &self.conv
@@ -170,7 +179,7 @@ impl Plan {
     ) {
         let conv = &self.conv;
         conv.check(x.len(), w.len(), y.len());
-        if conv.images < FEWEST_IMAGES {
+        if !self.fills_lanes() {
             return patches::forward(conv, x, w, bias, y, scratch);
         }
         products::to_maps(self, x, w, bias, y, scratch);
@@ -191,7 +200,7 @@ impl Plan {
     ) {
         let conv = &self.conv;
         conv.check(dx.len(), w.len(), dy.len());
-        if conv.images < FEWEST_IMAGES {
+        if !self.fills_lanes() {
             return patches::to_images(conv, dy, w, bias, dx, scratch);
         }
         products::to_images(self, dy, w, bias, dx, scratch);
@@ -204,7 +213,7 @@ impl Plan {
     pub fn to_weights(&self, x: &[f32], dy: &[f32], dw: &mut [f32], scratch: &mut GemmScratch) {
         let conv = &self.conv;
         conv.check(x.len(), dw.len(), dy.len());
-        if conv.images < FEWEST_IMAGES {
+        if conv.images < FEWEST_OF_SMALL {
             return patches::to_weights(conv, x, dy, dw, scratch);
         }
         weights::run(conv, self.isa, x, dy, dw, scratch);

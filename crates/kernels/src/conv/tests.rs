@@ -94,7 +94,7 @@ fn check(c: &Conv, scratch: &mut GemmScratch) {
 #[test]
 fn all_ways_agree_with_the_sums() {
     let mut scratch = GemmScratch::default();
-    for images in [1, 3, 16, 33] {
+    for images in [1, 3, 7, 16, 33] {
         check(&conv(images, 1, [1, 6], [9, 8], [3, 3], [1, 1, 1]), &mut scratch);
         check(&conv(images, 1, [6, 16], [7, 7], [5, 5], [1, 0, 1]), &mut scratch);
         check(&conv(images, 1, [3, 20], [11, 9], [7, 7], [2, 3, 1]), &mut scratch);
@@ -108,6 +108,12 @@ fn all_ways_agree_with_the_sums() {
         check(&conv(images, 1, [4, 3], [3, 3], [3, 3], [3, 2, 1]), &mut scratch);
         check(&conv(images, 1, [2, 3], [1, 30], [1, 5], [1, 0, 3]), &mut scratch);
     }
+}
+
+#[test]
+fn more_than_the_near_caches_hold() {
+    let mut scratch = GemmScratch::default();
+    check(&conv(33, 1, [48, 40], [15, 13], [2, 3], [1, 1, 1]), &mut scratch);
 }
 
 #[test]

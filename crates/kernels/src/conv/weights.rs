@@ -8,7 +8,10 @@ use super::isa::{Isa, LANES, Tile};
 use super::lanes::{Images, channels_last, side_by_side, turn};
 use super::panels::Used;
 use crate::gemm::GemmScratch;
+use std::ops::Range;
 
+/// Floats that stay in the second level of cache.
+const NEAR: usize = 300_000;
 /// Images that are worked on together.
 const CHUNK: usize = 32;
 
@@ -84,7 +87,13 @@ impl Of<'_> {
             side_by_side(isa, self.maps(dy, first, count), width, [width, 0], across, d);
             let images = scratch.b.reserve(conv.pixels() * count * wide);
             channels_last(isa, self.images(x, first, count), wide, images);
-            for from in (0..wide).step_by(isa.cols()) {
+            // Operands that are too many for the second level of cache come a row at a time.
+            let many = d.len() + images.len() > NEAR;
+            let lines = if many { 1 } else { conv.map[0] };
+            for (y, from) in (0..conv.map[0])
+                .step_by(lines)
+                .flat_map(|y| (0..wide).step_by(isa.cols()).map(move |from| (y, from)))
+            {
                 let cols = isa.cols().min(wide - from);
                 for (row, height) in isa.heights(self.maps) {
                     for (kh, kw) in pairs(&used) {
@@ -101,9 +110,10 @@ impl Of<'_> {
                             b_run: (conv.stride[1] * count * wide) as isize,
                             c: sums[at..].as_mut_ptr(),
                             c_row: wide,
-                            accumulate: first > 0,
+                            accumulate: first > 0 || y > conv.meets(0, kh).0.start,
                         };
-                        self.positions(isa, tile, [kh, kw], [height, cols], count * wide);
+                        let lines = y..y + lines;
+                        self.positions(isa, tile, lines, [kh, kw], [height, cols], count * wide);
                     }
                 }
             }
@@ -116,6 +126,7 @@ impl Of<'_> {
         &self,
         isa: &Isa,
         mut tile: Tile,
+        lines: Range<usize>,
         [kh, kw]: [usize; 2],
         [height, cols]: [usize; 2],
         pixel: usize,
@@ -124,7 +135,8 @@ impl Of<'_> {
         let ((rows, y0), (columns, x0)) = (conv.meets(0, kh), conv.meets(1, kw));
         tile.runs = columns.len();
         let (a, b) = (tile.a, tile.b);
-        for (i, y) in rows.enumerate() {
+        for y in rows.start.max(lines.start)..rows.end.min(lines.end) {
+            let i = y - rows.start;
             let position = y * conv.map[1] + columns.start;
             let at = (y0 + i * conv.stride[0]) * conv.image[1] + x0;
             tile.a = a.wrapping_offset(position as isize * tile.a_run);
