@@ -220,7 +220,8 @@ class EarlyStopping(Callback):
             raise ValueError(f"EarlyStopping: mode should be auto, min or max, but is {mode!r}")
         self.monitor, self.patience, self.verbose = monitor, patience, verbose
         self.min_delta, self.baseline = abs(min_delta), baseline
-        self.save_best_model, self.save_dir = save_best_model, None
+        self.save_best_model = save_best_model
+        self.save_dir: Optional[str] = None
         larger = mode == "max" or mode == "auto" and "acc" in monitor
         self._sign = 1.0 if larger else -1.0
         self.best_value, self.wait_epoch, self.stopped_epoch = baseline, 0, 0

@@ -1,4 +1,4 @@
-"""Datasets of Python objects, and the loader that makes batches of arrays of them.
+"""Datasets of Python objects, and the loader that makes batches of them.
 
 >>> import numpy as np
 >>> class Squares(Dataset):
@@ -7,9 +7,9 @@
 ...     def __len__(self):
 ...         return 5
 >>> for x, y in DataLoader(Squares(), batch_size=2, drop_last=True):
-...     print(x.ravel(), y.ravel())
-[0 1] [0. 1.]
-[2 3] [4. 9.]
+...     print(x.flatten().tolist(), y.flatten().tolist())
+[0, 1] [0.0, 1.0]
+[2, 3] [4.0, 9.0]
 
 Training from files at full speed is :class:`regatta.distributed.QueueDataset`'s and
 :class:`regatta.distributed.InMemoryDataset`'s work.

@@ -38,7 +38,7 @@ class GeneratorLoader:
         """``reader()`` yields examples, each a list of fields."""
         from ..batch import batch
 
-        return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
+        return self.set_sample_list_generator(batch(lambda: iter(reader()), batch_size, drop_last), places)
 
     def set_sample_list_generator(
         self, reader: Callable[[], Iterable[Any]], places: Any = None

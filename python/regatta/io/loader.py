@@ -95,7 +95,7 @@ class DataLoader:
         self.batch_sampler: Any = sampler
         if sampler is None and not self.is_iterable and not self._single:
             self.batch_sampler = BatchSampler(
-                self.dataset, shuffle=shuffle, batch_size=size, drop_last=drop_last)
+                self.dataset, shuffle=shuffle, batch_size=size or 1, drop_last=drop_last)
         elif sampler is not None:
             self.batch_size = getattr(sampler, "batch_size", None)
 

@@ -46,8 +46,9 @@ def save(
 
 
 def _trace_of(layer: Any, input_spec: Optional[Sequence[Any]]) -> Trace:
+    owner: Any = layer
     if isinstance(layer, nn.Layer):
-        function, owner = layer.forward, layer
+        function: Any = layer.forward
     elif callable(layer):
         function, owner = layer, getattr(layer, "_layer", None)
     else:
@@ -108,11 +109,11 @@ class TranslatedLayer(nn.Layer):
 
         feeds, fetches, text = read_program(folder)
         program = Program.parse_from_string(text)
-        bound = []
+        bound: List[Any] = []
         names: Dict[str, str] = {}
         for name, value in read_values(folder).items():
             if program._core.var(name)[3] == "param":
-                tensor = EagerParamBase(value, "float32", name)
+                tensor: Any = EagerParamBase(value, "float32", name)
                 self.add_parameter(_attribute(name, names), tensor)
             else:
                 tensor = to_tensor(value)

@@ -109,7 +109,7 @@ class ResNet(nn.Layer):
         if stride != 1 or self.inplanes != outputs:
             downsample = nn.Sequential(
                 _conv(self.inplanes, outputs, 1, stride), nn.BatchNorm2D(outputs))
-        more = {"groups": self.groups, "base_width": self.base_width}
+        more: Any = {"groups": self.groups, "base_width": self.base_width}
         layers: List[nn.Layer] = [block(self.inplanes, planes, stride, downsample, **more)]
         self.inplanes = outputs
         layers += [block(outputs, planes, **more) for _ in range(1, count)]

@@ -1,7 +1,6 @@
 """Functions on images: arrays of height, width and channels, or Tensors with channels first."""
 from __future__ import annotations
 
-import numbers
 from typing import Any, Callable, List, Sequence, Tuple, Union
 
 from ..._files import is_tensor
@@ -187,23 +186,23 @@ def pad(img: Any, padding: Size, fill: float = 0, padding_mode: str = "constant"
     ``(left, top, right, bottom)``."""
     import numpy as np
 
-    modes = {"constant": "constant", "edge": "edge", "reflect": "reflect", "symmetric": "symmetric"}
+    modes = ("constant", "edge", "reflect", "symmetric")
     if padding_mode not in modes:
-        raise ValueError(f"pad: padding_mode should be one of {sorted(modes)}")
+        raise ValueError(f"pad: padding_mode should be one of {modes}, but is {padding_mode!r}")
     left, top, right, bottom = _borders(padding)
 
     def change(array: Any) -> Any:
         widths = [(top, bottom), (left, right)] + [(0, 0)] * (array.ndim - 2)
-        more = {"constant_values": fill} if padding_mode == "constant" else {}
-        return np.pad(array, widths, mode=modes[padding_mode], **more)
+        more: Any = {"constant_values": fill} if padding_mode == "constant" else {}
+        return np.pad(array, widths, mode=padding_mode, **more)  # type: ignore[call-overload]
 
     return _on_pixels(img, change)
 
 
 def _borders(padding: Size) -> List[int]:
-    if isinstance(padding, numbers.Number):
-        return [int(padding)] * 4  # type: ignore[call-overload]
-    given = [int(each) for each in padding]  # type: ignore[union-attr]
+    if isinstance(padding, int):
+        return [padding] * 4
+    given = [int(each) for each in padding]
     if len(given) == 2:
         return given * 2
     if len(given) != 4:
