@@ -1,7 +1,7 @@
 //! The inputs of a model, and whether a value fits one.
 
 use regatta_ir::{Layout, Program, VarType};
-use regatta_tensor::{DType, Value};
+use regatta_tensor::{DType, Tensor, Value};
 
 use crate::Error;
 
@@ -12,6 +12,9 @@ pub struct Input {
     pub name: String,
     /// What it takes.
     pub kind: InputKind,
+    /// The dimensions of an example: `[n]` for n values in a row, more for images and the like,
+    /// whose values may be given in a row too. None for any number of ids.
+    pub dims: Vec<usize>,
 }
 
 /// What an input takes for each example.
@@ -34,7 +37,22 @@ impl Input {
             let reason = format!("input '{name}' is {ty}, which no example of a batch can give");
             return Err(Error::Input(reason));
         };
-        Ok(Input { name: name.to_string(), kind })
+        let dims = match kind {
+            InputKind::RaggedIds => vec![],
+            _ if ty.shape.len() == 1 => vec![1],
+            _ => ty.shape[1..].iter().map(|&d| d as usize).collect(),
+        };
+        Ok(Input { name: name.to_string(), kind, dims })
+    }
+
+    /// The value in the dimensions that the program wants, if it was given in rows.
+    pub(crate) fn shaped(&self, value: &Value) -> Option<Value> {
+        let tensor = value.as_dense()?;
+        if self.dims.len() < 2 || tensor.shape().len() != 2 {
+            return None;
+        }
+        let shape = [&tensor.shape()[..1], &self.dims].concat();
+        Tensor::new(&shape, tensor.data().clone()).ok().map(Value::from)
     }
 
     /// The number of examples of a value.
@@ -59,6 +77,7 @@ impl Input {
                 match t.shape() {
                     [batch, n] if *n == width && t.dtype() == dtype => Ok(*batch),
                     [batch] if width == 1 && t.dtype() == dtype => Ok(*batch),
+                    [batch, dims @ ..] if *dims == self.dims && t.dtype() == dtype => Ok(*batch),
                     shape => wrong(format!("{}{shape:?}", t.dtype())),
                 }
             }
@@ -83,7 +102,7 @@ fn kind_of(ty: &VarType) -> Option<InputKind> {
     }
     let width = match ty.shape.as_slice() {
         [_] => 1,
-        [_, n] if *n > 0 => *n as usize,
+        [_, dims @ ..] if dims.iter().all(|d| *d > 0) => dims.iter().product::<i64>() as usize,
         _ => return None,
     };
     match ty.dtype {

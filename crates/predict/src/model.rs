@@ -102,6 +102,11 @@ impl Model {
         let inputs = opened.feeds.iter().map(|name| Input::of(&opened.program, name));
         let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
         let is_read = |name: &&String| program.block().vars.contains_key(*name);
+        if let Some(input) = inputs.iter().find(|i| i.dims.len() > 1 && !is_read(&&i.name)) {
+            let (name, dims) = (&input.name, &input.dims);
+            let reason = format!("input '{name}' has ids in dimensions {dims:?}, not in a row");
+            return Err(Error::Input(reason));
+        }
         let shared = Shared {
             path: path.to_path_buf(),
             direct: opened.feeds.iter().filter(is_read).cloned().collect(),

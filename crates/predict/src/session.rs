@@ -7,7 +7,7 @@ use regatta_exec::{Executor, Options as ExecOptions, Scope};
 use regatta_tensor::{RowIndex, Tensor, Value};
 
 use crate::model::Shared;
-use crate::{Error, MissingIds};
+use crate::{Error, Input, MissingIds};
 
 /// Scores batches. Buffers and execution plans are kept from batch to batch, for the last sizes of
 /// batches.
@@ -63,8 +63,14 @@ impl Session {
                 *missing_ids += 1;
             }
         }
+        let shaped = |input: &Input| Some((input.name.clone(), input.shaped(value(&input.name)?)?));
+        let shaped: Vec<(String, Value)> = model.inputs.iter().filter_map(shaped).collect();
+        let given = |name: &str| match shaped.iter().find(|(own, _)| own == name) {
+            Some((_, value)) => Some(value),
+            None => value(name),
+        };
         let mut feeds: Vec<(&str, &Value)> =
-            model.direct.iter().filter_map(|name| Some((name.as_str(), value(name)?))).collect();
+            model.direct.iter().filter_map(|name| Some((name.as_str(), given(name)?))).collect();
         for ((exchange, _), lookup) in model.tables.iter().zip(lookups.iter()) {
             feeds.extend(lookup.feeds(exchange));
         }

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use regatta_checkpoint::{
-    Encoding, ModelAbout, ModelSpec, TableRows, load_inference_model, save_model, verify_model,
+    Encoding, ModelAbout, ModelSpec, TableRows, load_inference_model, save_inference_model,
+    save_model, verify_model,
 };
 use regatta_exec::{Executor, Options as ExecOptions, Scope, run_startup};
 use regatta_ir::{Act, Embedding, Initializer, ParamAttr, Programs};
@@ -327,4 +328,37 @@ fn a_table_without_rows_is_a_model_too() {
     let batch = values(&[1], &[&[3]]);
     session.score(&by_ref(&batch)).unwrap();
     assert_eq!(session.missing_ids(), 2);
+}
+
+#[test]
+fn images_are_given_as_such_or_in_rows() {
+    let (_dir, path) = folder();
+    let mut b = regatta_ops::builder(3);
+    let image = b.data("image", DType::F32, &[-1, 2, 3]).unwrap();
+    let turned = b.transpose(&image, &[0, 2, 1]).unwrap();
+    let flat = b.reshape(&turned, &[-1, 6]).unwrap();
+    let score = b.fc(&flat, 1, Act::None).unwrap();
+    let programs = b.finish();
+    let mut scope = Scope::new();
+    run_startup(&programs.startup, &mut scope).unwrap();
+    let program = prune(&programs.main, &[score.name()]).unwrap();
+    let value = |name: &str| scope.get(name);
+    let (feeds, fetches) = (["image"], [score.name()]);
+    save_inference_model(&path, &program, &feeds, &fetches, value).unwrap();
+
+    let model = Model::open(&path).unwrap();
+    assert_eq!(model.inputs()[0].kind, InputKind::Floats(6));
+    assert_eq!(model.inputs()[0].dims, [2, 3]);
+    let values: Vec<f32> = (0..12).map(|i| i as f32 * 0.3 - 1.0).collect();
+    let mut session = model.session().unwrap();
+    let mut found = Vec::new();
+    for shape in [&[2, 2, 3][..], &[2, 6]] {
+        let batch: Value = Tensor::from_f32(shape, values.clone()).unwrap().into();
+        found.push(session.score(&[("image", &batch)]).unwrap()[0].f32().to_vec());
+    }
+    assert_eq!(found[0], found[1]);
+    assert_eq!(found[0].len(), 2);
+    let turned: Value = Tensor::from_f32(&[2, 3, 2], values).unwrap().into();
+    let error = session.score(&[("image", &turned)]).unwrap_err().to_string();
+    assert!(error.contains("f32[2, 3, 2]"), "{error}");
 }

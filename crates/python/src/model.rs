@@ -28,12 +28,14 @@ impl Model {
 
     fn inputs(&self) -> Vec<(String, &'static str, Vec<i64>, &'static str)> {
         let input = |input: &regatta_predict::Input| {
-            let (dtype, shape, layout) = match input.kind {
-                InputKind::Ids(n) => ("u64", vec![-1, n as i64], "dense"),
-                InputKind::RaggedIds => ("u64", vec![-1], "ragged"),
-                InputKind::Floats(n) => ("f32", vec![-1, n as i64], "dense"),
-                InputKind::Ints(n) => ("i64", vec![-1, n as i64], "dense"),
+            let (dtype, layout) = match input.kind {
+                InputKind::Ids(_) => ("u64", "dense"),
+                InputKind::RaggedIds => ("u64", "ragged"),
+                InputKind::Floats(_) => ("f32", "dense"),
+                InputKind::Ints(_) => ("i64", "dense"),
             };
+            let dims = input.dims.iter().map(|&d| d as i64);
+            let shape = std::iter::once(-1).chain(dims).collect();
             (input.name.clone(), dtype, shape, layout)
         };
         self.model.inputs().iter().map(input).collect()

@@ -5,12 +5,14 @@
 //! with any number of ids is a matrix with as many columns as the longest example needs, filled up
 //! with -1, which therefore is no id. Ids without a row count as rows of zeros, as in [`Session`].
 //!
-//! Reading order: this file ([`write`]), `ops` (one mapping for each op), `lookup` (ids to rows),
+//! Reading order: this file ([`write`]), `ops` (one mapping for each op), `images` (those over
+//! images), `lookup` (ids to rows),
 //! `graph` (nodes and constants), `proto` (bytes).
 //!
 //! [`Session`]: crate::Session
 
 mod graph;
+mod images;
 mod lookup;
 mod ops;
 mod proto;

@@ -40,6 +40,8 @@ impl Mapper<'_> {
             "cos_sim" => self.cos_sim(op),
             "batch_norm" => self.batch_norm(op),
             "layer_norm" => self.layer_norm(op),
+            "conv2d" => self.conv2d(op),
+            "pool2d" => self.pool2d(op),
             // In programs for inference both pass on what they get.
             "assign" | "dropout" => self.unary(op, "Identity", &[]),
             "fill_constant" => self.fill_constant(op),

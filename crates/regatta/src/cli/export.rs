@@ -1,10 +1,10 @@
-//! `regatta export`: a checkpoint or a saved epoch becomes files that anyone can use.
+//! `regatta export`: a checkpoint, a saved epoch or a model becomes files that anyone can use.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use regatta_checkpoint::{Encoding, ModelManifest, ModelTable};
+use regatta_checkpoint::{Encoding, ModelManifest, ModelTable, PROGRAM_FILE};
 use regatta_predict::files::{self, Format};
 use regatta_rec::{Config, ModelSource};
 
@@ -14,8 +14,8 @@ use super::remote::{Target, local};
 /// Exports a trained model, merging the shards of all servers.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A checkpoint, a directory of checkpoints (the newest is taken), or the folder of an epoch; a
-    /// path or the address of a remote store.
+    /// A checkpoint, a directory of checkpoints (the newest is taken), the folder of an epoch, or a
+    /// model that predicts, for other formats; a path or the address of a remote store.
     from: PathBuf,
     /// The directory to make, or the address in a remote store; a model that is there is replaced.
     #[arg(long, value_name = "DIR")]
@@ -84,6 +84,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Some(Quantize::Int8) => Encoding::Int8,
     };
     let from = local(&args.from, None)?;
+    if from.join(PROGRAM_FILE).exists() {
+        return convert(&from, args, format);
+    }
     let trained = ModelSource::open(&from)?;
     let config = config_of(&trained, &from, args.config.as_deref(), &args.overrides)?;
     let target = Target::new(&args.to)?;
@@ -95,7 +98,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     };
     let scratch = Scratch::beside(&target.path())?;
     export(&trained, &config, scratch.path(), encoding)?;
-    let written = files::convert(scratch.path(), &target.path(), format)?;
+    write_files(scratch.path(), args, target, format)
+}
+
+/// A model that predicts, as training, `save_inference_model` or `jit.save` of Python wrote it.
+fn convert(model: &Path, args: &Args, format: Option<Format>) -> anyhow::Result<Outcome> {
+    let Some(format) = format else {
+        let model = model.display();
+        anyhow::bail!("{model} is a model for predict and serve: name another --format");
+    };
+    write_files(model, args, Target::new(&args.to)?, format)
+}
+
+fn write_files(
+    model: &Path,
+    args: &Args,
+    target: Target,
+    format: Format,
+) -> anyhow::Result<Outcome> {
+    let written = files::convert(model, &target.path(), format)?;
     target.finish()?;
     let mut out = io::stdout().lock();
     for (name, what) in written {
