@@ -129,6 +129,11 @@ def __getattr__(name: str):  # type: ignore[no-untyped-def]
         except ModuleNotFoundError as error:
             if error.name != f"{__name__}.{name}":
                 raise
+    if name == "torch":  # not among the modules: `from regatta import *` does without PyTorch
+        try:
+            return import_module(f"{__name__}.torch")
+        except ImportError as error:
+            raise AttributeError(str(error)) from None
     if not name.startswith("_"):
         tensor = import_module(f"{__name__}.tensor")
         if name in tensor.__all__:

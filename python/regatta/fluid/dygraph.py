@@ -9,7 +9,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterator, Optional
+import os
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 from .. import _mode
 from .._missing import absent
@@ -23,8 +24,8 @@ from ..tensor import to_tensor
 __all__ = [
     "BatchNorm", "DataParallel", "Dropout", "Embedding", "Layer", "LayerList", "LayerNorm",
     "Linear", "ParallelEnv", "ParallelStrategy", "ParameterList", "Sequential", "base",
-    "disable_dygraph", "enable_dygraph", "enabled", "grad", "guard", "no_grad", "parallel",
-    "prepare_context", "to_variable",
+    "disable_dygraph", "enable_dygraph", "enabled", "grad", "guard", "load_dygraph", "no_grad",
+    "parallel", "prepare_context", "save_dygraph", "to_variable",
 ]
 
 
@@ -75,6 +76,35 @@ def enabled() -> bool:
 
 
 enable_dygraph, disable_dygraph = _mode.disable_static, _mode.enable_static
+
+
+def save_dygraph(state_dict: Dict[str, Any], model_path: str) -> None:
+    """Writes the state of a layer to ``model_path.pdparams``, that of an optimizer to
+    ``model_path.pdopt``. ``paddle.save`` takes the whole name instead."""
+    from .. import EagerParamBase, save
+
+    if not state_dict:
+        raise ValueError("save_dygraph: there is nothing to save")
+    is_layer = any(isinstance(value, EagerParamBase) for value in state_dict.values())
+    save(state_dict, model_path + (".pdparams" if is_layer else ".pdopt"))
+
+
+def load_dygraph(model_path: str, **configs: Any) -> Tuple[Any, Any]:
+    """The states of a layer and of an optimizer that :func:`save_dygraph` wrote, as dictionaries of
+    arrays; None where there is no file."""
+    from .. import load
+
+    for end in (".pdparams", ".pdopt"):
+        if model_path.endswith(end):
+            model_path = model_path[: -len(end)]
+    paths = [model_path + end for end in (".pdparams", ".pdopt")]
+    if not any(map(os.path.exists, paths)):
+        raise FileNotFoundError(f"load_dygraph: there is neither {paths[0]} nor {paths[1]}")
+    params, others = (
+        load(path, return_numpy=True, **configs) if os.path.exists(path) else None
+        for path in paths
+    )
+    return params, others
 
 
 def __getattr__(name: str) -> Any:

@@ -40,6 +40,10 @@ _missing = missing(__name__)
 
 
 def __getattr__(name: str):  # type: ignore[no-untyped-def]
+    if name == "embedding":  # as documents of version 2.0 call it
+        from ..static.nn import embedding
+
+        return embedding
     if name in _ABSENT:
         return _placeholder(name)
     return _missing(name)
