@@ -25,8 +25,19 @@ use crate::{Error, ThisProgram, random_hex};
 /// What a server prints when it accepts connections, before its address.
 pub const LISTENING: &str = "Server listening on ";
 
+/// How what programs print on standard error begins when something is wrong: Python's exceptions,
+/// errors of this command line and of Rust programs, those of C++.
+const COMPLAINTS: [&str; 4] =
+    ["Traceback (most recent call last)", "error:", "Error:", "terminate called"];
+
 /// Events that wait for the supervisor; a flood of lines slows the process that writes them.
 const EVENTS: usize = 1024;
+/// How long the others are waited for when a process has failed. It may be the first to end, but
+/// not the first that went wrong: others can notice a lost peer, and end, before the process that
+/// caused it is gone.
+const SETTLE: Duration = Duration::from_millis(500);
+/// A process that fails may have begun to say why as long before.
+const MEMORY: Duration = Duration::from_secs(5);
 /// How long lines of processes that have ended are waited for.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
@@ -146,11 +157,24 @@ struct Process {
     losses: BTreeMap<String, u32>,
     listening: Option<Instant>,
     first_step: Option<Instant>,
+    /// When it began to say what is wrong, since it was started.
+    complained: Option<Instant>,
+}
+
+/// A process that has failed, and may be the cause of all.
+struct Suspect {
+    index: usize,
+    failure: Failure,
+    ended: Instant,
 }
 
 /// What the supervisor is about.
 enum Phase {
     Running,
+    /// A process has failed; others that fail now may have failed before.
+    Settling {
+        until: Instant,
+    },
     /// Processes have been asked to end; what is left then is killed.
     Stopping {
         kill_at: Instant,
@@ -172,6 +196,7 @@ pub struct Supervisor {
     outcome: Option<Outcome>,
     /// The first process that failed.
     failed: Option<usize>,
+    suspects: Vec<Suspect>,
     /// Outputs that have not closed yet.
     open: usize,
     end_followers_at: Option<Instant>,
@@ -215,6 +240,7 @@ impl Supervisor {
             phase: Phase::Running,
             outcome: None,
             failed: None,
+            suspects: Vec::new(),
             open: 0,
             end_followers_at: None,
             timing: Timing::default(),
@@ -244,6 +270,7 @@ impl Supervisor {
                 None => self.on_deadline(),
             }
         }
+        self.blame();
         self.drain();
         self.guard.kill_strays();
         Ok(self.report())
@@ -264,7 +291,7 @@ impl Supervisor {
             self.forward(index, Stream::Err, err);
         }
         let process = &mut self.processes[index];
-        (process.child, process.lost) = (Some(child), None);
+        (process.child, process.lost, process.complained) = (Some(child), None, None);
         self.notify_guard();
         notify_end(pid, &self.sender, Event::Ended(index));
         Ok(())
@@ -303,11 +330,12 @@ impl Supervisor {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let kill_at = match self.phase {
+        let next = match self.phase {
             Phase::Stopping { kill_at } => Some(kill_at),
+            Phase::Settling { until } => Some(until),
             _ => None,
         };
-        kill_at.into_iter().chain(self.end_followers_at).min()
+        next.into_iter().chain(self.end_followers_at).min()
     }
 
     fn next(&self, deadline: Option<Instant>) -> Option<Event> {
@@ -324,11 +352,14 @@ impl Supervisor {
             Event::Unguarded => self.on_unguarded(),
             Event::Signal(signal) => {
                 eprintln!("signal {signal}: stopping all processes");
-                self.outcome.get_or_insert(Outcome::Interrupted(signal));
                 // Whoever asks twice does not want to wait.
-                if matches!(self.phase, Phase::Stopping { .. }) { self.kill() } else { self.stop() }
+                let is_asked_again = matches!(self.phase, Phase::Stopping { .. });
+                self.blame();
+                self.outcome.get_or_insert(Outcome::Interrupted(signal));
+                if is_asked_again { self.kill() } else { self.stop() }
             }
             Event::Stop(reason) => {
+                self.blame();
                 self.outcome.get_or_insert(Outcome::Stopped(reason));
                 self.stop();
             }
@@ -343,6 +374,11 @@ impl Supervisor {
             && now >= kill_at
         {
             self.kill();
+        }
+        if let Phase::Settling { until } = self.phase
+            && now >= until
+        {
+            self.blame();
         }
         if self.end_followers_at.is_some_and(|at| now >= at) {
             self.end_followers_at = None;
@@ -412,7 +448,7 @@ impl Supervisor {
         signal_group(child.id(), Signal::KILL);
         let exit = Exit::new(child.wait().map_err(|e| Error::System(e.to_string()))?);
         self.notify_guard();
-        if !exit.is_success() && matches!(self.phase, Phase::Running) {
+        if !exit.is_success() && matches!(self.phase, Phase::Running | Phase::Settling { .. }) {
             self.on_failure(index, exit)?;
         }
         self.end_lost_leaders();
@@ -442,7 +478,8 @@ impl Supervisor {
             None => exit.describe(),
         };
         let message = format!("{} {how}", process.spec.title());
-        if process.can_resume && process.restarts < process.spec.restarts {
+        let is_first = matches!(self.phase, Phase::Running);
+        if is_first && process.can_resume && process.restarts < process.spec.restarts {
             process.restarts += 1;
             let (n, of) = (process.restarts, process.spec.restarts);
             eprintln!("{message}; starting it again ({n} of {of})");
@@ -451,19 +488,35 @@ impl Supervisor {
         }
         // The process is gone, but its last lines may still be in flight; they are added at the
         // end.
-        self.failed.get_or_insert(index);
         let failure = Failure { message, last_lines: Vec::new(), code: exit.code() };
         // The others cannot begin without a process that has not joined them.
         let has_joined = !process.can_resume;
-        if process.spec.is_dispensable && has_joined {
+        if is_first && process.spec.is_dispensable && has_joined {
             eprintln!("{}; the others continue", failure.message);
+            self.failed.get_or_insert(index);
             self.outcome.get_or_insert(Outcome::Failed(failure));
             return Ok(());
         }
-        eprintln!("{}; stopping all processes", failure.message);
-        self.outcome.get_or_insert(Outcome::Failed(failure));
-        self.stop();
+        self.suspects.push(Suspect { index, failure, ended: Instant::now() });
+        if is_first {
+            self.phase = Phase::Settling { until: Instant::now() + SETTLE };
+        }
         Ok(())
+    }
+
+    /// Names the process that went wrong first, and stops the others.
+    fn blame(&mut self) {
+        let suspects = std::mem::take(&mut self.suspects);
+        let went_wrong = |suspect: &Suspect| {
+            let complained = self.processes[suspect.index].complained;
+            let complained = complained.filter(|at| *at + MEMORY > suspect.ended);
+            complained.map_or(suspect.ended, |at| at.min(suspect.ended))
+        };
+        let Some(cause) = suspects.into_iter().min_by_key(went_wrong) else { return };
+        self.failed.get_or_insert(cause.index);
+        eprintln!("{}; stopping all processes", cause.failure.message);
+        self.outcome.get_or_insert(Outcome::Failed(cause.failure));
+        self.stop();
     }
 
     fn let_followers_end(&mut self) {
@@ -475,7 +528,7 @@ impl Supervisor {
 
     /// Asks all processes to end.
     fn stop(&mut self) {
-        if matches!(self.phase, Phase::Running) {
+        if matches!(self.phase, Phase::Running | Phase::Settling { .. }) {
             self.phase = Phase::Stopping { kill_at: Instant::now() + STOP_LIMIT };
             self.signal_all(Signal::TERM);
         }
@@ -589,12 +642,20 @@ impl Process {
             losses: BTreeMap::new(),
             listening: None,
             first_step: None,
+            complained: None,
         })
     }
 
     fn line(&mut self, stream: Stream, line: &[u8]) {
         if line.starts_with(LISTENING.as_bytes()) {
             self.listening.get_or_insert_with(Instant::now);
+        }
+        if matches!(stream, Stream::Err)
+            && COMPLAINTS.iter().any(|c| line.starts_with(c.as_bytes()))
+        {
+            // An old complaint was about something that the process has survived.
+            let is_new = self.complained.is_none_or(|at| at.elapsed() > MEMORY);
+            self.complained = if is_new { Some(Instant::now()) } else { self.complained };
         }
         self.output.line(stream, line);
     }
