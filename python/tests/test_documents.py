@@ -58,8 +58,31 @@ def scripts(folder):
 # --- docs/python.md --------------------------------------------------------------------------------
 
 
+def test_the_first_network(tmp_path):
+    code = next(text for text, _ in python_blocks("python.md") if "LeNet" in text)
+    # A part of the data: the loss is smaller all the same.
+    (tmp_path / "first.py").write_text(code.replace("size=2000", "size=640"))
+    lines = run([sys.executable, "first.py"], tmp_path).splitlines()
+    losses = [float(line.split(" loss ")[1]) for line in lines]
+    assert len(losses) == 3 and losses[2] < losses[0]
+    assert (tmp_path / "lenet.pdparams").exists()
+
+
+def test_a_network_on_ranks(tmp_path):
+    code = next(text for text, _ in python_blocks("python.md") if "rg.DataParallel" in text)
+    commands = re.findall(r"`((?:regatta|python -m) [\w.]*launch [^`]*train.py)`", text_of("python.md"))
+    commands = [c for c in commands if "nproc_per_node 2" in c or "--gpus 0,1" in c]
+    assert len(commands) >= 2
+    scripts(tmp_path)
+    (tmp_path / "train.py").write_text(code)
+    assert re.match(r"rank 0 of 1: loss \d", run([sys.executable, "train.py"], tmp_path))
+    for command in sorted(set(commands)):
+        out = run(["bash", "-c", command], tmp_path)
+        assert len(set(re.findall(r"rank \d of 2: loss \d\.\d\de[-+]\d\d", out))) == 2, out
+
+
 def test_the_first_program(tmp_path):
-    code, expected = python_blocks("python.md")[0]
+    code, expected = next(pair for pair in python_blocks("python.md") if '"line"' in pair[0])
     (tmp_path / "first.py").write_text(code)
     assert run([sys.executable, "first.py"], tmp_path) == expected
 
@@ -76,8 +99,7 @@ def test_ten_lines_run_as_their_commands_say(tmp_path):
     assert len(seen) == 3, seen
     ranks = code.replace("fleet.init() ", "fleet.init(is_collective=True) ")
     (tmp_path / "train.py").write_text(ranks)
-    command, = re.findall(r"`(regatta launch --nproc_per_node 2 train.py)`", text_of("python.md"))
-    out = run(["bash", "-c", command], tmp_path)
+    out = run(["bash", "-c", "regatta launch --nproc_per_node 2 train.py"], tmp_path)
     assert len(set(re.findall(r"worker \d of 2: cost \d\.\d\de-\d\d", out))) == 2, out
 
 
