@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         amp, base, dataset, device, distributed, errors, fluid, framework, incubate, inference, io,
         metric, nn, optimizer, reader, regularizer, static, tensor, utils, v2, version,
     )
-    from ._core import op_kinds  # noqa: F401
+    from ._core import get_num_threads, op_kinds, set_num_threads  # noqa: F401
     from .errors import PeerLost, RegattaError  # noqa: F401
     from ._files import load, save  # noqa: F401
     from ._mode import (  # noqa: F401
@@ -85,6 +85,7 @@ _NAMES = {
     "float64": "framework",
     "get_default_dtype": "_mode",
     "get_flags": "_mode",
+    "get_num_threads": "_core",
     "grad": "_mode",
     "in_dynamic_mode": "_mode",
     "in_dynamic_or_pir_mode": "_mode.in_dynamic_mode",
@@ -102,6 +103,7 @@ _NAMES = {
     "set_default_dtype": "_mode",
     "set_flags": "_mode",
     "set_grad_enabled": "_mode",
+    "set_num_threads": "_core",
     "set_printoptions": "_mode",
     "train": "_train",
     "uint8": "framework",

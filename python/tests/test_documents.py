@@ -229,7 +229,7 @@ DOTTED = re.compile(r"(?<![\w./-])((?:%s)(?:\.[A-Za-z_]\w*)+)" % "|".join(ROOTS)
 #: Names that are no names: files, variables of a text, what a document says was removed or
 #: misspells, what PyTorch is needed for.
 EXCEPT = {
-    "fleet.main_program", "paddle.DataParallel", "paddle.fluid.incubate.fleet", "regatta.torch",
+    "fleet.main_program", "paddle.fluid.incubate.fleet", "regatta.torch",
     "paddle.fluid.Distribut", "fleet.Distributedstrategy",
     "paddle.fluid.incubate.fleet.collective.DistributedStrategy",
     "paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy"
