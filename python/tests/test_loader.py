@@ -445,6 +445,25 @@ def test_every_example_comes_once(monkeypatch, make, world, workers):
     assert sorted(seen) == list(range(31))
 
 
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("world,size", [(2, 1), (2, 3), (3, 2), (4, 5)])
+def test_ranks_have_the_same_number_of_batches(monkeypatch, world, size, drop_last):
+    monkeypatch.setitem(division._noted, "warned", True)
+    for n in range(world, 4 * world * size):
+        counts, seen = [], []
+        for rank in range(world):
+            monkeypatch.setattr(division, "ranks", lambda rank=rank: (rank, world))
+            loader = io.DataLoader(Stream(n), batch_size=size, drop_last=drop_last)
+            batches = [[int(x) for x in np.ravel(batch)] for batch in loader]
+            counts.append(len(batches))
+            seen += sum(batches, [])
+            assert all(len(b) == size for b in batches[:-1])
+            assert not drop_last or all(len(b) == size for b in batches)
+        assert len(set(counts)) == 1, (n, counts)
+        if not drop_last:
+            assert sorted(seen) == list(range(n))
+
+
 class Rest(io.IterableDataset):
     def __init__(self, start, end):
         self.start, self.end = start, end

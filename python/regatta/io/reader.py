@@ -7,6 +7,14 @@ from . import division
 from .dataset import ChainDataset
 
 
+class Odd:
+    """An example of the last round of ranks, in which not every rank has one. It joins the batch
+    before it: all ranks make the same number of batches, as those that train together must."""
+
+    def __init__(self, example: Any) -> None:
+        self.example = example
+
+
 class Reader:
     """A dataset with the way to make batches of it; ``batch_size`` None is one example at a time.
 
@@ -33,16 +41,26 @@ class Reader:
         return self.collate(examples)
 
     def examples(self) -> Iterator[Any]:
-        """The examples of an iterable dataset that belong to this rank."""
+        """The examples of an iterable dataset that belong to this rank; the last one may be
+        :class:`Odd`."""
         self.at = 0
+        dealt, mine = 0, None
         for part in _parts(self.dataset):
             divide = None
-            for i, example in enumerate(part):
+            for example in part:
                 if divide is None:  # now the dataset has had its chance to ask
                     divide = self._divides(part)
-                if not divide or i % self.world == self.rank:
+                if not divide:
                     yield example
+                else:
+                    mine = example if dealt == self.rank else mine
+                    dealt += 1
+                    if dealt == self.world:
+                        yield mine
+                        dealt = 0
                 self.at += 1
+        if dealt > self.rank:
+            yield Odd(mine)
 
     def _divides(self, part: Any) -> bool:
         if self.world == 1 or division.divides_itself(part):
@@ -55,17 +73,23 @@ class Reader:
         """Batches of examples, each in a tuple."""
         if self.batch_size is None:
             for example in examples:
-                yield (self.collate(example),)
+                yield (self.collate(example.example if type(example) is Odd else example),)
             return
         batch: List[Any] = []
         for example in examples:
-            batch.append(example)
+            if type(example) is Odd:
+                batch += [] if self.drop_last else [example.example]
+                break
             if len(batch) == self.batch_size:
                 yield (self.collate(batch),)
                 batch = []
-        if batch and not self.drop_last:
+            batch.append(example)
+            # Among ranks a full batch waits for the next example: an odd one joins it.
+            if len(batch) == self.batch_size and self.world == 1:
+                yield (self.collate(batch),)
+                batch = []
+        if len(batch) >= (self.batch_size if self.drop_last else 1):
             yield (self.collate(batch),)
-
 
 
 def _parts(dataset: Any) -> Iterator[Any]:
