@@ -261,6 +261,29 @@ def by_fleet(options):
             "all": fleet.util.all_gather(rank), "buckets": model._reducer.buckets()}
 
 
+def fitted(options):
+    """The high-level API, which wraps and divides by itself."""
+    rg.seed(3 + dist.get_rank())
+    rng = np.random.RandomState(0)
+    data = [(rng.rand(4).astype("float32"), rng.rand(1).astype("float32")) for _ in range(12)]
+
+    class Data(rg.io.Dataset):
+        def __getitem__(self, i):
+            return data[i]
+
+        def __len__(self):
+            return len(data)
+
+    net = rg.nn.Sequential(rg.nn.Linear(4, 8), rg.nn.BatchNorm1D(8), rg.nn.Linear(8, 1))
+    model = rg.Model(net)
+    model.prepare(rg.optimizer.SGD(0.1, parameters=net.parameters()), rg.nn.MSELoss())
+    model.fit(Data(), batch_size=2, epochs=2, verbose=0, accumulate_grad_batches=2, shuffle=False)
+    logs = model.evaluate(Data(), batch_size=4, verbose=0)
+    outputs = model.predict(Data(), batch_size=4, stack_outputs=True, verbose=0)
+    values = {n: v.numpy() for n, v in net.state_dict().items()}
+    return {"loss": logs["loss"], "count": len(outputs[0]), "values": values}
+
+
 def sampled(options):
     """Ranks read all examples once."""
     dist.init_parallel_env()

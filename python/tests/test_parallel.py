@@ -186,6 +186,13 @@ def test_strategies_that_tensors_cannot_follow_are_errors(tmp_path):
         assert "no_sync()" in error
 
 
+def test_the_high_level_api_needs_no_change(tmp_path):
+    found = job(tmp_path, 2, "fitted")
+    assert found.code == 0, found.output
+    assert_same_bits(found.ranks)
+    assert found.same("loss")[0] > 0 and found.same("count") == 12
+
+
 def test_samplers_divide_examples(tmp_path):
     found = job(tmp_path, 2, "sampled")
     assert found.code == 0, found.output

@@ -99,6 +99,13 @@ class DataParallel(Layer):
         finally:
             self.grad_need_sync = before
 
+    def share_buffers(self) -> None:
+        """Gives all ranks the buffers of rank 0, such as statistics of norms: then all compute the
+        same in evaluation. All ranks call it."""
+        if self._reducer is not None:
+            for _, buffer in self._layers.named_buffers():
+                broadcast(buffer, 0)
+
     # What older scripts call
     def scale_loss(self, loss: Any) -> Any:
         """The loss as it is: gradients become means by themselves."""

@@ -22,6 +22,9 @@ class Model:
     ``prepare`` says how to train, ``fit`` trains on a dataset or loader, ``evaluate`` measures,
     ``predict`` gives outputs. Of a batch, as many fields as ``inputs`` has, or else as ``forward``
     needs arguments, are inputs; the others are labels.
+
+    Started as several ranks, they train one model: a dataset is divided among them, and gradients
+    are averaged. Each rank evaluates all examples, with the statistics of rank 0.
     """
 
     def __init__(self, network: Any, inputs: Any = None, labels: Any = None) -> None:
@@ -37,6 +40,7 @@ class Model:
         self._metrics: List[Any] = []
         self._amp: Optional[Dict[str, Any]] = None
         self._scaler: Any = None
+        self._parallel: Any = None
         self.stop_training = False
 
     @staticmethod
@@ -66,20 +70,32 @@ class Model:
             from .. import amp
 
             self._scaler = amp.GradScaler()
+        self._join()
+
+    def _join(self) -> None:
+        """Makes the network that of all ranks, if there are others."""
+        from .. import distributed
+
+        if self._optimizer is None or self._parallel is not None:
+            return
+        if distributed.get_world_size() > 1:
+            distributed.init_parallel_env()
+            self._parallel = distributed.DataParallel(self.network)
 
     def parameters(self, *args: Any, **kwargs: Any) -> List[Any]:
         """Those of the network."""
         return self.network.parameters(*args, **kwargs)
 
     # One batch
-    def _forward(self, inputs: Any) -> List[Any]:
+    def _forward(self, inputs: Any, network: Any = None) -> List[Any]:
+        network = self.network if network is None else network
         tensors = [_tensor(each) for each in _list(inputs)]
         if self._amp is None:
-            return _list(self.network(*tensors))
+            return _list(network(*tensors))
         from .. import amp
 
         with amp.auto_cast(**self._amp):
-            return _list(self.network(*tensors))
+            return _list(network(*tensors))
 
     def _losses(self, outputs: Sequence[Any], labels: Sequence[Any]) -> List[Any]:
         if self._loss is None:
@@ -104,7 +120,10 @@ class Model:
             raise RuntimeError("call prepare(optimizer, loss) first")
         self.network.train()
         labels = [_tensor(each) for each in _list(labels)]
-        outputs = self._forward(inputs)
+        if self._parallel is not None:
+            # Ranks exchange the sums of several batches at once.
+            self._parallel.grad_need_sync = update
+        outputs = self._forward(inputs, self._parallel)
         losses = self._losses(outputs, labels)
         total = losses[0]
         for each in losses[1:]:
@@ -153,7 +172,7 @@ class Model:
             raise ValueError("fit: train_data is None; expected a dataset or a loader")
         loader = _loader(train_data, batch_size, shuffle, drop_last, num_workers)
         test = None if eval_data is None else _loader(
-            eval_data, batch_size, False, False, num_workers)
+            eval_data, batch_size, False, False, num_workers, divided=False)
         steps = _length(loader)
         calls = with_defaults(callbacks, self, log_freq, verbose, save_dir, save_freq, {
             "epochs": epochs, "steps": steps, "verbose": verbose, "metrics": self._names()})
@@ -195,7 +214,7 @@ class Model:
         num_workers: int = 0, callbacks: Any = None, num_iters: Optional[int] = None,
     ) -> Dict[str, Any]:
         """Losses, averaged over all examples, and metrics of a dataset, by name."""
-        loader = _loader(eval_data, batch_size, False, False, num_workers)
+        loader = _loader(eval_data, batch_size, False, False, num_workers, divided=False)
         calls = with_defaults(callbacks, self, log_freq, verbose, None, 1, {
             "steps": _length(loader), "verbose": verbose, "metrics": self._names()})
         return self._evaluate(loader, calls, num_iters)
@@ -205,6 +224,8 @@ class Model:
     ) -> Dict[str, Any]:
         for metric in self._metrics:
             metric.reset()
+        if self._parallel is not None:
+            self._parallel.share_buffers()
         calls.on_eval_begin({"steps": _length(loader), "metrics": self._names()})
         logs: Dict[str, Any] = {}
         total: List[float] = []
@@ -232,7 +253,7 @@ class Model:
         batch, or one array with ``stack_outputs``."""
         import numpy as np
 
-        loader = _loader(test_data, batch_size, False, False, num_workers)
+        loader = _loader(test_data, batch_size, False, False, num_workers, divided=False)
         calls = with_defaults(callbacks, self, 1, verbose, None, 1, {
             "steps": _length(loader), "verbose": verbose, "metrics": []})
         calls.on_predict_begin({"steps": _length(loader)})
@@ -331,13 +352,16 @@ def _rows(inputs: Sequence[Any]) -> int:
     return int(shape[0]) if shape is not None and len(shape) else 1
 
 
-def _loader(data: Any, batch_size: int, shuffle: bool, drop_last: bool, workers: int) -> Any:
-    """A loader of a dataset, divided among ranks; anything else that is iterated over stays."""
+def _loader(
+    data: Any, batch_size: int, shuffle: bool, drop_last: bool, workers: int, divided: bool = True
+) -> Any:
+    """A loader of a dataset, which ranks divide or not; anything else that is iterated over
+    stays."""
     from ..io import DataLoader, Dataset, DistributedBatchSampler, IterableDataset
 
     if not isinstance(data, Dataset):
         return data
-    if isinstance(data, IterableDataset):
+    if isinstance(data, IterableDataset) or not divided:
         return DataLoader(data, batch_size=batch_size, drop_last=drop_last, num_workers=workers)
     sampler = DistributedBatchSampler(
         data, batch_size=batch_size, shuffle=shuffle, drop_last=drop_last)
