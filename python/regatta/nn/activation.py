@@ -289,29 +289,20 @@ class GLU(Layer):
 
 
 class LinearWith:
-    """A Linear and its activation as one op. Hooks of either are called as ever."""
+    """A Linear with a bias and its activation as one op. Hooks of either are called as ever."""
 
     _NAMES = {ReLU: "relu", Tanh: "tanh", Sigmoid: "sigmoid"}
 
     def __init__(self, linear: Linear, act: Layer) -> None:
         self._linear, self._act = linear, act
-        name = self._NAMES[type(act)]
-        self._name = name
-        self._op = self._made(linear.bias is not None, name)
-
-    @staticmethod
-    def _made(biased: bool, name: str) -> Any:
-        slots = ("X", "W", "Bias") if biased else ("X", "W")
-        return _core.Op("fc", slots, {"act": name})
+        self._op = _core.Op("fc", ("X", "W", "Bias"), {"act": self._NAMES[type(act)]})
 
     def __call__(self, x: Any) -> Any:
         linear, act = self._linear, self._act
-        if linear._hook_count or act._hook_count or not isinstance(x, Tensor):
-            return act(linear(x))
         bias = linear.bias
+        if linear._hook_count or act._hook_count or bias is None or not isinstance(x, Tensor):
+            return act(linear(x))
         try:
-            if bias is None:
-                return self._op(x, linear.weight)
             return self._op(x, linear.weight, bias)
         except _ERRORS as error:
             raise located(error) from None
