@@ -36,8 +36,8 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from ._files import load, save  # noqa: F401
     from ._mode import (  # noqa: F401
         disable_signal_handler, disable_static, enable_grad, enable_static, get_default_dtype,
-        get_flags, grad, in_dynamic_mode, is_grad_enabled, no_grad, set_default_dtype, set_flags,
-        set_grad_enabled, set_printoptions,
+        get_flags, get_num_threads, grad, in_dynamic_mode, is_grad_enabled, no_grad,
+        set_default_dtype, set_flags, set_grad_enabled, set_num_threads, set_printoptions,
     )
     from .hapi import Model, callbacks, summary  # noqa: F401
     from ._train import TrainReport, train  # noqa: F401
@@ -85,7 +85,7 @@ _NAMES = {
     "float64": "framework",
     "get_default_dtype": "_mode",
     "get_flags": "_mode",
-    "get_num_threads": "_core",
+    "get_num_threads": "_mode",
     "grad": "_mode",
     "in_dynamic_mode": "_mode",
     "in_dynamic_or_pir_mode": "_mode.in_dynamic_mode",
@@ -103,7 +103,7 @@ _NAMES = {
     "set_default_dtype": "_mode",
     "set_flags": "_mode",
     "set_grad_enabled": "_mode",
-    "set_num_threads": "_core",
+    "set_num_threads": "_mode",
     "set_printoptions": "_mode",
     "train": "_train",
     "uint8": "framework",

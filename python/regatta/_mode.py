@@ -43,6 +43,17 @@ def disable_signal_handler() -> None:
     """Regatta handles no signals, so there is nothing to disable."""
 
 
+def set_num_threads(n: int) -> None:
+    """``n`` threads share ops on tensors with many examples; 1 by default. Executors of programs take
+    ``CPU_NUM`` threads."""
+    _core.set_num_threads(int(n))
+
+
+def get_num_threads() -> int:
+    """How many threads share ops on tensors with many examples."""
+    return _core.get_num_threads()
+
+
 # --- gradients -----------------------------------------------------------------------------------
 
 

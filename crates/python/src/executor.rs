@@ -155,6 +155,7 @@ impl Prepared {
 
     fn run(&mut self, scope: &mut Values, fetch: &[String]) -> Result<(), Error> {
         let begin = Instant::now();
+        self.feeds.iter_mut().for_each(|(name, value)| column(&self.program, name, value));
         if self.is_startup && self.feeds.is_empty() {
             regatta_exec::run_startup(&self.program, scope)?;
             if fetch.is_empty() {
@@ -181,6 +182,18 @@ impl Prepared {
             None => to_numpy(py, tensor),
         };
         fetched.map(array).collect()
+    }
+}
+
+/// One number per example is a column where an input has one: `[n]` becomes `[n, 1]`.
+fn column(program: &Ir, name: &str, value: &mut Value) {
+    let Value::Dense(tensor) = value else { return };
+    let Some(var) = program.block().vars.get(name) else { return };
+    if var.ty.shape.last() == Some(&1) && var.ty.shape.len() == tensor.shape().len() + 1 {
+        let shape = [tensor.shape(), &[1]].concat();
+        let empty = Tensor::zeros(tensor.dtype(), &[0]);
+        let data = std::mem::replace(tensor, empty).into_data();
+        *tensor = Tensor::new(&shape, data).expect("as many elements as before");
     }
 }
 

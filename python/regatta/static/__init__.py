@@ -80,7 +80,8 @@ def data(
             raise TypeError(f"data '{name}': inputs with lod_level=1 hold ids, of type int64")
         program._core.sparse_data(name)
     else:
-        dims = [-1 if d is None else int(d) for d in shape]
+        # Another dimension than the first may be open, too: it has nothing to do with the batch.
+        dims = [(-2 if i else -1) if d is None or d < 0 else int(d) for i, d in enumerate(shape)]
         program._core.data(name, _STORED[logical], dims)
     program._note_dtype(name, logical)
     return program._variable(name)

@@ -103,7 +103,9 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
         && ids.layout == Layout::Dense
         && (ids.shape.len() > 2 || ids.dtype == DType::I64)
     {
-        let known = ids.shape.get(1..).is_some_and(|rest| rest.iter().all(|&d| d > 0));
+        // A dimension that is known when the program runs will do where the result has it, too.
+        let fits = |d: i64| d > 0 || (d == -2 && ids.dtype == DType::I64);
+        let known = ids.shape.get(1..).is_some_and(|rest| rest.iter().all(|&d| fits(d)));
         if !known || !is_id(ids.dtype) {
             return Err(wrong_ids(i.op, &i.op.ins("Ids")[0], ids));
         }

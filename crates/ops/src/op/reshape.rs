@@ -21,7 +21,13 @@ pub(crate) static DEFS: &[OpDef] = &[OpDef {
     infer,
     grad: Grad::Rule(|g| {
         let (Some(dx), Some(dout)) = (g.din("X"), g.dout("Out")) else { return Ok(vec![]) };
-        let shape = (g.ty)(&g.op.ins("X")[0]).shape;
+        let mut shape = (g.ty)(&g.op.ins("X")[0]).shape;
+        if shape.contains(&-2) {
+            // Dimensions that are kept are kept on the way back as well.
+            let kept = g.op.ints("shape")?;
+            let unknown = shape.iter_mut().enumerate().filter(|(_, d)| **d < 0);
+            unknown.for_each(|(at, d)| *d = if kept.get(at) == Some(&0) { 0 } else { -1 });
+        }
         Ok(vec![Op::new("reshape").input("X", &dout).attr("shape", shape).output("Out", &dx)])
     }),
     kernel: |s| by_dtype!(s.ins[0], copy(s)),
@@ -68,6 +74,9 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
         }
         return Ok(vec![VarType::dense(x.dtype, out)]);
     }
+    if x.shape.contains(&-2) {
+        return with_open_sizes(i, x, &shape, out);
+    }
     // The size of the batch is not known yet: it has to stay first in X and in the result.
     if x.shape[0] != -1 || x.shape[1..].iter().any(|&d| d < 0) {
         return Err(
@@ -89,6 +98,29 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
         (None, Some(0)) if want > 0 && (have % want == 0 || want % have.max(1) == 0) => {}
         (None, Some(0)) => return misfit(),
         (None, _) => return refuse(format!("does not keep the batch first, which X has: {x}")),
+    }
+    Ok(vec![VarType::dense(x.dtype, out)])
+}
+
+/// X has other unknown sizes than the batch: all but one of the unknown ones have to be kept where
+/// they are, and the batch is one of those.
+fn with_open_sizes(
+    i: &Infer<'_>,
+    x: &VarType,
+    shape: &[i64],
+    mut out: Vec<i64>,
+) -> Result<Vec<VarType>, Error> {
+    let refuse = |reason: &str| Err(i.bad_attr("shape", format!("{shape:?} {reason}: X is {x}")));
+    let is_kept = |at: usize| shape.get(at) == Some(&0);
+    let lost = x.shape.iter().enumerate().filter(|(at, d)| **d < 0 && !is_kept(*at));
+    let lost: Vec<i64> = lost.map(|(_, d)| *d).collect();
+    let known = |dims: &[i64]| dims.iter().filter(|&&d| d >= 0).product::<i64>();
+    let (have, want) = (known(&x.shape), known(&out));
+    match (lost.as_slice(), shape.iter().position(|&d| d == -1)) {
+        ([], None) if have == want => {}
+        ([], Some(at)) if want > 0 && have % want == 0 => out[at] = have / want,
+        ([-2], Some(at)) if want > 0 => out[at] = -2,
+        _ => return refuse("does not keep all unknown sizes but one where they are"),
     }
     Ok(vec![VarType::dense(x.dtype, out)])
 }

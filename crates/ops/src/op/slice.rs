@@ -1,12 +1,15 @@
 //! `slice`: `X[.., start..end, ..]` along one dimension; negative positions count from the end.
+//!
+//! An end beyond the dimension is its end. Dimensions of unknown size, the batch included, can be
+//! sliced where it is clear what that means once their size is known.
 
 use regatta_ir::schema::{AttrDef, AttrKind, one};
 use regatta_ir::{Error, Schema, VarType};
 
-use super::element::{Element, around, by_dtype, copy_blocks};
-use crate::def::{NO_SECOND, linear, no_samples, per_example, spread};
+use super::element::{Element, around, batch_from_end, by_dtype, copy_blocks, say_zero};
+use crate::def::{NO_SECOND, no_samples, spread};
 use crate::infer::resolve_axis;
-use crate::{Grad, Infer, Kernel, OpDef, Sample, Spec};
+use crate::{Batch, Grad, Infer, Kernel, OpDef, Sample, Spec};
 
 const ATTRS: &[AttrDef] =
     &[("axis", AttrKind::Int(0)), ("start", AttrKind::RequiredInt), ("end", AttrKind::RequiredInt)];
@@ -17,8 +20,8 @@ pub(crate) static DEFS: &[OpDef] = &[
         infer,
         grad: Grad::Rule(|g| Ok(g.unary(&["X"]))),
         kernel: |s| by_dtype!(s.ins[0], forward(s)),
-        // A batch has no known size and is refused, so a part is never sliced along it.
-        batch: linear,
+        // Examples of the whole batch, not of parts of it.
+        batch: |op| if op.int("axis") == Ok(0) { Batch::Whole } else { Batch::Linear },
         samples,
     },
     OpDef {
@@ -31,7 +34,7 @@ pub(crate) static DEFS: &[OpDef] = &[
         infer: |i| Ok(vec![i.floats("X")?.clone()]),
         grad: NO_SECOND,
         kernel: backward,
-        batch: per_example,
+        batch: |op| if op.int("axis") == Ok(0) { Batch::Whole } else { Batch::PerExample },
         samples: no_samples,
     },
 ];
@@ -40,11 +43,20 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
     let x = i.dense("X")?;
     let axis = i.axis("axis", x.shape.len())?;
     let size = x.shape[axis];
-    if size < 0 {
-        return Err(i.wrong("X", &format!("a dense array with a known size of dimension {axis}")));
-    }
     let (start, end) = (i.op.int("start")?, i.op.int("end")?);
-    let (from, to) = (position(start, size), position(end, size));
+    if size < 0 {
+        let given = i.op.int("axis")?;
+        if batch_from_end(x, given, axis) {
+            return Err(say_zero(i, "axis", given));
+        }
+        let mut out = x.clone();
+        out.shape[axis] = open_size(start, end).ok_or_else(|| {
+            i.wrong("X", &format!("a dense array with a known size of dimension {axis}"))
+        })?;
+        return Ok(vec![out]);
+    }
+    // There may be less than what is asked for.
+    let (from, to) = (position(start, size), position(end, size).min(size));
     if !(0 <= from && from < to && to <= size) {
         let reason = format!("makes {start}..{end} no part of dimension {axis} of {x}");
         return Err(i.bad_attr(if (0..size).contains(&from) { "end" } else { "start" }, reason));
@@ -53,6 +65,20 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
     out.shape[axis] = to - from;
     Ok(vec![out])
 }
+
+/// How much of a dimension of unknown size is taken: -2 if the program has to run to know it.
+fn open_size(start: i64, end: i64) -> Option<i64> {
+    match (start, end) {
+        (..0, ..0) => Some(end - start).filter(|n| *n > 0),
+        // To the end, however far that is.
+        (..0, TO_THE_END..) => Some(-start),
+        (0.., _) if end > start || end < 0 => Some(-2),
+        _ => None,
+    }
+}
+
+/// An end beyond anything.
+const TO_THE_END: i64 = i32::MAX as i64;
 
 fn position(at: i64, size: i64) -> i64 {
     if at < 0 { at + size } else { at }
@@ -65,7 +91,7 @@ fn place(s: &Spec<'_>) -> Result<(usize, usize, usize), Error> {
     let (_, step) = around(&dims, axis);
     let size = dims[axis] as i64;
     let from = position(s.op.int("start")?, size) as usize;
-    let to = position(s.op.int("end")?, size) as usize;
+    let to = position(s.op.int("end")?, size).min(size) as usize;
     Ok((from * step, (to - from) * step, dims[axis] * step))
 }
 

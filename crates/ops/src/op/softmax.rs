@@ -88,7 +88,8 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
     if batch_from_end(x, given, axis) {
         return Err(say_zero(i, "axis", given));
     }
-    if x.shape[axis] < 1 && !(axis == 0 && x.is_batched()) {
+    let known_when_run = x.shape[axis] == -2 || (axis == 0 && x.is_batched());
+    if x.shape[axis] < 1 && !known_when_run {
         return Err(i.wrong("X", &format!("f32 with a known size of dimension {axis}")));
     }
     Ok(vec![x.clone()])

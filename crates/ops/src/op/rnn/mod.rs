@@ -132,8 +132,8 @@ fn infer(i: &Infer<'_>) -> Result<Vec<VarType>, Error> {
     let cell = cell(i.op)?;
     let x = i.floats_of_rank("X", 3)?;
     let &[batch, time, width] = &x.shape[..] else { unreachable!("three dimensions") };
-    if time < 1 || width < 1 {
-        return Err(i.wrong("X", "f32[batch, time, width] with known time and width"));
+    if (time < 1 && time != -2) || width < 1 {
+        return Err(i.wrong("X", "f32[batch, time, width] with known width, and time"));
     }
     let hidden = i.floats_of_rank("WeightHh", 2)?.shape[1];
     if hidden < 1 {
