@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
         amp, base, dataset, device, distributed, errors, fluid, framework, incubate, inference, io,
         metric, nn, optimizer, reader, regularizer, static, tensor, utils, v2, version,
     )
-    from ._core import get_num_threads, op_kinds, set_num_threads  # noqa: F401
+    from ._core import op_kinds  # noqa: F401
     from .errors import PeerLost, RegattaError  # noqa: F401
     from ._files import load, save  # noqa: F401
     from ._mode import (  # noqa: F401
