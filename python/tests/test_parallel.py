@@ -82,7 +82,8 @@ def assert_same_bits(ranks, but=()):
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"optimizer": "adam", "parallel": {"comm_buffer_size": 1e-4, "last_comm_buffer_size": 1e-5}},
+    {},
+    {"optimizer": "adam", "parallel": {"comm_buffer_size": 1e-4, "last_comm_buffer_size": 1e-5}},
     {"accumulate": 3},
 ], ids=["sgd", "adam in small buckets", "parts without exchange"])
 def test_ranks_train_as_one_process_on_the_whole_batch(tmp_path, options):
@@ -232,6 +233,15 @@ def test_spawn_raises_what_a_rank_raised(tmp_path, jobs, how, text):
         context.join()
     assert text in str(raised.value)
     assert all(process.exitcode is not None for process in context.processes)
+
+
+def test_ranks_do_not_outlive_who_spawned_them(tmp_path):
+    command = [sys.executable, SCRIPT, "spawning", str(tmp_path)]
+    parent = subprocess.Popen(command, env=clean_env(), stdout=subprocess.PIPE, text=True)
+    assert [parent.stdout.readline() for _ in range(2)] == ["begun\n", "begun\n"]
+    parent.kill()
+    # The end of what ranks write to comes when the last of them has ended.
+    assert parent.communicate(timeout=30)[0] == ""
 
 
 def test_spawn_refuses(jobs):

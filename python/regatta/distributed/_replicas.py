@@ -1,5 +1,5 @@
-"""Ranks that train the same model have the same parameters, to the bit. Models that were not wrapped
-drift apart and nothing else notices."""
+"""Ranks that train the same model have the same parameters, to the bit. Models that were not
+wrapped drift apart, and nothing else notices."""
 from __future__ import annotations
 
 import os

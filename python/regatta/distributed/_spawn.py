@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import traceback
 from multiprocessing import connection as connections
 from typing import Any, Callable, Dict, List, Optional, Sequence
@@ -168,12 +169,21 @@ def _places(nprocs: int) -> List[Dict[str, str]]:
     ]
 
 
+def _end_with_parent() -> None:
+    """A rank does not outlive the process that started it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connections.wait([parent.sentinel])
+        os._exit(1)
+
+
 def _rank(func: Any, args: Any, variables: Dict[str, str], line: Any) -> None:
     """The life of a rank."""
     from . import _world
     from ..errors import PeerLost
 
     os.environ.update(variables)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         func(*args)
         _world.leave(at_end=True)

@@ -34,7 +34,7 @@ class DataParallel(Layer):
     Gradients travel in buckets of ``comm_buffer_size`` megabytes, the last of them of
     ``last_comm_buffer_size``, while backward still computes those of the layers before. Those of
     ``Embedding(sparse=True)`` travel as rows. All ranks count alike, also with batches of different
-    sizes. All make the same number of steps: one that has fewer is named in the error of the others.
+    sizes. All make the same number of steps: one that has fewer is named in the error of others.
 
     A parameter that gets no gradient is an error that names it; with
     ``find_unused_parameters=True`` ranks that do not use it give zeros. In a process without other

@@ -131,8 +131,8 @@ def is_initialized() -> bool:
 
 
 def _fleet_joins() -> bool:
-    """Whether ``fleet.init(is_collective=True)`` has begun a job of tensors: it joins the ranks when
-    they are first needed. A static program joins them itself, at the same addresses."""
+    """Whether ``fleet.init(is_collective=True)`` has begun a job of tensors: it joins the ranks
+    when they are first needed. A static program joins them itself, at the same addresses."""
     import sys
 
     from .._mode import in_dynamic_mode
