@@ -223,7 +223,7 @@ class GroupNorm(Layer):
     def forward(self, input: Variable) -> Variable:
         """``input`` with mean 0 and variance 1, scaled and shifted by what is learned."""
         return F.group_norm(input, self._num_groups, self._epsilon, self.weight, self.bias,
-                            self._data_format, self._name)
+                            self._data_format, self._name or self._full_name)
 
     def extra_repr(self) -> str:
         return (f"num_groups={self._num_groups}, num_channels={self._num_channels}, "

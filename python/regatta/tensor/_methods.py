@@ -122,11 +122,15 @@ def _neg(self: Variable) -> Variable:
 
 
 def _floordiv(self: Variable, other: Any) -> Any:
-    return math.floor_divide(self, other) if _operand(other) else NotImplemented
+    if _number(other):
+        _tmp()
+    return _beside("elementwise_floordiv", self, other) if _operand(other) else NotImplemented
 
 
 def _mod(self: Variable, other: Any) -> Any:
-    return math.mod(self, other) if _operand(other) else NotImplemented
+    if _number(other):
+        _tmp()
+    return _beside("elementwise_mod", self, other) if _operand(other) else NotImplemented
 
 
 def _compared(kind: str) -> Callable[[Variable, Any], Any]:

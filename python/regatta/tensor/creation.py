@@ -8,8 +8,8 @@ from .._missing import missing
 from .._mode import in_dynamic_mode
 from ..framework import ParamAttr, Tensor, Variable, create_state, to_dtype, unique_name
 from ._common import (
-    Namer, Numbers, Unknown, array_constant, cast_to, check, constant, filled, int_list, is_integer,
-    made_name, namer_of, op, part_of, rows_like, said, scalar,
+    Namer, Numbers, Unknown, array_constant, cast_to, check, constant, filled, fresh, int_list,
+    is_integer, made_name, namer_of, op, part_of, rows_like, said, scalar,
 )
 
 __all__ = [
@@ -276,7 +276,7 @@ def _triangle(x: Any, diagonal: int, word: str, name: Optional[str]) -> Variable
         raise ValueError(f"{word}: {said(x)} {list(x.shape)} has no matrices in its last two "
                          "dimensions")
     attrs = {"diagonal": int(diagonal), "lower": word == "tril"}
-    return op("tril_triu", {"X": x}, namer_of(x, word, name).tmp(), attrs)
+    return op("tril_triu", {"X": x}, name or fresh(x, word), attrs)
 
 
 def tril(x: Variable, diagonal: int = 0, name: Optional[str] = None) -> Variable:

@@ -477,7 +477,8 @@ def _in_steps(x: Variable, keys: List[Any]) -> Variable:
                 k = _ALL
             axis += 1
         rest.append(k)
-    made = strided_slice(x, axes, starts, ends, steps)
+    attrs = {"axes": axes, "starts": starts, "ends": ends, "strides": steps}
+    made = op("strided_slice", {"X": x}, unique_name.generate(x.name + "_strided_slice"), attrs)
     return made if all(k == _ALL or k is Ellipsis for k in rest) else get_item(made, tuple(rest))
 
 

@@ -47,12 +47,16 @@ def _whole(index: Any, what: str) -> Any:
 
 def gather(x: Variable, index: Any, axis: Any = None, name: Optional[str] = None) -> Variable:
     """Parts of a dimension by number."""
+    return _gathered(x, index, axis, "gather", name)
+
+
+def _gathered(x: Variable, index: Any, axis: Any, word: str, name: Optional[str]) -> Variable:
     x = check(x, "gather: x")
     if not isinstance(index, Values):
         index = Tensor(index, "int64")
     index = _whole(index, "gather: index")
     at = 0 if axis is None else axis_of(axis, len(x.shape), "gather")
-    out = namer_of(x, "gather", name).tmp()
+    out = namer_of(x, word, name).tmp()
     if len(index.shape) == 2 and index.shape[1] == 1:
         index = to_shape(index, [index.shape[0]], part_of(out))
     return op("gather", {"X": x, "Index": index}, out, {"axis": at})
@@ -62,7 +66,7 @@ def index_select(
     x: Variable, index: Variable, axis: int = 0, name: Optional[str] = None
 ) -> Variable:
     """Parts of a dimension by number."""
-    return gather(x, index, axis, name)
+    return _gathered(x, index, axis, "index_select", name)
 
 
 def gather_nd(x: Variable, index: Variable, name: Optional[str] = None) -> Variable:
@@ -90,10 +94,14 @@ def take_along_axis(
     arr: Variable, indices: Variable, axis: int, broadcast: bool = True
 ) -> Variable:
     """Elements of a dimension by position, for each of the other dimensions."""
+    return _taken(arr, indices, axis, "take_along_axis")
+
+
+def _taken(arr: Variable, indices: Variable, axis: int, word: str) -> Variable:
     arr = check(arr, "take_along_axis: arr")
     inputs = {"X": arr, "Index": _whole(indices, "take_along_axis: indices")}
     attrs = {"axis": axis_of(axis, len(arr.shape), "take_along_axis")}
-    return op("take_along_axis", inputs, namer_of(arr, "take_along_axis").tmp(), attrs)
+    return op("take_along_axis", inputs, namer_of(arr, word).tmp(), attrs)
 
 
 def _along(shape: Sequence[int], index: Any, axis: int) -> Any:
@@ -195,7 +203,7 @@ def index_add(
 
 def index_sample(x: Variable, index: Variable) -> Variable:
     """Elements of each row by number."""
-    return take_along_axis(x, index, 1, broadcast=False)
+    return _taken(x, index, 1, "index_sample")
 
 
 # --- by value ------------------------------------------------------------------------------------
