@@ -111,6 +111,12 @@ def with_defaults(
     return CallbackList(given)
 
 
+def _is_first_rank() -> bool:
+    from ..distributed import get_rank
+
+    return get_rank() == 0
+
+
 def _shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return " ".join(_shown(each) for each in value)
@@ -127,9 +133,7 @@ class ProgBarLogger(Callback):
         self._began, self._open = 0.0, False
 
     def _is_first(self) -> bool:
-        from ..distributed import get_rank
-
-        return self.verbose > 0 and get_rank() == 0
+        return self.verbose > 0 and _is_first_rank()
 
     def _print(self, text: str, end: bool) -> None:
         over = self.verbose == 1 and sys.stdout.isatty()
@@ -194,9 +198,7 @@ class ModelCheckpoint(Callback):
         self.save_freq, self.save_dir = save_freq, save_dir
 
     def _save(self, name: str) -> None:
-        from ..distributed import get_rank
-
-        if self.save_dir is not None and get_rank() == 0:
+        if self.save_dir is not None and _is_first_rank():
             self.model.save(os.path.join(self.save_dir, name))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
@@ -238,7 +240,7 @@ class EarlyStopping(Callback):
         value = float(value[0] if isinstance(value, (list, tuple)) else value)
         if self.best_value is None or self._sign * (value - self.best_value) > self.min_delta:
             self.best_value, self.wait_epoch = value, 0
-            if self.save_best_model and self.save_dir is not None:
+            if self.save_best_model and self.save_dir is not None and _is_first_rank():
                 self.model.save(os.path.join(self.save_dir, "best_model"))
             return
         self.wait_epoch += 1

@@ -362,7 +362,9 @@ def _loader(
     if not isinstance(data, Dataset):
         return data
     if isinstance(data, IterableDataset) or not divided:
-        return DataLoader(data, batch_size=batch_size, drop_last=drop_last, num_workers=workers)
+        loader = DataLoader(data, batch_size=batch_size, drop_last=drop_last, num_workers=workers)
+        loader._divided = divided
+        return loader
     sampler = DistributedBatchSampler(
         data, batch_size=batch_size, shuffle=shuffle, drop_last=drop_last)
     return DataLoader(data, batch_sampler=sampler, num_workers=workers)

@@ -70,6 +70,7 @@ class DataLoader:
         self.collate_fn = collate_fn or (
             default_convert_fn if self._single else default_collate_fn)
         self._idle: Optional[Pool] = None
+        self._divided = True  # an iterable dataset, among ranks
 
     def _set_batches(
         self, sampler: Optional[BatchSampler], size: Optional[int], shuffle: bool, drop_last: bool
@@ -127,7 +128,7 @@ class DataLoader:
 
     def _reader(self, collate: Callable[[Any], Any]) -> Reader:
         size = None if self._single else self.batch_size or 1
-        rank, world = division.ranks() if self.is_iterable else (0, 1)
+        rank, world = division.ranks() if self.is_iterable and self._divided else (0, 1)
         return Reader(self.dataset, collate, size, self.drop_last, rank, world)
 
     def _numbers(self) -> Iterator[Any]:
