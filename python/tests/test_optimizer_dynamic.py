@@ -242,3 +242,22 @@ def test_memory_stays_after_steps():
         step()
     gc.collect()
     assert len(gc.get_objects()) - before < 10
+
+
+def test_a_program_updates_the_parameters_that_the_optimizer_was_given():
+    """A script that builds a program but does not say enable_static."""
+    main, startup = rg.static.Program(), rg.static.Program()
+    with rg.unique_name.guard():
+        first, second = nn.Linear(4, 4), nn.Linear(4, 1)
+    with rg.static.program_guard(main, startup), rg.unique_name.guard():
+        loss = second(first(rg.static.data("x", [None, 4]))).square().mean()
+        _, pairs = O.SGD(0.1, parameters=second.parameters()).minimize(loss)
+    assert [p.name for p, _ in pairs] == ["linear_1.w_0", "linear_1.b_0"]
+    with rg.static.scope_guard(rg.static.Scope()):
+        exe = rg.static.Executor()
+        exe.run(startup)
+        before, = exe.run(main, feed={"x": X}, fetch_list=[loss])
+        want = second(first(rg.to_tensor(X))).square().mean().numpy()
+        np.testing.assert_allclose(np.asarray(before).reshape([]), want, rtol=1e-5)
+        after, = exe.run(main, feed={"x": X}, fetch_list=[loss])
+    assert float(after) < float(before)

@@ -58,7 +58,8 @@ class Optimizer:
         self._learning_rate = _learning_rate(learning_rate)
         given = _one("parameters", parameters, "parameter_list", parameter_list)
         self._groups = _groups(given)
-        self._parameter_list = None if self._groups else _parameters(given)
+        named = [p for group in self._groups for p in group.parameters] if self._groups else given
+        self._parameter_list = _parameters(named)
         self.regularization = _regularization(_one(
             "weight_decay", weight_decay, "regularization", regularization))
         if grad_clip is not None and not hasattr(grad_clip, "_clip_spec"):
