@@ -371,11 +371,12 @@ def create_parameter(
     from ..nn.initializer import default_for
 
     prefix = name or unique_name.generate("create_parameter")
+    # As in Paddle: beside an attribute the name is only the first part, `name.w_0`.
+    if attr is None and name is not None:
+        attr = ParamAttr(name=name)
     attr = ParamAttr.to_attr(attr)
     if attr is False:
         return None
-    if name is not None and attr.name is None:
-        attr = _named(attr, name)
     init = default_initializer if default_initializer is not None else default_for(is_bias)
     if in_dynamic_mode():
         from .._bridge import create_eager
@@ -386,14 +387,6 @@ def create_parameter(
         prefix, "b" if is_bias else "w", int_list(shape, "create_parameter: shape"), attr, init,
         dtype,
     )
-
-
-def _named(attr: ParamAttr, name: str) -> ParamAttr:
-    import copy
-
-    attr = copy.copy(attr)
-    attr.name = name
-    return attr
 
 
 def create_global_var(

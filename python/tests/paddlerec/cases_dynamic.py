@@ -23,6 +23,7 @@ class Case(NamedTuple):
 
 # Smaller batches and tables, where the folder's own take minutes.
 OVERRIDES: Dict[str, Dict[str, Any]] = {
+    "match/kim": {"hyper_parameters.vocab_size": 1893},
     "match/multiview-simnet": {"runner.train_batch_size": 16},
     "multitask/maml": {"runner.train_batch_size": 2,
                        "hyper_parameters.base_optimizer.learning_rate": 0.01},
@@ -34,6 +35,7 @@ OVERRIDES: Dict[str, Dict[str, Any]] = {
     "demo/movie_recommand/recall": {"runner.train_batch_size": 16},
 }
 SGD_RATES: Dict[str, float] = {
+    "contentunderstanding/tagspace": 1e-4,
     "match/kim": 0.01,
     "match/multiview-simnet": 0.1,
     "multitask/esmm": 0.1,
@@ -46,6 +48,9 @@ SGD_RATES: Dict[str, float] = {
     "rank/difm": 0.1,
     "rank/dmr": 0.01,
     "rank/dnn": 0.1,
+    "rank/fgcnn": 0.1,
+    "rank/fm": 0.1,
+    "recall/mind": 0.1,
 }
 # Folders that are not compared, and why.
 NOT_COMPARED: Dict[str, str] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, NamedTuple
 
 CPU = {"runner.use_gpu": False}
+# Two columns per field: tables of millions of rows and their moments fit into memory.
 SMALL_FFM = {"hyper_parameters.sparse_feature_dim": 2}
 
 
@@ -47,14 +48,16 @@ FOLDERS = [
     Folder("demo/movie_recommand", DEMO, DEMO, note="generated data"),
     refused("graph", "needs PGL and its graph engine; no tools/ form"),
     both("match/dssm"),
-    Folder("match/kim", trainer="trainer.py", note="own trainer; a tokenizer instead of NLTK's"),
+    Folder("match/kim", trainer="trainer.py", options={"hyper_parameters.vocab_size": 1893},
+           note="own trainer; words split by a pattern instead of NLTK's model"),
     both("match/match-pyramid"),
     both("match/multiview-simnet"),
     Folder("multitask/aitm"),
     both("multitask/dselect_k"),
     both("multitask/escm2"),
     both("multitask/esmm"),
-    Folder("multitask/maml", options={**CPU, "runner.train_batch_size": 16}, note="16 tasks"),
+    Folder("multitask/maml", options={**CPU, "runner.train_batch_size": 16},
+           note="64 tasks per epoch instead of 3200"),
     Folder("multitask/metaheac", note="its pickled data needs pandas 1.5"),
     both("multitask/mmoe"),
     both("multitask/ple"),
@@ -77,7 +80,7 @@ FOLDERS = [
     Folder("rank/dpin"),
     both("rank/dsin"),
     both("rank/fastformer"),
-    Folder("rank/fat_deepffm"),
+    Folder("rank/fat_deepffm", options=SMALL_FFM, note="2 columns per field instead of 10"),
     both("rank/ffm", options=SMALL_FFM, note="2 columns per field instead of 9"),
     Folder("rank/fgcnn"),
     Folder("rank/flen"),
