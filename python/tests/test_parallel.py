@@ -238,8 +238,10 @@ def test_spawn_raises_what_a_rank_raised(tmp_path, jobs, how, text):
 def test_ranks_do_not_outlive_who_spawned_them(tmp_path):
     command = [sys.executable, SCRIPT, "spawning", str(tmp_path)]
     parent = subprocess.Popen(command, env=clean_env(), stdout=subprocess.PIPE, text=True)
-    assert [parent.stdout.readline() for _ in range(2)] == ["begun\n", "begun\n"]
-    parent.kill()
+    try:
+        assert [parent.stdout.readline() for _ in range(2)] == ["begun\n", "begun\n"]
+    finally:
+        parent.kill()
     # The end of what ranks write to comes when the last of them has ended.
     assert parent.communicate(timeout=30)[0] == ""
 
