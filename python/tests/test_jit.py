@@ -1,6 +1,11 @@
 """Networks traced to programs: run, saved, loaded, served."""
 import copy
+import json
 import os
+import re
+import subprocess
+import sys
+import urllib.request
 
 import numpy as np
 import pytest
@@ -327,9 +332,64 @@ def test_the_specification_may_come_from_elsewhere(tmp_path):
         jit.load(str(tmp_path / "nowhere"))
 
 
-def test_images(tmp_path):
+def regatta(*arguments):
+    command = [sys.executable, "-m", "regatta", *arguments]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, env=env, text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
+
+
+@pytest.fixture
+def lenet(tmp_path):
     net = rg.vision.models.LeNet()
-    x = rg.to_tensor(np.random.RandomState(0).rand(2, 1, 28, 28).astype("float32"))
-    jit.save(net, str(tmp_path / "lenet"), input_spec=[InputSpec([None, 1, 28, 28])])
-    np.testing.assert_allclose(
-        jit.load(str(tmp_path / "lenet"))(x).numpy(), expected(net, x), rtol=1e-4, atol=1e-6)
+    path = str(tmp_path / "lenet")
+    jit.save(net, path, input_spec=[InputSpec([None, 1, 28, 28], "float32", "image")])
+    x = np.random.RandomState(0).rand(2, 1, 28, 28).astype("float32")
+    return path, x, expected(net, rg.to_tensor(x))
+
+
+def test_images(lenet):
+    path, x, answer = lenet
+    np.testing.assert_allclose(jit.load(path)(x).numpy(), answer, rtol=1e-4, atol=1e-6)
+    model = rg.Model.open(path)
+    assert model.inputs[0].shape == (-1, 1, 28, 28)
+    for given in (x, x.reshape(2, 784)):
+        found = model.predict({"image": given}, return_list=True)[0]
+        np.testing.assert_allclose(found, answer, rtol=1e-4, atol=1e-6)
+
+
+def test_a_saved_network_is_served(lenet):
+    path, x, answer = lenet
+    server = regatta("serve", "-m", path, "--listen", "127.0.0.1:0", "--threads", "1")
+    try:
+        address = re.search(r"http://\S+", server.stderr.readline()).group()
+        body = {"instances": [{"image": row.ravel().tolist()} for row in x]}
+        request = urllib.request.Request(
+            address + "/predict", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as reply:
+            found = json.load(reply)
+    finally:
+        server.terminate()
+        server.communicate()
+    scores = [next(iter(each.values())) for each in found["predictions"]]
+    np.testing.assert_allclose(scores, answer, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("form, file", [("onnx", "model.onnx"),
+                                        ("safetensors", "weights.safetensors")])
+def test_a_saved_network_is_exported(lenet, tmp_path, form, file):
+    path, _, _ = lenet
+    to = str(tmp_path / form)
+    process = regatta("export", path, "--to", to, "--format", form)
+    out, errors = process.communicate()
+    assert process.returncode == 0, errors
+    if form == "onnx":
+        assert "input image: float[batch, 1, 28, 28]" in out
+        with open(os.path.join(to, file), "rb") as onnx:
+            data = onnx.read()
+        assert data.count(b"Conv") >= 2 and data.count(b"MaxPool") >= 2
+    else:
+        weights = rg.load(os.path.join(to, file), return_numpy=True)
+        assert sum(v.size for v in weights.values()) == 61_610
+    process = regatta("export", path, "--to", str(tmp_path / "again"))
+    assert process.wait() != 0 and "name another --format" in process.communicate()[1]
