@@ -305,3 +305,34 @@ fn on_wire(wire: Wire) -> GroupWire {
         Wire::Bf16 => GroupWire::Bf16,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_have_limits_and_who_has_left_is_named() {
+        let mut groups = Group::in_memory(2).unwrap();
+        let second = GroupComm::new(groups.pop().unwrap()).unwrap();
+        let first = GroupComm::new(groups.pop().unwrap()).unwrap();
+        let name: Arc<str> = "sum".into();
+        let sum = |comm: &GroupComm| {
+            let exchange =
+                Exchange::AllReduce { values: vec![1.0], wire: Wire::F32, node_ranks: 0 };
+            comm.start(&name, exchange).unwrap();
+        };
+        sum(&first);
+        assert!(first.wait_for(&name, Duration::from_millis(1)).unwrap().is_none());
+        sum(&second);
+        let long = Duration::from_secs(60);
+        let Some(Reply::Floats(values)) = first.wait_for(&name, long).unwrap() else {
+            panic!("an all-reduce brings floats")
+        };
+        assert_eq!(values, [2.0]);
+        second.leave();
+        sum(&first);
+        let error = first.wait_for(&name, long).unwrap_err().to_string();
+        assert!(error.contains("rank 1 has left"), "{error}");
+        assert!(second.start(&name, Exchange::gather(vec![])).is_err());
+    }
+}
