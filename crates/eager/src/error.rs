@@ -5,13 +5,13 @@
 #[non_exhaustive]
 pub enum Error {
     /// The op does not exist, or its inputs or attributes do not fit.
-    #[error(transparent)]
+    #[error("{}", unnamed(&.0.to_string()))]
     Op(#[from] regatta_ir::Error),
     /// Elements and shape do not fit.
     #[error(transparent)]
     Value(#[from] regatta_tensor::Error),
     /// A kernel met a bad value.
-    #[error("{op}: {reason}")]
+    #[error("{op}: {}", unnamed(.reason))]
     Kernel {
         /// Kind of the op.
         op: String,
@@ -68,3 +68,34 @@ pub enum Error {
 
 /// What functions of this crate return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A message without the positional names of variables: tensors have none, slots say enough.
+fn unnamed(message: &str) -> String {
+    let is_name = |word: &str| {
+        let word = word.trim_end_matches([',', ';', ':']);
+        let inner = word.strip_prefix("'i").and_then(|rest| rest.strip_suffix('\''));
+        inner.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let mut words: Vec<&str> = Vec::new();
+    for word in message.split(' ') {
+        if !is_name(word) {
+            words.push(word);
+        } else if words.last() == Some(&"of") {
+            words.pop();
+        }
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_do_not_name_positions() {
+        let of = |text| unnamed(text);
+        assert_eq!(of("op fc: W 'i1' should be f32[5, 3]"), "op fc: W should be f32[5, 3]");
+        assert_eq!(of("id 7 of 'i1' is beyond the table"), "id 7 is beyond the table");
+        assert_eq!(of("attribute 'index' is missing"), "attribute 'index' is missing");
+    }
+}

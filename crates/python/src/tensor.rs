@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{IntoPyDict, PyList, PyTuple};
 use regatta_eager as eager;
 use regatta_eager::Room;
 use regatta_tensor::{DType, Data};
@@ -368,15 +368,24 @@ fn from_array(value: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         "float128" | "longdouble" => Logical::Float64,
         name => Logical::named(name)?,
     };
-    let tensor = tensor_of("value", &array)?;
-    let shape = tensor.shape().to_vec();
-    let inner = eager::Tensor::new(&shape, tensor.into_data()).map_err(raise)?;
-    let logical_now = Logical::of(inner.dtype());
-    let tensor = Tensor::of(inner, logical_now);
-    if logical.stored() == tensor.inner.dtype() {
-        Ok(Tensor::of(tensor.inner, logical))
-    } else {
-        tensor.cast(logical)
+    let wanted = match logical.stored() {
+        DType::U64 => "uint64",
+        DType::I64 => "int64",
+        DType::F32 | DType::F16 | DType::BF16 => "float32",
+    };
+    let order = [("order", "C")].into_py_dict(array.py())?;
+    let array = array.call_method("astype", (wanted,), Some(&order))?;
+    let tensor = match quickly(&array) {
+        Some(tensor) => tensor,
+        None => {
+            let tensor = tensor_of("value", &array)?;
+            let shape = tensor.shape().to_vec();
+            Tensor::plain(eager::Tensor::new(&shape, tensor.into_data()).map_err(raise)?)
+        }
+    };
+    match logical.stored() == tensor.inner.dtype() {
+        true => Ok(Tensor::of(tensor.inner, logical)),
+        false => tensor.cast(logical),
     }
 }
 
@@ -436,7 +445,6 @@ pub(crate) fn raise(error: eager::Error) -> PyErr {
         eager::Error::NoGradient { .. }
         | eager::Error::Unused { .. }
         | eager::Error::Diverged { .. } => PyRuntimeError::new_err(error.to_string()),
-        eager::Error::Op(inner) => crate::error::raise(inner),
         other => PyValueError::new_err(other.to_string()),
     }
 }

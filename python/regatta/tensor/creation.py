@@ -153,7 +153,8 @@ def to_tensor(
         return data if dtype is None else cast_to(data, dtype, Namer("cast").tmp())
     if in_dynamic_mode() or isinstance(data, Tensor):
         kind = None if dtype is None else str(to_dtype(dtype))
-        if isinstance(data, (bool, int, float)):
+        # Numbers of numpy are arrays: np.float64 is a float, too, and keeps its type.
+        if type(data) in _OF_PYTHON:
             made = scalar(data, kind or _OF_PYTHON[type(data)])
             made.stop_gradient = stop_gradient
             return made
