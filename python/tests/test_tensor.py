@@ -342,3 +342,16 @@ def test_tensors_stand_beside_variables_of_a_program():
     want = layer(rg.to_tensor(A + V)).numpy() + (A * V).sum(1, keepdims=True)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
     assert layer.weight.name in [p.name for p in main.all_parameters()]
+
+
+def test_numbers_of_numpy_keep_type_and_shape():
+    for value, dtype in ((np.float64(2.5), "float64"), (np.array(True), "bool"),
+                         (np.float32(1.0), "float32"), (np.int32(3), "int32")):
+        made = rg.to_tensor(value)
+        assert (made.shape, str(made.dtype)) == ([], dtype)
+        assert made.numpy() == value
+
+
+def test_messages_name_slots_and_not_positions():
+    with pytest.raises(ValueError, match=r"op fc: W should be f32\[5, 3\], but is f32\[2, 3\]"):
+        rg.nn.Linear(2, 3)(rg.ones([4, 5]))
