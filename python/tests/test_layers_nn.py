@@ -647,7 +647,7 @@ def test_initial_values_in_a_program():
     assert abs(normal.mean() - 1) < 0.05 and abs(normal.std() - 0.5) < 0.03
     assert np.abs(built.get("cut")).max() <= 4.0
     np.testing.assert_array_equal(built.get("given"), given.astype("float32"))
-    assert (built.get("five") == 5).all()
+    assert (built.get("five.w_0") == 5).all()
     assert (built.get("fc_0.w_0") == 7).all() and (built.get("fc_0.b_0") == 8).all()
     np.testing.assert_array_equal(uniform, again.get("uniform"))
     assert (uniform != other.get("uniform")).any()
