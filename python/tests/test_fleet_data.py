@@ -162,6 +162,8 @@ def test_settings_that_cannot_be_honoured():
     data = fleet.InMemoryDataset()
     data.update_settings(parse_ins_id=False, parse_content=False, input_type=0)
     data._set_use_ps_gpu(False)
+    with pytest.warns(UserWarning, match="rows stay on the parameter servers"):
+        data._set_use_ps_gpu(True)
     data.init(use_var=inputs, fs_name="", fs_ugi="")
     with pytest.raises(NotImplementedError, match="parse_ins_id"):
         data.update_settings(parse_ins_id=True)

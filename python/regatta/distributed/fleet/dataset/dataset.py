@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import sys
+import warnings
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ...._missing import missing
@@ -34,7 +35,6 @@ _UNAVAILABLE: Dict[str, Tuple[Tuple[Any, ...], str]] = {
     "shuffle_by_uid": ((False, None), "examples are shuffled one by one"),
     "enable_pv_merge": ((False, None), "examples are not merged by page view"),
     "uid_slot": (("", None), "examples are shuffled one by one"),
-    "use_ps_gpu": ((False, 0, None), "parameter servers are on processors"),
     "download_cmd": (("cat", "", None), "files are read here; list local paths, or fetch them "
                                         "in the pipe command"),
 }
@@ -86,6 +86,7 @@ class DatasetBase:
             "use_var": self.set_use_var, "pipe_command": self.set_pipe_command,
             "queue_num": self.set_queue_num, "drop_last": self.set_drop_last,
             "pipe_timeout": self.set_pipe_timeout, "seed": self.set_seed,
+            "use_ps_gpu": self._set_use_ps_gpu,
         }
         if "fs_name" in settings or "fs_ugi" in settings:
             self.set_hdfs_config(settings.pop("fs_name", ""), settings.pop("fs_ugi", ""))
@@ -169,7 +170,9 @@ class DatasetBase:
         self._seed = int(seed)
 
     def _set_use_ps_gpu(self, use_ps_gpu: bool) -> None:
-        self._refuse("use_ps_gpu", bool(use_ps_gpu))
+        if use_ps_gpu:
+            warnings.warn("dataset: use_ps_gpu: Regatta computes on CPUs; the rows stay on the "
+                          "parameter servers")
 
     _set_batch_size = set_batch_size
     _set_thread = set_thread
