@@ -185,3 +185,15 @@ def test_adam_d2sum_is_said_to_be_left_out():
     strategy.adam_d2sum = True
     with pytest.warns(UserWarning, match="adam_d2sum"):
         fleet.Fleet().init(strategy=strategy)
+
+
+def test_tables_on_cards_are_left_out_with_a_warning():
+    from regatta.distributed.fleet.base.fleet_base import _native
+
+    strategy = fleet.DistributedStrategy()
+    strategy.a_sync = True
+    strategy.a_sync_configs = {"use_ps_gpu": 1, "k_steps": 0}
+    with pytest.warns(UserWarning, match="rows stay on the parameter servers"):
+        native = _native(strategy, False)
+    native.check(False)
+    assert strategy.a_sync_configs["use_ps_gpu"] == 1, "what the user wrote is as it was"

@@ -219,8 +219,14 @@ class DistributedStrategy:
         return _restore(self._written)
 
     def _without(self, name: str) -> "DistributedStrategy":
-        """A copy in which one option has its default."""
-        return _restore({k: v for k, v in self._written.items() if k != name})
+        """A copy in which one option, or one of a group as ``group.option``, has its default."""
+        group, _, option = name.partition(".")
+        written = dict(self._written)
+        if option:
+            written[group] = {k: v for k, v in written.get(group, {}).items() if k != option}
+        else:
+            written.pop(group, None)
+        return _restore(written)
 
 
 def _restore(written: Dict[str, Any]) -> DistributedStrategy:

@@ -439,13 +439,20 @@ class DistributedOptimizer:
 
 
 def _native(strategy: Optional[DistributedStrategy], collective: bool) -> Optional[_core.Strategy]:
-    """The native strategy. PaddleRec's tools ask every job for `adam_d2sum`, so that it is left out
-    with a warning, not refused."""
+    """The native strategy. PaddleRec's tools ask every job for `adam_d2sum` and GPUBox for tables on
+    cards, so that these are left out with a warning, not refused."""
+    import warnings
+
     if strategy is None:
         return None
+    if strategy.a_sync_configs["use_ps_gpu"] and not collective:
+        warnings.warn(
+            "strategy.a_sync_configs['use_ps_gpu']: Regatta computes on CPUs; the rows stay on the "
+            "parameter servers",
+            stacklevel=4,
+        )
+        strategy = strategy._without("a_sync_configs.use_ps_gpu")
     if strategy.adam_d2sum and not collective:
-        import warnings
-
         warnings.warn(
             "strategy.adam_d2sum: dense parameters follow the optimizer of the script here; set "
             "it to False to be rid of this line",
