@@ -186,7 +186,7 @@ def _rank(func: Any, args: Any, variables: Dict[str, str], line: Any) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         func(*args)
-        _world.leave(at_end=True)
+        _world.leave(is_end=True)
     except SystemExit as end:
         if end.code not in (None, 0):
             _world.abandon()

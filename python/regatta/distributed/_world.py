@@ -6,17 +6,15 @@ hear that it is lost.
 """
 from __future__ import annotations
 
-import atexit
 import os
 import sys
-from typing import Any, Optional
+from typing import Optional
 
 from .. import _core
+from ._exit import at_end
 
 _world: Optional[_core.Group] = None
 _process = 0
-_watched = False
-_failed = False
 # Whether ranks look at the end whether they have trained the same parameters.
 _compares = False
 
@@ -34,18 +32,18 @@ def join(compares: bool = False) -> _core.Group:
     if world is None:
         world = _world = _core.Group.join()
         _process = os.getpid()
-        _watch_exit()
+        at_end(_end)
     return world
 
 
-def leave(at_end: bool = False) -> None:
+def leave(is_end: bool = False) -> None:
     """Leaves the other ranks, if they were joined."""
     global _world
     world, _world = joined(), None
     if world is None:
         return
     try:
-        if at_end and _compares and world.size() > 1:
+        if is_end and _compares and world.size() > 1:
             from ._replicas import check
 
             check(world, "end of the script")
@@ -63,29 +61,13 @@ def abandon() -> None:
         world.abandon()
 
 
-def _watch_exit() -> None:
-    global _watched
-    if _watched:
-        return
-    _watched = True
-    before = sys.excepthook
-
-    def excepthook(kind: Any, value: Any, trace: Any) -> None:
-        global _failed
-        _failed = True
-        before(kind, value, trace)
-
-    sys.excepthook = excepthook
-    atexit.register(_end)
-
-
-def _end() -> None:
+def _end(failed: bool) -> None:
     """The script has ended."""
-    if _failed:
+    if failed:
         abandon()
         return
     try:
-        leave(at_end=True)
+        leave(is_end=True)
     except Exception as error:  # noqa: BLE001 - the interpreter ends; nobody else can report it
         import logging
 

@@ -91,7 +91,7 @@ def leave() -> None:
     """Leaves the ranks in order."""
     from .. import _world
 
-    _world.leave(at_end=True)
+    _world.leave(is_end=True)
 
 
 def all_reduce(values: Any, mode: str) -> Any:

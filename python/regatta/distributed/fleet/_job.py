@@ -5,13 +5,13 @@ workers end too. One that ends by an exception does not: the others hear that it
 """
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ... import _core
 from ... import framework
+from .._exit import at_end
 
 # Jobs of this process that have something to train, in the order of their minimize.
 _jobs: List["Job"] = []
@@ -40,7 +40,7 @@ class Job:
         startup._runner = self.run_startup
         if self not in _jobs:
             _jobs.append(self)
-            _watch_exit()
+            at_end(_leave_all)
             framework.refreshers.append(self.refresh)
 
     def prepare(self) -> None:
@@ -155,30 +155,10 @@ def _reads_table(program: framework.Program, name: str) -> bool:
 
 # --- the end of the interpreter ------------------------------------------------------------------
 
-_failed = False
-_watched = False
-
-
-def _watch_exit() -> None:
-    global _watched
-    if _watched:
-        return
-    _watched = True
-    before = sys.excepthook
-
-    def excepthook(kind: Any, value: Any, trace: Any) -> None:
-        global _failed
-        _failed = True
-        before(kind, value, trace)
-
-    sys.excepthook = excepthook
-    atexit.register(_leave_all)
-
-
-def _leave_all() -> None:
+def _leave_all(failed: bool) -> None:
     """The script has ended."""
     mine = [j for j in _jobs if j.process == os.getpid() and not j.stopped and j.has_peers()]
-    if _failed:
+    if failed:
         for job in mine:
             job.abandon()
         return
