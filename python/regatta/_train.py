@@ -112,10 +112,14 @@ def train(
     Other settings are flags of the command: threads, servers, workers, ranks, checkpoint_dir,
     checkpoint_steps, checkpoint_keep, resume, logdir, max_restart.
 
-    Training runs in a process of its own; interrupting ends it. Raises :class:`RegattaError` with
-    the last lines of the output if it fails.
+    Training runs in a process of its own; interrupting ends it. Raises ValueError for a wrong
+    configuration, FileNotFoundError if there is none, and :class:`RegattaError` with the last lines
+    of the output if training fails.
     """
     import tempfile
+
+    if not os.path.exists(config):
+        raise FileNotFoundError(f"train: there is no configuration {os.fspath(config)}")
 
     with tempfile.TemporaryDirectory(prefix="regatta-") as folder:
         report = os.path.join(folder, "report.json")
@@ -194,15 +198,21 @@ def _run(command: List[str], progress: bool) -> None:
         _end(process)
         raise
     if code:
-        raise RegattaError(_failure(code, list(last)))
+        raise _failure(code, list(last))
 
 
-def _failure(code: int, last: List[str]) -> str:
+# With which the command line ends if flags or the configuration are wrong.
+_USAGE = 2
+
+
+def _failure(code: int, last: List[str]) -> Exception:
     how = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
     told = [line for line in last if line.startswith("error:")]
+    if told and code == _USAGE:
+        return ValueError(f"train: {told[-1][len('error:'):].strip()}")
     if told:
-        return f"training failed: {told[-1][len('error:'):].strip()}"
-    return "\n".join([f"training failed ({how}); its last lines:", *last])
+        return RegattaError(f"training failed: {told[-1][len('error:'):].strip()}")
+    return RegattaError("\n".join([f"training failed ({how}); its last lines:", *last]))
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

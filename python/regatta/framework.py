@@ -901,6 +901,12 @@ class TensorView:
         value = self._value()
         return value if dtype is None else value.astype(dtype)
 
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._value().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return self._value().__dlpack_device__()
+
     def numpy(self) -> Any:
         """The value as an array."""
         return self._value()

@@ -98,3 +98,33 @@ def test_offsets_are_positions(program):
     for offsets in ([0, -1, 2], [0, 2**40, 2]):
         with pytest.raises(ValueError, match="'ids': offsets are positions"):
             exe.run(program, feed={"ids": (np.array([1, 2]), np.array(offsets))}, fetch_list=[out])
+
+
+def test_values_are_shared_by_dlpack(program):
+    x = static.data("x", [-1, 3], "float32")
+    out = static.nn.fc(x, 2)
+    exe = static.Executor()
+    exe.run(static.default_startup_program())
+    got, = exe.run(program, feed={"x": LAYOUTS["columns"]}, fetch_list=[out])
+    np.testing.assert_array_equal(np.from_dlpack(got), got)
+    weight = static.global_scope().find_var(program.all_parameters()[0].name).get_tensor()
+    np.testing.assert_array_equal(np.from_dlpack(weight), np.array(weight))
+
+    class Foreign:
+        """An array of a library that only speaks DLPack."""
+
+        def __dlpack__(self, **options):
+            return VALUES.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return VALUES.__dlpack_device__()
+
+    again, = exe.run(program, feed={"x": Foreign()}, fetch_list=[out])
+    np.testing.assert_array_equal(again, got)
+
+
+def test_tensors_are_shared_by_dlpack():
+    tensor = rg.to_tensor(VALUES)
+    capsule = rg.utils.dlpack.to_dlpack(tensor)
+    np.testing.assert_array_equal(rg.utils.dlpack.from_dlpack(capsule).numpy(), VALUES)
+    np.testing.assert_array_equal(rg.utils.dlpack.from_dlpack(LAYOUTS["columns"]).numpy(), VALUES)

@@ -286,3 +286,22 @@ def test_several_integers_per_line(tmp_path):
     handler = Handler({"total": total}, period_secs=0)
     assert exe.train_from_dataset(main, data, scope=scope, fetch_handler=handler) == (1, 2)
     assert seen == [32.0]
+
+
+def test_bad_files_are_errors_of_their_kind(tmp_path):
+    main = rg.static.Program()
+    with rg.static.program_guard(main, rg.static.Program()):
+        x = rg.static.data("x", [None, 2], "float32")
+    (tmp_path / "bad").write_text("2 1 2\nfoo\n")
+    data = rg.distributed.InMemoryDataset()
+    data.init(batch_size=2, use_var=[x], thread_num=1)
+    data.set_filelist([str(tmp_path / "bad")])
+    with pytest.raises(ValueError, match="bad:2: column 1: expected the number of values"):
+        data.load_into_memory()
+    data.set_filelist([str(tmp_path / "absent")])
+    with pytest.raises(FileNotFoundError, match="absent"):
+        data.load_into_memory()
+    data.init(batch_size=2, use_var=[x], thread_num=1, pipe_command="false")
+    data.set_filelist([str(tmp_path / "bad")])
+    with pytest.raises(rg.RegattaError, match="pipe command `false` ended with exit status 1"):
+        data.load_into_memory()

@@ -162,9 +162,9 @@ def test_train_gives_a_report(config, capsys):
 
 
 def test_train_reports_what_is_wrong(config):
-    with pytest.raises(rg.RegattaError, match="epochz"):
+    with pytest.raises(ValueError, match="epochz"):
         rg.train(config, {"runner.epochz": 2}, progress=False)
-    with pytest.raises(rg.RegattaError, match="nowhere.yaml"):
+    with pytest.raises(FileNotFoundError, match="nowhere.yaml"):
         rg.train("nowhere.yaml", progress=False)
     with pytest.raises(TypeError, match="'epochs' is neither"):
         rg.train(config, epochs=2)

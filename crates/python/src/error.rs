@@ -146,8 +146,9 @@ fn exec_kind(error: &regatta_exec::Error) -> Kind {
 fn data_kind(error: &regatta_data::Error) -> Kind {
     use regatta_data::Error as E;
     match error {
-        E::Config(_) => Kind::Value,
-        E::NoFiles(_) => Kind::NotFound,
+        E::Config(_) | E::Malformed(_) | E::TooManyBadLines { .. } => Kind::Value,
+        E::NoFiles(_) | E::MissingDirectory(_) => Kind::NotFound,
+        E::NotAFile { .. } => Kind::Os,
         _ => Kind::Other,
     }
 }

@@ -5,7 +5,7 @@ from typing import Any, Optional
 
 from .._missing import missing
 
-__all__ = ["run_check", "try_import", "unique_name"]
+__all__ = ["dlpack", "run_check", "try_import", "unique_name"]
 
 
 def run_check() -> None:
