@@ -31,7 +31,6 @@ class Case(NamedTuple):
 ALL = ["config", "lazy_adam", "dense_adam", "sgd"]
 DENSE = ["config", "sgd"]
 OWN = ["config"]
-SMALL_BATCH = {"runner.train_batch_size": 16}
 
 CASES = [
     Case("rank/dnn", ALL),
@@ -59,17 +58,12 @@ CASES = [
     Case("multitask/ple", DENSE, sgd_rate=1e-6),
     Case("multitask/share_bottom", DENSE, sgd_rate=1e-6),
     Case("contentunderstanding/textcnn", OWN),
-    Case("match/match-pyramid", OWN, SMALL_BATCH),
-    Case("match/multiview-simnet", OWN, SMALL_BATCH),
+    Case("match/match-pyramid", OWN),
     Case("multitask/dselect_k", OWN),
-    Case("multitask/escm2", OWN),
-    Case("rank/autoint", OWN),
-    Case("rank/dien", OWN),
-    Case("rank/dlrm", OWN),
+    Case("multitask/escm2", ALL),
     Case("rank/naml", OWN, {"runner.train_batch_size": 2}),
-    Case("rank/xdeepfm", OWN),
+    Case("rank/xdeepfm", ALL),
     Case("recall/mind", OWN),
-    Case("recall/tisas", OWN),
     Case("recall/word2vec", OWN),
 ]
 

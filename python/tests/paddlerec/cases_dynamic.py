@@ -26,7 +26,8 @@ OVERRIDES: Dict[str, Dict[str, Any]] = {
     "match/kim": {"hyper_parameters.vocab_size": 1893},
     "match/multiview-simnet": {"runner.train_batch_size": 16},
     "multitask/maml": {"runner.train_batch_size": 2,
-                       "hyper_parameters.base_optimizer.learning_rate": 0.01},
+                       "hyper_parameters.base_optimizer.learning_rate": 0.001},
+    "rank/autofis": {"runner.train_batch_size": 16},
     "rank/fastformer": {"runner.train_batch_size": 2},
     "rank/fat_deepffm": {"hyper_parameters.sparse_feature_dim": 2},
     "rank/ffm": {"hyper_parameters.sparse_feature_dim": 2},
@@ -36,8 +37,8 @@ OVERRIDES: Dict[str, Dict[str, Any]] = {
 }
 SGD_RATES: Dict[str, float] = {
     "contentunderstanding/tagspace": 1e-4,
-    "match/kim": 0.01,
-    "match/multiview-simnet": 0.1,
+    "match/kim": 1e-4,
+    "match/multiview-simnet": 0.001,
     "multitask/esmm": 0.1,
     "multitask/maml": 0.01,
     "multitask/mmoe": 1e-6,

@@ -18,7 +18,6 @@ class Folder(NamedTuple):
     dynamic, static  names of the model's sub-folders that have the form; "." is the folder itself
     options          keys of config.yaml that differ from the file
     trainer          a trainer of the folder's own, when tools/trainer.py does not fit it
-    config           the configuration of the static form
     note             what a reader of the table should know
     refused          why the folder trains neither here nor under PaddlePaddle 2.6.2
     """
@@ -28,7 +27,6 @@ class Folder(NamedTuple):
     static: List[str] = []
     options: Dict[str, Any] = {}
     trainer: str = "../../../tools/trainer.py"
-    config: str = "config.yaml"
     note: str = ""
     refused: str = ""
 
@@ -90,7 +88,7 @@ FOLDERS = [
     both("rank/logistic_regression"),
     both("rank/naml"),
     refused("rank/sign", "needs PGL"),
-    Folder("rank/slot_dnn", [], ["."], config="config_queuedataset.yaml"),
+    refused("rank/slot_dnn", "ids of 64 bits need tables on servers; inputs with LoD"),
     both("rank/wide_deep"),
     both("rank/xdeepfm"),
     refused("recall/deepwalk", "needs PGL"),

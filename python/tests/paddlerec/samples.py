@@ -21,7 +21,7 @@ def movie_line(draw: random.Random) -> str:
     """A line as demo/movie_recommand/data/process_ml_1m.py writes it: a user, a film, a rating.
 
     >>> movie_line(random.Random(1)).split()[2:5]
-    ['userid:2201', 'gender:1', 'age:9']
+    ['userid:1101', 'gender:0', 'age:17']
     """
     fields = [("logid", 0), ("time", 0), ("userid", draw.randrange(1, 6040)),
               ("gender", draw.randrange(2)), ("age", draw.randrange(1, 57)),
