@@ -25,33 +25,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # what editors and type checkers see
-    from . import (  # noqa: F401
-        amp, base, dataset, device, distributed, errors, fluid, framework, incubate, inference, io,
-        metric, nn, optimizer, reader, regularizer, static, tensor, utils, v2, version,
-    )
-    from ._core import op_kinds  # noqa: F401
-    from .errors import PeerLost, RegattaError  # noqa: F401
-    from ._files import load, save  # noqa: F401
-    from ._mode import (  # noqa: F401
-        disable_signal_handler, disable_static, enable_grad, enable_static, get_default_dtype,
-        get_flags, get_num_threads, grad, in_dynamic_mode, is_grad_enabled, no_grad,
-        set_default_dtype, set_flags, set_grad_enabled, set_num_threads, set_printoptions,
-    )
-    from .hapi import Model, callbacks, summary  # noqa: F401
-    from ._train import TrainReport, train  # noqa: F401
-    from .batch import batch  # noqa: F401
-    from .device import *  # noqa: F401,F403
-    from .framework import (  # noqa: F401
-        ParamAttr, bfloat16, dtype, float16, float32, float64, int8, int16, int32, int64, seed,
-        uint8, unique_name,
-    )
-    from .framework import bool_ as bool
-    from .tensor import *  # noqa: F401,F403
-
-    __version__: str
-
+# Editors and type checkers read __init__.pyi, which lists the same names.
 _MODULES = (
     "amp", "base", "callbacks", "dataset", "device", "distributed", "errors", "fluid", "framework",
     "geometric", "hapi", "incubate", "inference", "io", "jit", "linalg", "metric", "nn",
