@@ -139,6 +139,11 @@ impl Optimizer {
             Some(Regularizer::L2(c)) if c != 0.0 => ("l2_decay", c),
             _ => return Ok(gradient),
         };
+        // Without a lazy update all rows of a table decay, as Paddle's do.
+        let gradient = match gradient.is_rows() && !self.lazy {
+            true => dense(&gradient)?,
+            false => gradient,
+        };
         let slots = [("X", 1), ("Param", 1)];
         let decay = Template::new(kind, &slots, &[("coeff", coeff.into())], &[])?;
         Ok(decay.call(&[&gradient, param.tensor])?.remove(0))

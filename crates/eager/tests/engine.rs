@@ -274,3 +274,19 @@ fn shapes_may_depend_on_values() {
     assert_eq!(found.inverse.to_tensor().i64(), [0, 2, 1, 2]);
     assert!(x.masked_select(&Tensor::from_i64(&[2], vec![1, 0]).unwrap()).is_err());
 }
+
+#[test]
+fn regularization_reaches_all_rows_unless_lazy() {
+    let run = |lazy: bool| {
+        let weight = floats(&[3, 1], &[1.0, 1.0, 1.0]).trainable();
+        let lookup = Template::new("embedding", &[("W", 1), ("Ids", 1)], &[], &[]).unwrap();
+        let rows = lookup.call(&[&weight, &Tensor::from_i64(&[1], vec![0]).unwrap()]).unwrap();
+        rows[0].op("mean", &[]).unwrap().backward(None, false).unwrap();
+        let decay = Some(regatta_ir::Regularizer::L2(0.5));
+        let mut sgd = Optimizer::new(Rule::Sgd(Sgd {})).regularizer(decay).lazy(lazy);
+        sgd.step(&[Param::new(&weight)], 0.1).unwrap();
+        weight.to_f32()
+    };
+    assert_eq!(run(false), [1.0 - 0.15, 0.95, 0.95]);
+    assert_eq!(run(true), [1.0 - 0.15, 1.0, 1.0]);
+}
