@@ -11,6 +11,7 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("kernels", &[]),
     ("net", &[]),
     ("cluster", &[]),
+    ("cold", &[]),
     ("store", &["cluster"]),
     ("optim", &["kernels"]),
     ("ir", &["tensor"]),
@@ -113,6 +114,13 @@ pub const BANS: &[Ban] = &[
         instead: "a table is in one process; what travels belongs to crate ps",
     },
     Ban {
+        within: &["cold/src"],
+        except: &[],
+        words: &["std::net", "SystemTime", "sync_all", "sync_data", "regatta_"],
+        instead: "a store of cold rows is memory of one process: it knows records and files, nothing \
+                  of tables, and nothing of it survives",
+    },
+    Ban {
         within: &["cluster/src"],
         except: &[],
         words: &["TcpStream", "TcpListener", "ToSocketAddrs", "std::thread", "std::process"],
@@ -161,6 +169,7 @@ const BACKENDS: &[&str] =
 
 /// Folders and files below `crates/` that may contain `unsafe`.
 pub const UNSAFE: &[&str] = &[
+    "cold/src/ring.rs",
     "collective/src/links/messages.rs",
     "collective/src/memory",
     "eager/src/kernel.rs",
