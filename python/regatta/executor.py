@@ -185,7 +185,8 @@ class Executor:
         fetch_handler: Any = None,
     ) -> Tuple[int, int]:
         """One data pass over a dataset, at the full speed of the reader. Every ``print_period``
-        steps it prints what ``fetch_list`` names. Returns steps and examples."""
+        steps it prints what ``fetch_list`` names. Returns steps and examples. ``thread`` and
+        ``debug`` change nothing: the dataset says how many threads read."""
         return self._pass(program, dataset, scope, fetch_list, fetch_info, print_period, fetch_handler)
 
     def infer_from_dataset(

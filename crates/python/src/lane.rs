@@ -12,10 +12,10 @@ use pyo3::prelude::*;
 use crate::error::own;
 
 /// How long a signal may wait.
-const POLL: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(50);
 
 /// How long an interrupted call waits for its work to end. Both together stay below half a second.
-const PATIENCE: Duration = Duration::from_millis(250);
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Says to work that it should end.
 #[derive(Clone, Default)]
