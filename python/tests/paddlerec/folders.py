@@ -10,6 +10,7 @@ from typing import Any, Dict, List, NamedTuple
 CPU = {"runner.use_gpu": False}
 # Two columns per field: tables of millions of rows and their moments fit into memory.
 SMALL_FFM = {"hyper_parameters.sparse_feature_dim": 2}
+MASKED = "masked_select is for tensors, not for programs"
 
 
 class Folder(NamedTuple):
@@ -20,6 +21,7 @@ class Folder(NamedTuple):
     trainer          a trainer of the folder's own, when tools/trainer.py does not fit it
     note             what a reader of the table should know
     refused          why the folder trains neither here nor under PaddlePaddle 2.6.2
+    dynamic_only     why the static form does not train here
     """
 
     name: str
@@ -29,6 +31,7 @@ class Folder(NamedTuple):
     trainer: str = "../../../tools/trainer.py"
     note: str = ""
     refused: str = ""
+    dynamic_only: str = ""
 
 
 def both(name: str, **fields: Any) -> Folder:
@@ -43,7 +46,8 @@ DEMO = ["rank", "recall"]
 FOLDERS = [
     both("contentunderstanding/tagspace"),
     both("contentunderstanding/textcnn"),
-    Folder("demo/movie_recommand", DEMO, DEMO, note="generated data"),
+    Folder("demo/movie_recommand", DEMO, DEMO, note="generated data",
+           dynamic_only="the static form fixes the batch in the program"),
     refused("graph", "needs PGL and its graph engine; no tools/ form"),
     both("match/dssm"),
     Folder("match/kim", trainer="trainer.py", options={"hyper_parameters.vocab_size": 1893},
@@ -72,12 +76,12 @@ FOLDERS = [
     both("rank/dien"),
     both("rank/difm"),
     both("rank/din"),
-    both("rank/dlrm"),
+    both("rank/dlrm", dynamic_only=MASKED),
     both("rank/dmr"),
     both("rank/dnn"),
     Folder("rank/dpin"),
     both("rank/dsin"),
-    both("rank/fastformer"),
+    both("rank/fastformer", dynamic_only="the static form does not build in Paddle either"),
     Folder("rank/fat_deepffm", options=SMALL_FFM, note="2 columns per field instead of 10"),
     both("rank/ffm", options=SMALL_FFM, note="2 columns per field instead of 9"),
     Folder("rank/fgcnn"),
@@ -96,7 +100,7 @@ FOLDERS = [
     Folder("recall/mhcn"),
     both("recall/mind"),
     both("recall/ncf"),
-    both("recall/tisas"),
+    both("recall/tisas", dynamic_only=MASKED),
     both("recall/word2vec"),
     refused("rl/A2C", "needs gym and paddle.rpc"),
     refused("treebased/jtm", "needs a tree index that is downloaded"),

@@ -22,6 +22,7 @@ def install(paddle: Any) -> Callable[[Any], List[Any]]:
     functions(paddle)
     if "regatta" not in paddle.__version__:
         _exact_sparse_adam(paddle)
+        _exact_gather(paddle)
     return _collect(paddle)
 
 
@@ -58,6 +59,23 @@ def _collect(paddle: Any) -> Callable[[Any], List[Any]]:
         return made + [p for p in model.parameters() if id(p) not in known]
 
     return everything
+
+
+def _exact_gather(paddle: Any) -> None:
+    """The gradient of Paddle's gather along another axis than 0 takes the first example for all
+    of them; along axis 0 it is right.
+    """
+    plain = paddle.gather
+
+    def gather(x: Any, index: Any, axis: Any = None, name: Any = None) -> Any:
+        axis = int(axis or 0) % len(x.shape)
+        if axis == 0:
+            return plain(x, index)
+        order = list(range(len(x.shape)))
+        order[0], order[axis] = axis, 0
+        return paddle.transpose(plain(paddle.transpose(x, order), index), order)
+
+    paddle.gather = gather
 
 
 def _skip_flat_weights(paddle: Any, made: List[Any]) -> None:

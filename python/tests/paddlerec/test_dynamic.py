@@ -1,7 +1,6 @@
 """PaddleRec's folders in dynamic form: losses against those of real PaddlePaddle 2.6.2, and its
 own trainer and inference scripts, unchanged. Needs PADDLEREC.
 """
-import importlib.util
 import json
 import math
 
@@ -16,24 +15,13 @@ import workspace
 from cases import file_name
 
 TOLERANCE = 1e-4
-# Packages that the readers of some folders import.
-PACKAGES = {"multitask/maml": ["cv2"], "multitask/metaheac": ["pandas"],
-            "rank/deeprec": ["scipy"], "rank/dsin": ["pandas"], "rank/fgcnn": ["h5py"],
-            "recall/ensfm": ["scipy"], "recall/mhcn": ["scipy"],
-            "recall/tisas": ["scipy", "tqdm"]}
 TOOLS = ["rank/dnn", "rank/deepfm", "rank/xdeepfm", "multitask/mmoe", "recall/ncf"]
 pytestmark = pytest.mark.skipif(harness.missing() is not None, reason=str(harness.missing()))
 
 
-def need_packages(model):
-    absent = [name for name in PACKAGES.get(model, []) if importlib.util.find_spec(name) is None]
-    if absent and harness.OWN_RUNNER:
-        pytest.skip(f"the reader of {model} needs the packages {', '.join(absent)}")
-
-
 @pytest.mark.parametrize("case", cases_dynamic.cases(), ids=lambda case: case.model)
 def test_losses(case, tmp_path):
-    need_packages(case.model)
+    harness.need_packages(case.model)
     record = json.loads((harness.HERE / "losses_dynamic" / file_name(case.model)).read_text())
     for key, value in (("weights_version", weights.VERSION), ("overrides", case.overrides),
                        ("sgd_rate", case.sgd_rate)):
