@@ -21,8 +21,13 @@ fn child() {
     let mut dir = String::new();
     std::io::stdin().read_line(&mut dir).unwrap();
     let store = Store::open(Path::new(dir.trim()), &options()).unwrap();
+    // Written and never released, so that there is a file whenever the process dies.
+    for hash in 0..8000 {
+        store.put(hash, 0, &[hash as u32; WORDS]).unwrap();
+    }
+    store.flush().unwrap();
     let mut old = Vec::new();
-    for hash in 0..u64::MAX {
+    for hash in 8000..u64::MAX {
         old.push(store.put(hash, 0, &[hash as u32; WORDS]).unwrap());
         if old.len() == 8000 {
             store.release(&old[..5000]).unwrap();
