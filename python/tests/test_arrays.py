@@ -128,3 +128,13 @@ def test_tensors_are_shared_by_dlpack():
     capsule = rg.utils.dlpack.to_dlpack(tensor)
     np.testing.assert_array_equal(rg.utils.dlpack.from_dlpack(capsule).numpy(), VALUES)
     np.testing.assert_array_equal(rg.utils.dlpack.from_dlpack(LAYOUTS["columns"]).numpy(), VALUES)
+
+
+def test_tensors_of_the_native_module_are_fed(program):
+    x = static.data("x", [-1, 3], "float32")
+    out = rg.scale(x, 1.0)
+    for module in (rg.base.core, rg.fluid.core, rg.core):
+        tensor = module.LoDTensor()
+        tensor.set(LAYOUTS["columns"], rg.CPUPlace())
+        got, = static.Executor().run(program, feed={"x": tensor}, fetch_list=[out])
+        np.testing.assert_array_equal(got, VALUES)

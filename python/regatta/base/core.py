@@ -8,7 +8,8 @@ from ..device import (
     is_compiled_with_custom_device, is_compiled_with_distribute, is_compiled_with_npu,
     is_compiled_with_rocm, is_compiled_with_xpu,
 )
-from ..framework import Scope, TensorView as LoDTensor
+from ..fluid.lod_tensor import LoDTensor
+from ..framework import Scope
 
 __all__ = [
     "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet", "LoDTensor",
