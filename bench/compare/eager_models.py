@@ -153,6 +153,9 @@ def paddle_models():
 
         return step
 
+    # Paddle refuses a second parameter of one name, so all batch sizes train one model.
+    made = []
+
     def dnn(batch):
         """The unchanged net.py and dygraph_model.py of PaddleRec's rank/dnn."""
         root = os.environ.get("PADDLEREC")
@@ -178,11 +181,13 @@ def paddle_models():
         data = [rng.randint(0, 2, (batch, 1)).astype("int64")]
         data += [rng.randint(0, ids, (batch, 1)).astype("int64") for _ in range(26)]
         data.append(rng.rand(batch, 13).astype("float32"))
-        maker = dygraph_model.DygraphModel()
-        model = maker.create_model(flat)
-        # Rows that no batch names rest: Paddle would otherwise update a million rows per step.
-        optimizer = paddle.optimizer.Adam(0.001, parameters=model.parameters(), lazy_mode=True)
-        metrics, _ = maker.create_metrics()
+        if not made:
+            maker = dygraph_model.DygraphModel()
+            model = maker.create_model(flat)
+            # Rows that no batch names rest: Paddle would otherwise update a million rows per step.
+            made.extend([maker, model, maker.create_metrics()[0], paddle.optimizer.Adam(
+                0.001, parameters=model.parameters(), lazy_mode=True)])
+        maker, model, metrics, optimizer = made
 
         def step():
             loss, _, _ = maker.train_forward(
