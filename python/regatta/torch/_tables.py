@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from .. import _core, framework
+from ..distributed._exit import at_end
 from ..distributed.fleet import _job as _exits
 from ..errors import PeerLost
 from ._declare import Declared, joined, values_of
@@ -401,7 +402,7 @@ def start(*models: torch.nn.Module, mode: str = "sync", role: Any = None) -> Job
     for table in tables:
         table._job = job
     _exits._jobs.append(job)  # type: ignore[arg-type]
-    _exits._watch_exit()
+    at_end(_exits._leave_all)
     return job
 
 
