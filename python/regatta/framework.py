@@ -251,10 +251,16 @@ class Variable:
     __slots__ = ("program", "name", "_attributes", "__weakref__")
     __array_priority__ = 100  # numpy leaves `array + variable` to the variable
 
-    def __init__(self, program: "Program", name: str) -> None:
-        self.program = program
-        self.name = name
-        self._attributes: Optional[Dict[str, Any]] = None
+    if TYPE_CHECKING:  # also Tensor(value)
+        program: "Program"
+        name: str
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    else:
+        def __init__(self, program: "Program", name: str) -> None:
+            self.program = program
+            self.name = name
+            self._attributes: Optional[Dict[str, Any]] = None
 
     @property
     def block(self) -> "Block":

@@ -87,7 +87,7 @@ def _updates(name: str, optimizer: Any) -> Tuple[float, Dict[str, Any]]:
 
 def joined(tables: Sequence[Declared]) -> Tuple[_core.Program, _core.Program]:
     """One program with all tables, for servers."""
-    rates = {}
+    rates: Dict[str, str] = {}
     for table in tables:
         spec = table.spec
         rates.setdefault(repr((spec["learning_rate"], spec.get("schedule"))), table.name)
@@ -105,7 +105,8 @@ def joined(tables: Sequence[Declared]) -> Tuple[_core.Program, _core.Program]:
             (name,) = [name for names in outputs.values() for name in names]
             if kind == "fill_constant" and not main.has_var(name):
                 dtype, _, shape, _, _ = table.main.var(name)
-                main.state(startup, name, dtype, shape, float(attrs["value"]))
+                value: Any = attrs["value"]
+                main.state(startup, name, dtype, shape, float(value))
         for kind, inputs, outputs, attrs, _ in table.main.ops():
             if kind == "lr_schedule" and any(op[0] == kind for op in main.ops()):
                 continue

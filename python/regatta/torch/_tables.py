@@ -212,7 +212,7 @@ class _Here:
         everything = _core.Scope()
         for table, scope in zip(self._tables, self._scopes):
             for name in values_of(table):
-                everything.set(name, scope.get(name))
+                everything.set(name, _value(scope, name))
         _core.save_persistables(joined(self._tables)[0], everything, dir)
 
     def load(self, dir: str) -> None:
@@ -220,10 +220,17 @@ class _Here:
         _core.load_persistables(joined(self._tables)[0], everything, dir)
         for table, scope in zip(self._tables, self._scopes):
             for name in values_of(table):
-                scope.set(name, everything.get(name))
+                scope.set(name, _value(everything, name))
 
     def leave(self) -> List[str]:
         return []
+
+
+def _value(scope: _core.Scope, name: str) -> np.ndarray:
+    value = scope.get(name)
+    if value is None:
+        raise RuntimeError(f"'{name}' has no value")
+    return value
 
 
 class Job:
