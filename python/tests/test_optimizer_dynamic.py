@@ -83,7 +83,9 @@ def static(make, steps=4, sparse=False, **attrs):
 @pytest.mark.parametrize("rule", RULES)
 def test_steps_equal_those_of_programs(rule, sparse):
     net, optimizer = dynamic(RULES[rule], sparse=sparse)
-    values, state = static(RULES[rule], sparse=sparse)
+    # Regularization of a sparse table reaches all rows of tensors, as in Paddle; programs regularize
+    # the rows of a batch, so theirs is dense here.
+    values, state = static(RULES[rule], sparse=sparse and rule != "l2")
     for name, value in net.state_dict().items():
         np.testing.assert_allclose(value.numpy(), values[name], rtol=2e-4, atol=1e-5, err_msg=name)
     mine = optimizer.state_dict()
