@@ -126,7 +126,7 @@ fn dial_until(
     let deadline = after(limit.saturating_sub(since.elapsed()));
     let mut backoff = FIRST_BACKOFF;
     let mut next_report = after(shared.options.report_every);
-    let mut heard = false;
+    let mut heard: Option<Error> = None;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let (problem, said) = match dial(shared, left.max(FIRST_BACKOFF)) {
@@ -139,7 +139,7 @@ fn dial_until(
         };
         let now = Instant::now();
         // What somebody said there is reported at once: it is rarely a matter of waiting.
-        if now >= next_report || (said.is_some() && !heard) {
+        if now >= next_report || (said.is_some() && heard.is_none()) {
             let (server, endpoint) = (shared.options.server, shared.endpoint_text());
             shared.observe(Event::Waiting {
                 server,
@@ -149,9 +149,12 @@ fn dial_until(
             });
             next_report = after(shared.options.report_every);
         }
-        heard |= said.is_some();
+        // The last attempt may be too short for an answer; what the one before heard still holds.
+        if said.is_some() || left >= DIAL_LIMIT {
+            heard = said;
+        }
         if now + backoff >= deadline {
-            return Err(match (broke, said) {
+            return Err(match (broke, heard) {
                 (Some(broke), _) => {
                     lost(shared, format!("{broke}; reconnecting failed: {problem}"))
                 }
