@@ -4,7 +4,8 @@ use regatta_optim::table_rule::Adagrad;
 use regatta_optim::{RowLoop, RowRule, Rule, SharedState, StateDesc, TableRule};
 use serde::{Deserialize, Serialize};
 
-use crate::{Admission, Error, Initializer, Stream};
+use crate::row::Kind;
+use crate::{Admission, Error, Initializer, Stream, TierConfig};
 
 /// The number of a table, the same on all servers and workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -231,6 +232,9 @@ pub struct SparseConfig {
     pub n_shards: usize,
     /// Whether to ask the system for huge pages.
     pub huge_pages: bool,
+    /// If not all rows are to be in memory: how many, and where the others are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierConfig>,
 }
 
 /// What one table and one request can hold at most: slots and positions are `u32`.
@@ -254,6 +258,7 @@ impl SparseConfig {
             padding_idx: None,
             n_shards: 16,
             huge_pages: true,
+            tier: None,
         }
     }
 
@@ -293,7 +298,8 @@ impl SparseConfig {
             },
             Accessor::Ctr(ctr) => ctr.problem(),
         };
-        accessor.or_else(|| self.admission.problem())
+        let tier = || self.tier.as_ref().and_then(|tier| tier.problem(&Kind::new(self)));
+        accessor.or_else(|| self.admission.problem()).or_else(tier)
     }
 }
 

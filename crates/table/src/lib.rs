@@ -60,6 +60,7 @@ mod sparse;
 mod stats;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
+mod tier;
 
 pub use admission::Admission;
 pub use config::{Accessor, AnyRule, Create, CtrConfig, PlainConfig, SparseConfig, TableId};
@@ -73,3 +74,4 @@ pub use life::ShrinkCounts;
 pub use snapshot::{Scope, Snapshot, SnapshotRows, SnapshotSlice};
 pub use sparse::{Contribution, PullCounts, PullMode, PushCounts, SparseTable, Step};
 pub use stats::Stats;
+pub use tier::TierConfig;

@@ -97,6 +97,10 @@ impl SparseTable {
     /// [`Error::Config`] and [`Error::Rule`] for what cannot be honoured, [`Error::Memory`].
     pub fn new(config: SparseConfig) -> Result<Self, Error> {
         config.validate()?;
+        if config.tier.is_some() {
+            let what = "`tier` is set, and this version keeps all rows in memory".into();
+            return Err(Error::Config { table: config.table, what });
+        }
         let kind = Kind::new(&config);
         let cell = |_| {
             let shard = Shard::new(&kind, config.n_shards, config.huge_pages)?;
@@ -209,6 +213,16 @@ impl SparseTable {
     /// then reuses the slots that it found.
     pub fn reuses_slots(&self, keys: &[u64], scratch: &Scratch) -> bool {
         scratch.found.is_of(&self.identity) && scratch.pull.are_of(keys)
+    }
+
+    /// Begins to bring the rows of `keys` into memory and returns at once, for a pull of them that
+    /// comes soon. It changes no result: pulls and pushes bring what they need by themselves.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn prefetch(&self, _keys: &[u64], _scratch: &mut Scratch) -> Result<(), Error> {
+        // Without a tier all rows are in memory.
+        Ok(())
     }
 
     /// Counts a step; its rows are then updated by [`push_partition`](Self::push_partition).

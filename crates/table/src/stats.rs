@@ -70,9 +70,31 @@ pub struct Stats {
     pub admitted: u64,
     /// Rows removed by shrinking.
     pub evicted: u64,
+    /// Rows that are not in memory; part of `rows`.
+    pub cold: u64,
+    /// Bytes of files.
+    pub disk_bytes: u64,
+    /// Keys pulled or pushed whose row was not in memory.
+    pub cold_hits: u64,
+    /// Rows read from files or from what waits to be written, ahead or when they were needed.
+    pub cold_reads: u64,
+    /// Pulls and pushes that waited for reads.
+    pub waits: u64,
+    /// How long, in microseconds.
+    pub wait_micros: u64,
+    /// Rows brought into memory ahead of their use.
+    pub prefetched: u64,
+    /// Rows moved out of memory.
+    pub demoted: u64,
 }
 
 impl Stats {
+    /// Of the keys pulled that had a row, the part whose row was in memory; 1 before any pull.
+    pub fn hit_rate(&self) -> f64 {
+        let cold = self.cold_hits.min(self.hits);
+        if self.hits == 0 { 1.0 } else { 1.0 - cold as f64 / self.hits as f64 }
+    }
+
     fn plus(self, other: Stats) -> Stats {
         Stats {
             rows: self.rows + other.rows,
@@ -86,6 +108,14 @@ impl Stats {
             created: self.created + other.created,
             admitted: self.admitted + other.admitted,
             evicted: self.evicted + other.evicted,
+            cold: self.cold + other.cold,
+            disk_bytes: self.disk_bytes + other.disk_bytes,
+            cold_hits: self.cold_hits + other.cold_hits,
+            cold_reads: self.cold_reads + other.cold_reads,
+            waits: self.waits + other.waits,
+            wait_micros: self.wait_micros + other.wait_micros,
+            prefetched: self.prefetched + other.prefetched,
+            demoted: self.demoted + other.demoted,
         }
     }
 }
@@ -120,6 +150,7 @@ impl SparseTable {
                 created: load(&counters.created),
                 admitted: load(&counters.admitted),
                 evicted: load(&counters.evicted),
+                ..Stats::default()
             })
         };
         self.shards.iter().enumerate().map(one).collect()
