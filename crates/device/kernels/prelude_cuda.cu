@@ -1,0 +1,20 @@
+// The words of kernel texts in CUDA C++. prelude_opencl.cl has the same for OpenCL.
+typedef unsigned int uint;
+typedef unsigned long long ulong;
+#define KERNEL extern "C" __global__
+#define KERNEL_SIZED(x, y) extern "C" __global__ __launch_bounds__((x) * (y))
+#define DEVICE static __device__ __forceinline__
+#define GLOBAL
+#define LOCAL __shared__
+#define RESTRICT __restrict__
+#define BARRIER() __syncthreads()
+#define GROUP_X (blockIdx.x)
+#define GROUP_Y (blockIdx.y)
+#define GROUP_Z (blockIdx.z)
+#define LOCAL_X (threadIdx.x)
+#define LOCAL_Y (threadIdx.y)
+#define SIZE_X (blockDim.x)
+#define SIZE_Y (blockDim.y)
+#define GLOBAL_X ((ulong)blockIdx.x * blockDim.x + threadIdx.x)
+#define GLOBAL_Y ((ulong)blockIdx.y * blockDim.y + threadIdx.y)
+#define GLOBAL_Z ((ulong)blockIdx.z * blockDim.z + threadIdx.z)

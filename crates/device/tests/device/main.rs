@@ -1,0 +1,16 @@
+//! The device layer on a software OpenCL device (PoCL). Without one these tests say so and pass.
+
+mod basics;
+
+use regatta_device::{Choice, Device};
+
+/// The first software device; tests leave themselves out where there is none.
+fn device() -> Option<Device> {
+    match Choice::OpenClCpu(0).open() {
+        Ok(device) => Some(device),
+        Err(e) => {
+            eprintln!("left out: {e}");
+            None
+        }
+    }
+}
