@@ -238,7 +238,7 @@ impl ServerProcess {
             endpoints: vec![self.endpoint.clone()],
             token: JobToken::new("bench"),
             job: "bench".into(),
-            tables: vec![ClientTable { name: "table".into(), dim, counted: false }],
+            tables: vec![ClientTable { name: "table".into(), dim, counted: false, lookahead: 0 }],
             pieces: vec![vec![]],
             wire: Wire::F32,
             connect_timeout: Duration::from_secs(20),

@@ -24,7 +24,7 @@
 //! # let config = ClientConfig {
 //! #     worker: 0, workers: 1, endpoints: vec![server.endpoint()],
 //! #     token: JobToken::new("secret"), job: "example".into(),
-//! #     tables: vec![ClientTable { name: "t".into(), dim: 2, counted: false }],
+//! #     tables: vec![ClientTable { name: "t".into(), dim: 2, counted: false, lookahead: 0 }],
 //! #     pieces: dense_pieces(&[], 1, false), wire: Wire::F32,
 //! #     connect_timeout: Duration::from_secs(9), reply_timeout: Duration::from_secs(9),
 //! #     observer: Arc::new(|_: &NetEvent| {}), tune: None,

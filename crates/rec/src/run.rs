@@ -12,6 +12,7 @@ use regatta_train::job::{client_config, server_config, worker_startup};
 use regatta_train::metrics::Meter;
 use regatta_train::observe::{Event, Observer};
 use regatta_train::report::{EpochReport, Report};
+use regatta_train::tier::refuse_without_servers;
 use regatta_train::{
     Backend, Family, Farewell, Geo, Job, Local, Ranks, RunReports, RunSpec, Servers, Session, leave,
 };
@@ -87,6 +88,9 @@ pub fn train_as(
         Place::Worker(job, _) => matches!(job.mode, Mode::Geo { .. }),
         Place::Alone | Place::Rank(_) => true,
     };
+    if !matches!(place, Place::Worker(..)) {
+        refuse_without_servers(&config.runner.distributed.tiers)?;
+    }
     let schema = network.checked_schema(whole_tables)?;
     let mut data = Data::open_for(config, &config.runner.train, &schema, &place)?;
     let is_first = place.index().0 == 0;

@@ -8,6 +8,7 @@ use regatta_optim::{Rule, Schedule};
 use regatta_ps::{AsyncConfig, Mode};
 use regatta_rec::config::{FormatSpec, Kind, Reader, Source, keys};
 use regatta_rec::{Config, HyperValue};
+use regatta_train::tier::LOOKAHEAD;
 
 fn models() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
@@ -86,6 +87,47 @@ fn sections_without_meaning_are_listed_once() {
     let config = load(text, &[]).unwrap();
     let ignored: Vec<&str> = config.ignored.iter().map(|i| i.key.as_str()).collect();
     assert_eq!(ignored, ["table_parameters"]);
+}
+
+#[test]
+fn tables_with_rows_on_disk() {
+    let text = "model: dnn\ntable_parameters:\n  emb:\n    memory_mb: 64\n    ssd_dir: cold\n    \
+                shard_num: 10\n";
+    let config = load(text, &["table_parameters.other.memory_mb=2"]).err().unwrap();
+    assert!(config.contains("table_parameters.other.ssd_dir: must be set"), "{config}");
+    let config = load(text, &[]).unwrap();
+    let tier = &config.runner.distributed.tiers["emb"];
+    assert_eq!((tier.memory_mb, tier.lookahead), (64, LOOKAHEAD));
+    assert!(tier.ssd_dir.is_absolute() && tier.ssd_dir.ends_with("cold"), "{tier:?}");
+    // It comes back from what manifests hold, and `--print-config` shows it.
+    let again = Config::from_json(&config.to_json(), Path::new("."), &[]).unwrap();
+    assert_eq!(again.runner.distributed.tiers, config.runner.distributed.tiers);
+    let shown = config.to_string();
+    assert!(shown.contains("table_parameters.emb.lookahead") && shown.contains(" 64 "), "{shown}");
+    // An override takes the tier back.
+    let config = load(text, &["table_parameters.emb.memory_mb="]).unwrap();
+    assert!(config.runner.distributed.tiers.is_empty());
+    for (given, want) in [
+        (
+            "table_parameters.a.ssd_dir=/x",
+            "table_parameters.a.ssd_dir: needs table_parameters.a.memory_mb",
+        ),
+        (
+            "table_parameters.a.lookahead=2",
+            "table_parameters.a.lookahead: needs table_parameters.a.memory_mb",
+        ),
+        (
+            "table_parameters.emb.memory_mb=0",
+            "table_parameters.emb.memory_mb: should be an integer from 1",
+        ),
+        (
+            "table_parameters.emb.lookahead=300",
+            "table_parameters.emb.lookahead: should be an integer from 1 to 256",
+        ),
+    ] {
+        let error = load(text, &[given]).err().unwrap();
+        assert!(error.contains(want), "{error}");
+    }
 }
 
 #[test]

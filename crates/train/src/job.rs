@@ -13,6 +13,7 @@ use regatta_ps::{
 use regatta_table::{Accessor, Admission, Initializer, PlainConfig, SparseConfig, Stream, TableId};
 
 use crate::Error;
+use crate::tier::{Tiers, check_names};
 
 /// A parameter-server job: who takes part and how.
 #[derive(Clone)]
@@ -29,6 +30,8 @@ pub struct Job {
     pub wire: Wire,
     /// Which ids become rows.
     pub admission: Admission,
+    /// Which tables have rows on disk. Values do not depend on it.
+    pub tiers: Tiers,
     /// Continue without workers that are lost.
     pub allow_worker_loss: bool,
     /// How long processes may take to appear.
@@ -53,6 +56,7 @@ impl Job {
             token,
             wire: Wire::F32,
             admission: Admission::None,
+            tiers: Tiers::new(),
             allow_worker_loss: false,
             start_timeout: Duration::from_secs(60),
             worker_timeout: Duration::from_secs(3),
@@ -117,10 +121,12 @@ pub fn fingerprint(split: &Split, job: &Job) -> String {
 /// The configuration of one server.
 ///
 /// # Errors
-/// If a table starts with values that servers cannot make.
+/// If a table starts with values that servers cannot make, or its rows cannot be on disk as the
+/// job says.
 pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerConfig, Error> {
     let geo = matches!(job.mode, Mode::Geo { .. });
     let rule = |rule: &Rule| if geo { Rule::Sum(Sum {}) } else { *rule };
+    check_names(&job.tiers, split.tables.iter().map(|t| t.name.as_str()))?;
     let mut tables = Vec::new();
     for (number, table) in split.tables.iter().enumerate() {
         let mut plain = PlainConfig::new(table.dim, rule(&table.rule));
@@ -130,6 +136,8 @@ pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerCon
         // The same initial values as a table in one process.
         config.stream = Stream::Variable(table.name.clone());
         config.admission = job.admission.clone();
+        let tier = job.tiers.get(&table.name);
+        config.tier = tier.map(|tier| tier.on_server(&table.name, index)).transpose()?;
         let lr_scale = if geo { 1.0 } else { table.lr_scale as f32 };
         tables.push(TableSetup { name: table.name.clone(), config, lr_scale });
     }
@@ -173,7 +181,10 @@ pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerCon
 /// The configuration of one worker's connections.
 pub fn client_config(split: &Split, job: &Job, worker: usize) -> ClientConfig {
     let counted = job.admission.counts_appearances();
-    let table = |t: &TableSpec| ClientTable { name: t.name.clone(), dim: t.dim, counted };
+    let table = |t: &TableSpec| {
+        let lookahead = job.tiers.get(&t.name).map_or(0, |tier| tier.lookahead as usize);
+        ClientTable { name: t.name.clone(), dim: t.dim, counted, lookahead }
+    };
     ClientConfig {
         worker,
         workers: job.workers,

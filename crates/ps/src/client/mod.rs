@@ -1,13 +1,15 @@
 //! The worker's side. A request is in flight as soon as the call that makes it returns; a ticket
 //! stands for its reply.
 //!
-//! Reading order: `exchange.rs` (pull and push), `geo.rs`, `meeting.rs` (all workers together),
-//! `shards.rs` (data of lost workers), `snapshot.rs`, `admin.rs`.
+//! Reading order: `exchange.rs` (pull and push), `prefetch.rs` (what will be pulled), `geo.rs`,
+//! `meeting.rs` (all workers together), `shards.rs` (data of lost workers), `snapshot.rs`,
+//! `admin.rs`.
 
 mod admin;
 mod exchange;
 mod geo;
 mod meeting;
+mod prefetch;
 mod shards;
 mod snapshot;
 
@@ -70,6 +72,9 @@ pub struct ClientTable {
     pub dim: usize,
     /// Servers want to know how often ids appear, because they admit them by that.
     pub counted: bool,
+    /// Batches ahead of training whose keys servers hear, because they keep rows of the table on
+    /// disk; 0 where all rows are in memory.
+    pub lookahead: usize,
 }
 
 /// Connections to all servers of a job.

@@ -9,6 +9,7 @@ mod dense;
 mod exchange;
 mod geo;
 mod monitor;
+mod prefetch;
 mod reduce;
 mod request;
 mod roles;

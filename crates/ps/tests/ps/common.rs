@@ -116,7 +116,7 @@ impl Job {
             endpoints: endpoints.to_vec(),
             token: JobToken::new(&self.token),
             job: self.name.clone(),
-            tables: vec![ClientTable { name: "t".into(), dim: DIM, counted }],
+            tables: vec![ClientTable { name: "t".into(), dim: DIM, counted, lookahead: 0 }],
             pieces: dense_pieces(&[DENSE], self.servers, false),
             wire: self.wire,
             connect_timeout: Duration::from_secs(10),

@@ -5,6 +5,7 @@ use regatta_ps::{AsyncConfig, Mode, Wire};
 use regatta_table::Admission;
 
 use super::resolver::Resolver;
+use super::tiers::resolve_tiers;
 use super::{Distributed, keys};
 use crate::HyperValue;
 
@@ -39,6 +40,7 @@ pub(super) fn resolve_distributed(r: &mut Resolver) -> Distributed {
         strategy: r.path("runner.strategy"),
         warmup_model_path: r.path("runner.warmup_model_path"),
         entry: resolve_entry(r),
+        tiers: resolve_tiers(r),
     }
 }
 

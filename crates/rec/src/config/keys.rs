@@ -74,6 +74,7 @@ pub(super) const MANY: i64 = 1_000_000_000;
 const THREADS: i64 = 1024;
 const BATCH: i64 = 1 << 24;
 const IN_FLIGHT: i64 = 4096;
+const LOOKAHEAD: i64 = regatta_train::tier::MAX_LOOKAHEAD as i64;
 
 const CUSTOM_READER: &[(&str, &str)] = &[("CustomizeDataLoader", "it is Python code")];
 const GPU_MODES: &[(&str, &str)] = &[("heter", "it needs GPUs"), ("gpubox", "it needs GPUs")];
@@ -178,6 +179,9 @@ pub const KEYS: &[Key] = &[
     unset("runner.strategy", Kind::Path, "collective: file with a DistributedStrategy, as YAML or prototxt"),
     unset("runner.warmup_model_path", Kind::Path, "saved model that the servers begin with"),
     key("table_parameters.entry", Kind::Text, "none", "which ids become rows of tables: none, count_filter_entry:N or probability_entry:P"),
+    unset("table_parameters.<table>.memory_mb", Kind::Int(1, MANY), "megabytes of rows of the table in the memory of each server; the other rows are on its disk"),
+    unset("table_parameters.<table>.ssd_dir", Kind::Path, "with memory_mb: folder for rows on disk; must be set"),
+    key("table_parameters.<table>.lookahead", Kind::Int(1, LOOKAHEAD), "8", "with memory_mb: batches ahead of training whose rows are read from disk"),
     // No meaning here.
     without_effect("runner.independent_recv_thread", Kind::Bool, "every connection has a receiving thread; pull_ahead prefetches"),
     without_effect("runner.thread_pool_size", Kind::Int(0, THREADS), "requests to all servers are in flight at the same time"),

@@ -15,6 +15,7 @@ mod reading;
 mod resolve;
 mod resolver;
 mod show;
+mod tiers;
 mod value;
 mod written;
 
@@ -34,6 +35,7 @@ use regatta_passes::Optimizer;
 use regatta_ps::{Mode, Wire};
 use regatta_table::Admission;
 use regatta_train::Checkpointing;
+use regatta_train::tier::Tiers;
 
 /// A configuration that has been checked as far as that is possible without looking at the data.
 #[derive(Clone)]
@@ -151,6 +153,8 @@ pub struct Distributed {
     pub warmup_model_path: Option<PathBuf>,
     /// Which ids become rows of tables.
     pub entry: Admission,
+    /// Which tables have rows on disk.
+    pub tiers: Tiers,
 }
 
 impl Config {

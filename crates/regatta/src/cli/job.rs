@@ -319,6 +319,7 @@ fn job(work: Work<'_>, config: &Config, args: &PsArgs, place: &PsPlace) -> Resul
     job.start_timeout = place.job.start_timeout;
     job.admission = config.runner.distributed.entry.clone();
     job.wire = config.runner.distributed.wire;
+    job.tiers = config.runner.distributed.tiers.clone();
     job.observer = Arc::new(|event| regatta_fleet::notify(event));
     Ok(job)
 }
