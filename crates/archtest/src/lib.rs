@@ -14,7 +14,7 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("cold", &[]),
     ("store", &["cluster"]),
     ("optim", &["kernels"]),
-    ("device", &[]),
+    ("device", &["optim"]),
     ("ir", &["tensor"]),
     ("data", &["store", "tensor"]),
     ("table", &["kernels", "optim", "tensor"]),

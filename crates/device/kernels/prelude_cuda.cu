@@ -6,6 +6,7 @@ typedef unsigned long long ulong;
 #define DEVICE static __device__ __forceinline__
 #define GLOBAL
 #define LOCAL __shared__
+#define LOCAL_PTR
 #define RESTRICT __restrict__
 #define BARRIER() __syncthreads()
 #define GROUP_X (blockIdx.x)

@@ -5,6 +5,7 @@
 #define DEVICE static inline
 #define GLOBAL __global
 #define LOCAL __local
+#define LOCAL_PTR __local
 #define RESTRICT restrict
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 #define GROUP_X ((uint)get_group_id(0))

@@ -363,7 +363,13 @@ impl Device {
         }
     }
 
-    fn check(&self, buffer: &Buffer, start: u64, bytes: u64, what: &str) -> Result<(), Error> {
+    pub(crate) fn check(
+        &self,
+        buffer: &Buffer,
+        start: u64,
+        bytes: u64,
+        what: &str,
+    ) -> Result<(), Error> {
         if buffer.inner.owner != self.id() {
             return Err(self.failed(what, "the buffer belongs to another device".into()));
         }

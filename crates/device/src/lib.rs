@@ -18,17 +18,21 @@
 //! ```
 //!
 //! Reading order: [`Choice`] (which device), [`Listing`] (what is there), [`Device`] with
-//! [`Buffer`], [`Event`] and [`Host`] (what it does), [`Text`] (kernels and their parameters),
-//! `backend.rs` (what OpenCL and CUDA give), `opencl.rs`.
+//! [`Buffer`], [`Event`] and [`Host`] (what it does), [`Text`] (kernels and their parameters), [`Gemm`],
+//! [`Arena`] and [`Step`] (launches with a meaning), `backend.rs` (what OpenCL and CUDA give),
+//! `opencl/`.
 
 mod backend;
 mod choice;
 mod counters;
 mod device;
 mod error;
+mod gemm;
 mod host;
 mod listing;
 mod opencl;
+mod rows;
+mod rules;
 mod text;
 
 pub use backend::Queue;
@@ -36,6 +40,9 @@ pub use choice::{Choice, visible};
 pub use counters::{Counters, Counts};
 pub use device::{Arg, Buffer, Device, Event, Grid, Kernel};
 pub use error::Error;
+pub use gemm::{Act, Gemm};
 pub use host::Host;
 pub use listing::{Api, DeviceInfo, Kind, Listing, Missing};
+pub use rows::{Arena, Pool};
+pub use rules::{NoKernel, Step};
 pub use text::{Param, Signature, Text, texts};

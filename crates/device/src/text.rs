@@ -54,7 +54,8 @@ macro_rules! text {
 }
 
 /// The texts of this crate, one per file.
-static TEXTS: &[Text] = &[text!("memory")];
+static TEXTS: &[Text] =
+    &[text!("memory"), text!("gemm"), text!("rows"), text!("rules"), text!("table_rules")];
 
 /// All texts of this crate.
 pub fn texts() -> &'static [Text] {
