@@ -23,7 +23,7 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("collective", &["kernels", "net"]),
     ("ops", &["ir", "kernels", "optim", "tensor"]),
     ("passes", &["ir", "ops", "optim", "tensor"]),
-    ("exec", &["ir", "kernels", "ops", "passes", "tensor"]),
+    ("exec", &["device", "ir", "kernels", "ops", "optim", "passes", "tensor"]),
     ("eager", &["ir", "kernels", "ops", "optim", "tensor"]),
     // The loop knows every kind of training, but neither who starts it nor how it was written down.
     ("train", TRAIN),

@@ -54,8 +54,18 @@ macro_rules! text {
 }
 
 /// The texts of this crate, one per file.
-static TEXTS: &[Text] =
-    &[text!("memory"), text!("gemm"), text!("rows"), text!("rules"), text!("table_rules")];
+static TEXTS: &[Text] = &[
+    text!("elementwise"),
+    text!("gemm"),
+    text!("lookup"),
+    text!("losses"),
+    text!("memory"),
+    text!("norm"),
+    text!("rows"),
+    text!("rules"),
+    text!("shape"),
+    text!("table_rules"),
+];
 
 /// All texts of this crate.
 pub fn texts() -> &'static [Text] {
