@@ -42,6 +42,7 @@ mod state;
 mod tables;
 pub mod tensorboard;
 pub mod tier;
+mod tier_meter;
 mod totals;
 
 pub use backend::{

@@ -14,6 +14,7 @@ use regatta_launch::{
     JobFolder, LISTENING, Options, Outcome as Ended, Report as Ran, Spec, Supervisor, ThisProgram,
     cores, plan,
 };
+use regatta_ps::message::TierStats;
 use regatta_ps::{Mode, Notice};
 use regatta_rec::run::{Outcome as Done, Place as In, serve, strategy, train_as};
 use regatta_rec::{Config, Error, infer, infer_worker};
@@ -338,8 +339,27 @@ fn report_notice(notice: &Notice, reporter: &Reporter) {
 fn serve_until_done(config: &Config, job: &Job, index: usize) -> Result<(), Error> {
     let stats = serve(config, job, index, |endpoint| println!("{LISTENING}{endpoint}"))?;
     let rows: u64 = stats.tables.values().map(|t| t.rows).sum();
+    for (name, table) in &stats.tables {
+        if let Some(tier) = &table.tier {
+            println!("{}", tier_line(name, tier));
+        }
+    }
     println!("{} updates, {rows} rows; all workers are done", stats.steps);
     Ok(Farewell::check(&stats.lost)?)
+}
+
+/// What rows on disk meant for a table.
+fn tier_line(table: &str, tier: &TierStats) -> String {
+    format!(
+        "table {table}: {} rows on disk in {:.1} MB, hit rate {:.4}, {} rows read, {} waits of \
+         {:.3} s together",
+        tier.cold,
+        tier.disk_bytes as f64 / 1e6,
+        tier.hit_rate,
+        tier.cold_reads,
+        tier.waits,
+        tier.wait_seconds
+    )
 }
 
 /// Trains or evaluates as one process. The first one speaks for all; what others have to say are
