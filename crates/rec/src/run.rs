@@ -18,6 +18,7 @@ use regatta_train::{
 };
 
 use crate::data::Data;
+use crate::gpubox;
 use crate::network::Network;
 use crate::save::{Export, Files};
 use crate::{Config, Error, HyperValue};
@@ -74,6 +75,10 @@ pub fn train_as(
     place: Place<'_>,
     observer: &mut dyn Observer,
 ) -> Result<Outcome, Error> {
+    if let (Place::Alone, Some(_)) = (&place, &config.runner.distributed.gpubox) {
+        return gpubox::train_in_process(config, observer);
+    }
+    gpubox::check_device(config, &place, observer)?;
     let strategy = match &place {
         Place::Rank(_) => Some(strategy(config)?),
         _ => None,
@@ -133,6 +138,7 @@ pub fn serve(
 /// If the file cannot be read, or it or the configuration asks for what collective training does
 /// not have.
 pub fn strategy(config: &Config) -> Result<DistributedStrategy, Error> {
+    gpubox::check_ranks(config)?;
     let strategy = match &config.runner.distributed.strategy {
         Some(path) => DistributedStrategy::load(path)?,
         None => DistributedStrategy::default(),

@@ -6,7 +6,7 @@ use regatta_checkpoint::{CheckpointConfig, Resume};
 use regatta_fleet::strategy::DistributedStrategy;
 use regatta_optim::{Rule, Schedule};
 use regatta_ps::{AsyncConfig, Mode};
-use regatta_rec::config::{FormatSpec, Kind, Reader, Source, keys};
+use regatta_rec::config::{DeviceChoice, DeviceKind, FormatSpec, Kind, Reader, Source, keys};
 use regatta_rec::{Config, HyperValue};
 use regatta_train::tier::LOOKAHEAD;
 
@@ -309,12 +309,13 @@ fn nothing_is_offered_that_is_refused() {
     let error = |given: &str| load("model: dnn\n", &[given]).err().unwrap();
     assert_eq!(
         error("runner.sync_mode=asinc"),
-        "-o runner.sync_mode: should be one of sync, async, half_async, bounded, geo, but is asinc"
+        "-o runner.sync_mode: should be one of sync, async, half_async, bounded, geo, gpubox, \
+         but is asinc"
     );
     assert_eq!(
-        error("runner.sync_mode=GPUBox"),
-        "-o runner.sync_mode: gpubox cannot be honoured: it needs GPUs; use -o \
-         runner.sync_mode=async"
+        error("runner.sync_mode=Heter"),
+        "-o runner.sync_mode: heter cannot be honoured: workers and devices are one process: see \
+         gpubox; use -o runner.sync_mode=async"
     );
     assert!(!error("runner.reader_type=Loader").contains("CustomizeDataLoader"));
     assert_eq!(
@@ -325,6 +326,39 @@ fn nothing_is_offered_that_is_refused() {
     for key in keys::KEYS {
         let Kind::Choice(offered) = key.kind else { continue };
         assert!(key.refused.iter().all(|(word, _)| !offered.contains(word)), "{}", key.name);
+    }
+}
+
+#[test]
+fn gpubox_reads_memory_only_and_knows_its_device() {
+    let text = "model: dnn\nrunner:\n  sync_mode: GPUBox\n  reader_type: InmemoryDataset\n";
+    let device =
+        |more: &[&str]| load(text, more).unwrap().runner.distributed.gpubox.unwrap().device;
+    let kind = |kind, n| DeviceChoice::Kind(kind, n);
+    assert_eq!(device(&[]), DeviceChoice::Cpu);
+    assert_eq!(device(&["runner.use_gpu=True"]), DeviceChoice::Auto);
+    assert_eq!(device(&["runner.use_gpu=False"]), DeviceChoice::Cpu);
+    // The file says that there is a GPU, the command which device it is.
+    assert_eq!(device(&["runner.use_gpu=True", "runner.device=cpu"]), DeviceChoice::Cpu);
+    assert_eq!(device(&["runner.device=opencl-cpu"]), kind(DeviceKind::OpenClCpu, None));
+    assert_eq!(device(&["runner.device=CUDA:3"]), kind(DeviceKind::Cuda, Some(3)));
+    assert_eq!(load(text, &[]).unwrap().runner.distributed.mode, Mode::Sync);
+    let error = |more: &[&str]| load(text, more).err().unwrap();
+    assert_eq!(
+        error(&["runner.use_gpu=False", "runner.device=opencl"]),
+        "-o runner.device: opencl contradicts runner.use_gpu: False; use -o runner.use_gpu=True, or \
+         cpu"
+    );
+    assert!(
+        error(&["runner.device=gpu"]).contains("should be auto, cpu, opencl, opencl-cpu or cuda")
+    );
+    for reader in ["DataLoader", "QueueDataset", "RecDataset"] {
+        let reason = error(&[&format!("runner.reader_type={reader}")]);
+        let expected = format!(
+            "-o runner.reader_type: {reader} cannot be honoured: sync_mode gpubox reads \
+             InmemoryDataset only; use -o runner.reader_type=InmemoryDataset"
+        );
+        assert_eq!(reason, expected);
     }
 }
 

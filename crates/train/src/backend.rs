@@ -90,6 +90,15 @@ pub trait Backend {
         Ok(())
     }
 
+    /// Ends a data pass that a program has made step by step: servers have all that this process
+    /// has changed.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    fn end_pass(&mut self) -> Result<(), Error> {
+        self.before_meeting()
+    }
+
     /// A batch of a shard is counted: the next push brings servers to know.
     fn progressed(&mut self, batch: &BatchProgress<'_>) {
         let _ = batch;

@@ -7,8 +7,8 @@ use regatta_optim::{Rule, Sum};
 use regatta_passes::{ServerPartition, Split, TableSpec};
 use regatta_ps::partition::{Piece, dense_pieces};
 use regatta_ps::{
-    ClientConfig, ClientTable, DenseSetup, JobToken, Mode, NoticeObserver, Observer, ServerConfig,
-    TableSetup, Wire,
+    ClientConfig, ClientTable, DenseSetup, JobToken, Mode, Network, NoticeObserver, Observer,
+    ServerConfig, TableSetup, Wire,
 };
 use regatta_table::{Accessor, Admission, Initializer, PlainConfig, SparseConfig, Stream, TableId};
 
@@ -20,6 +20,8 @@ use crate::tier::{Tiers, check_names};
 pub struct Job {
     /// Addresses of the servers, in order.
     pub endpoints: Vec<String>,
+    /// The addresses are names in this network of the process: workers and servers are in one.
+    pub network: Option<Network>,
     /// Number of workers.
     pub workers: usize,
     /// Consistency.
@@ -51,6 +53,7 @@ impl Job {
     pub fn new(endpoints: Vec<String>, workers: usize, mode: Mode, token: JobToken) -> Job {
         Job {
             endpoints,
+            network: None,
             workers,
             mode,
             token,
@@ -161,6 +164,7 @@ pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerCon
         servers,
         workers: job.workers,
         endpoint: job.endpoints[index].clone(),
+        network: job.network.clone(),
         token: job.token.clone(),
         job: fingerprint(split, job),
         mode: job.mode,
@@ -189,6 +193,7 @@ pub fn client_config(split: &Split, job: &Job, worker: usize) -> ClientConfig {
         worker,
         workers: job.workers,
         endpoints: job.endpoints.clone(),
+        network: job.network.clone(),
         token: job.token.clone(),
         job: fingerprint(split, job),
         tables: split.tables.iter().map(table).collect(),

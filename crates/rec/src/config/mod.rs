@@ -8,6 +8,7 @@
 mod checkpoints;
 mod distributed;
 mod formats;
+mod gpubox;
 pub mod keys;
 mod optimizer;
 mod precision;
@@ -23,6 +24,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 pub use formats::FormatSpec;
+pub use gpubox::{DeviceChoice, DeviceKind, GpuBox};
 pub use optimizer::{RULES, SCHEDULES, optimizer_keys};
 pub use reading::{PipeCommand, Reader, Reading};
 pub use value::Kind;
@@ -139,6 +141,8 @@ pub struct InferenceExport {
 pub struct Distributed {
     /// How workers and servers keep in step.
     pub mode: Mode,
+    /// Rows on devices, in memory and on disk, if that is the mode.
+    pub gpubox: Option<GpuBox>,
     /// How gradients and values travel between workers and servers.
     pub wire: Wire,
     /// Whether workers divide the files between them.

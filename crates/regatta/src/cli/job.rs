@@ -95,7 +95,7 @@ impl JobKind {
                 "{}, {}, mode {}; {examples} examples in a step of all workers",
                 plural(workers, "worker"),
                 plural(servers, "server"),
-                work.mode(config).name()
+                mode_name(config)
             ),
             (JobKind::Servers { servers, workers }, Work::Infer(_)) => {
                 let (workers, servers) = (plural(workers, "worker"), plural(servers, "server"));
@@ -124,6 +124,12 @@ impl JobKind {
         };
         (waits || args.max_restart > 0) && !args.allow_worker_loss
     }
+}
+
+/// The word for the mode, as the user wrote it.
+fn mode_name(config: &Config) -> &'static str {
+    let settings = &config.runner.distributed;
+    if settings.gpubox.is_some() { "gpubox" } else { settings.mode.name() }
 }
 
 /// Starts the processes and waits for them; starts the job again from its newest checkpoint when it
@@ -250,14 +256,17 @@ pub(super) fn failed(ended: &Ended) -> Option<Outcome> {
     }
 }
 
-/// Trains or evaluates in this process alone; with `runner.use_fleet`, as the only rank.
+/// Trains or evaluates in this process alone; with `runner.use_fleet`, as the only rank, unless the
+/// mode has servers.
 pub(super) fn run_alone(work: Work<'_>, run: &RunArgs) -> Result<Outcome> {
     let config = work.load(run)?;
     if run.is_printing() {
         write!(io::stdout(), "{}", config.to_yaml())?;
         return Ok(Outcome::Done);
     }
-    let place = match config.runner.distributed.use_fleet && work == Work::Train {
+    let settings = &config.runner.distributed;
+    let is_rank = settings.use_fleet && settings.gpubox.is_none() && work == Work::Train;
+    let place = match is_rank {
         true => In::Rank(Group::in_memory(1)?.remove(0)),
         false => In::Alone,
     };
