@@ -46,6 +46,7 @@ fn own_job(config: &Config) -> Job {
     job.network = Some(InProcess::new());
     job.admission = settings.entry.clone();
     job.wire = settings.wire;
+    job.tiers = settings.tiers.clone();
     job
 }
 
