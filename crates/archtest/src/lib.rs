@@ -65,8 +65,8 @@ const PLAN: &[&str] = &[
 
 #[rustfmt::skip]
 const REGATTA: &[&str] = &[
-    "checkpoint", "cluster", "collective", "data", "exec", "fleet", "ir", "launch", "ops", "optim",
-    "passes", "plan", "predict", "ps", "rec", "serve", "tensor", "train",
+    "checkpoint", "cluster", "collective", "data", "device", "exec", "fleet", "ir", "launch", "ops",
+    "optim", "passes", "plan", "predict", "ps", "rec", "serve", "tensor", "train",
 ];
 
 #[rustfmt::skip]
@@ -173,6 +173,7 @@ pub const UNSAFE: &[&str] = &[
     "cold/src/ring.rs",
     "collective/src/links/messages.rs",
     "collective/src/memory",
+    "device/src/cuda",
     "device/src/host.rs",
     "device/src/opencl/mod.rs",
     "eager/src/kernel.rs",

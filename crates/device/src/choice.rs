@@ -105,6 +105,9 @@ fn open(info: DeviceInfo) -> Result<Device, Error> {
     };
     let backend = match info.api {
         Api::OpenCl => opencl::open(&info).map_err(failed)?,
+        #[cfg(feature = "cuda")]
+        Api::Cuda => crate::cuda::open(&info).map_err(failed)?,
+        #[cfg(not(feature = "cuda"))]
         Api::Cuda => return Err(failed("this binary was built without CUDA".into())),
     };
     Ok(Device::new(info, backend))

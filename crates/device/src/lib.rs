@@ -18,13 +18,15 @@
 //! ```
 //!
 //! Reading order: [`Choice`] (which device), [`Listing`] (what is there), [`Device`] with
-//! [`Buffer`], [`Event`] and [`Host`] (what it does), [`Text`] (kernels and their parameters), [`Gemm`],
-//! [`Arena`] and [`Step`] (launches with a meaning), `backend.rs` (what OpenCL and CUDA give),
-//! `opencl/`.
+//! [`Buffer`], [`Event`] and [`Host`] (what it does), [`Text`] (kernels and their parameters),
+//! [`Gemm`], [`Arena`] and [`Step`] (launches with a meaning), `backend.rs` (what OpenCL and CUDA
+//! give), `opencl/`, `cuda/` (a feature).
 
 mod backend;
 mod choice;
 mod counters;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod device;
 mod error;
 mod gemm;
@@ -38,6 +40,8 @@ mod text;
 pub use backend::Queue;
 pub use choice::{Choice, visible};
 pub use counters::{Counters, Counts};
+#[cfg(feature = "cuda")]
+pub use cuda::ptx as cuda_ptx;
 pub use device::{Arg, Buffer, Device, Event, Grid, Kernel};
 pub use error::Error;
 pub use gemm::{Act, Gemm};

@@ -125,10 +125,16 @@ impl Listing {
     }
 }
 
+#[cfg(feature = "cuda")]
+fn cuda() -> Result<Vec<DeviceInfo>, Missing> {
+    crate::cuda::list()
+}
+
+#[cfg(not(feature = "cuda"))]
 fn cuda() -> Result<Vec<DeviceInfo>, Missing> {
     Err(Missing {
         api: Api::Cuda,
-        reason: "this binary was built without it".into(),
-        remedy: "build with --features cuda; NVIDIA's drivers offer OpenCL too".into(),
+        reason: "this binary was built without CUDA".into(),
+        remedy: "build with --features cuda; NVIDIA's driver offers its GPUs by OpenCL too".into(),
     })
 }

@@ -42,7 +42,7 @@ fn look() -> Result<Found, Missing> {
     };
     let platforms = get_platforms().map_err(|ClError(code)| match code {
         DLOPEN_RUNTIME_LOAD_FAILED => missing(
-            format!("there is no {LIBRARY}"),
+            format!("{LIBRARY} cannot be loaded"),
             "install the driver of your device and ocl-icd-libopencl1 (Debian's name), or set \
              OPENCL_DYLIB_PATH to the library",
         ),
