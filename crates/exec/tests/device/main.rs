@@ -2,6 +2,7 @@
 //! pass.
 
 mod ops;
+mod runs;
 
 use regatta_device::{Choice, Device};
 
