@@ -19,3 +19,11 @@ typedef unsigned long long ulong;
 #define GLOBAL_X ((ulong)blockIdx.x * blockDim.x + threadIdx.x)
 #define GLOBAL_Y ((ulong)blockIdx.y * blockDim.y + threadIdx.y)
 #define GLOBAL_Z ((ulong)blockIdx.z * blockDim.z + threadIdx.z)
+// Floats that one item computes together.
+typedef float4 vec;
+#define VEC_FLOATS 4
+#define VEC_OF(x) make_float4(x, x, x, x)
+#define VEC_LOAD(p) make_float4((p)[0], (p)[1], (p)[2], (p)[3])
+#define VEC_STORE(v, p) ((p)[0] = v.x, (p)[1] = v.y, (p)[2] = v.z, (p)[3] = v.w)
+#define VEC_FMA(x, v, sum)                                                                         \
+    make_float4(fma(x, v.x, sum.x), fma(x, v.y, sum.y), fma(x, v.z, sum.z), fma(x, v.w, sum.w))

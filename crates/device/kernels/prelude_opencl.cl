@@ -18,3 +18,10 @@
 #define GLOBAL_X ((ulong)get_global_id(0))
 #define GLOBAL_Y ((ulong)get_global_id(1))
 #define GLOBAL_Z ((ulong)get_global_id(2))
+// Floats that one item computes together.
+typedef float16 vec;
+#define VEC_FLOATS 16
+#define VEC_OF(x) ((vec)(x))
+#define VEC_LOAD(p) vload16(0, p)
+#define VEC_STORE(v, p) vstore16(v, 0, p)
+#define VEC_FMA(x, v, sum) fma((vec)(x), v, sum)

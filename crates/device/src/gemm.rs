@@ -1,9 +1,10 @@
 //! Launches of the matrix products in `kernels/gemm.cl`.
 
-use crate::{Arg, Buffer, Device, Error, Grid, Queue};
+use crate::{Arg, Buffer, Device, Error, Grid, Kind, Queue};
 
-/// Rows and columns of C that a group computes.
-const TILE: u32 = 64;
+/// Rows and columns of C that a group computes on GPUs and on processors.
+const TILE: [u32; 2] = [64, 64];
+const CPU_TILE: [u32; 2] = [96, 32];
 
 /// What becomes of a finished element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,20 +47,30 @@ impl Gemm {
         Gemm { m, n, k, batch: 1, ..Gemm::default() }
     }
 
-    /// The kernel's name.
-    pub fn kernel(&self) -> &'static str {
-        match (self.trans_a, self.trans_b) {
-            (false, false) => "gemm_nn",
-            (false, true) => "gemm_nt",
-            (true, false) => "gemm_tn",
-            (true, true) => "gemm_tt",
+    /// The kernel's name: devices that are processors have kernels of their own.
+    pub fn kernel(&self, kind: Kind) -> &'static str {
+        match (kind, self.trans_a, self.trans_b) {
+            (Kind::Cpu, false, false) => "gemm_cpu_nn",
+            (Kind::Cpu, false, true) => "gemm_cpu_nt",
+            (Kind::Cpu, true, false) => "gemm_cpu_tn",
+            (Kind::Cpu, true, true) => "gemm_cpu_tt",
+            (_, false, false) => "gemm_nn",
+            (_, false, true) => "gemm_nt",
+            (_, true, false) => "gemm_tn",
+            (_, true, true) => "gemm_tt",
         }
     }
 
     /// How many groups run it.
-    pub fn grid(&self) -> Grid {
-        let groups = [self.n.div_ceil(TILE).max(1), self.m.div_ceil(TILE).max(1), self.batch];
-        Grid { groups, local: [16, 16, 1] }
+    pub fn grid(&self, kind: Kind) -> Grid {
+        let ([rows, cols], local) = match kind {
+            Kind::Cpu => (CPU_TILE, [1, 1, 1]),
+            Kind::Gpu | Kind::Accelerator => (TILE, [16, 16, 1]),
+        };
+        Grid {
+            groups: [self.n.div_ceil(cols).max(1), self.m.div_ceil(rows).max(1), self.batch],
+            local,
+        }
     }
 
     /// The kernel's argument `flags`: `bias` and `open` say whether these buffers count.
@@ -100,7 +111,23 @@ impl Device {
         bias: Option<&Buffer>,
         open: Option<&Buffer>,
     ) -> Result<(), Error> {
-        let kernel = self.kernel(gemm.kernel())?;
+        self.gemm_as(self.info().kind, queue, gemm, [a, b, c], bias, open)
+    }
+
+    /// As [`Device::gemm`], by the kernel for devices of a kind: both run everywhere.
+    ///
+    /// # Errors
+    /// As [`Device::gemm`].
+    pub fn gemm_as(
+        &self,
+        kind: Kind,
+        queue: Queue,
+        gemm: &Gemm,
+        [a, b, c]: [&Buffer; 3],
+        bias: Option<&Buffer>,
+        open: Option<&Buffer>,
+    ) -> Result<(), Error> {
+        let kernel = self.kernel(gemm.kernel(kind))?;
         let area = |x: u32, y: u32| u64::from(gemm.batch) * u64::from(x) * u64::from(y) * 4;
         for (buffer, bytes) in [
             (Some(a), area(gemm.m, gemm.k)),
@@ -116,7 +143,7 @@ impl Device {
         let buffers = [a, b, c, bias.unwrap_or(c), open.unwrap_or(c)].map(Arg::Buffer);
         let sizes = gemm.sizes(bias.is_some(), open.is_some());
         let args: Vec<Arg<'_>> = buffers.into_iter().chain(sizes).collect();
-        self.launch(queue, &kernel, gemm.grid(), &args)
+        self.launch(queue, &kernel, gemm.grid(kind), &args)
     }
 
     /// Puts the sums of the columns of a matrix of `rows` x `n` on a queue.

@@ -57,6 +57,7 @@ macro_rules! text {
 static TEXTS: &[Text] = &[
     text!("elementwise"),
     text!("gemm"),
+    text!("gemm_cpu"),
     text!("lookup"),
     text!("losses"),
     text!("memory"),

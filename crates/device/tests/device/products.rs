@@ -1,6 +1,6 @@
 //! Matrix products and sums of columns against loops in f64.
 
-use regatta_device::{Act, Device, Gemm, Queue};
+use regatta_device::{Act, Device, Gemm, Kind, Queue};
 
 use super::{device, noise};
 
@@ -57,29 +57,40 @@ impl Case {
         out
     }
 
-    fn run(&self, device: &Device) -> Vec<f32> {
+    fn run(&self, device: &Device, kind: Kind) -> Vec<f32> {
         let [a, b, c] = [&self.a, &self.b, &self.c].map(|x| device.buffer_of(x).unwrap());
         let bias = self.bias.as_ref().map(|x| device.buffer_of(x).unwrap());
         let open = self.open.as_ref().map(|x| device.buffer_of(x).unwrap());
         let buffers = [&a, &b, &c];
-        device.gemm(Queue::Compute, &self.gemm, buffers, bias.as_ref(), open.as_ref()).unwrap();
+        device
+            .gemm_as(kind, Queue::Compute, &self.gemm, buffers, bias.as_ref(), open.as_ref())
+            .unwrap();
         device.read_floats(Queue::Compute, &c, 0, self.c.len()).unwrap()
     }
 }
 
 fn check(device: &Device, case: &Case) {
-    let (expected, got) = (case.expected(), case.run(device));
+    let (expected, got) = (case.expected(), case.run(device, Kind::Gpu));
     for (i, (want, have)) in expected.iter().zip(&got).enumerate() {
         let near = (want - f64::from(*have)).abs() <= 1e-5 * want.abs().max(1.0);
         assert!(near, "{:?}: element {i} is {have}, not {want}", case.gemm);
     }
-    assert_eq!(got, case.run(device), "the same bits again");
+    assert_eq!(got, case.run(device, Kind::Gpu), "the same bits again");
+    assert_eq!(got, case.run(device, Kind::Cpu), "{:?}: the same bits by both kernels", case.gemm);
 }
 
 #[test]
 fn products_of_odd_sizes_in_all_directions() {
     let Some(device) = device() else { return };
-    let sizes = [[1, 1, 1], [3, 2, 5], [64, 64, 16], [65, 63, 17], [128, 1, 70], [7, 130, 33]];
+    let sizes = [
+        [1, 1, 1],
+        [97, 33, 200],
+        [3, 2, 5],
+        [64, 64, 16],
+        [65, 63, 17],
+        [128, 1, 70],
+        [7, 130, 33],
+    ];
     for [m, n, k] in sizes {
         for (trans_a, trans_b) in [(false, false), (false, true), (true, false), (true, true)] {
             let gemm = Gemm { trans_a, trans_b, ..Gemm::new(m, n, k) };

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use regatta_device::Kind;
 use regatta_ir::{Layout, VarType};
 
 use super::launch::{Arg, Count, Launch, Place, Work};
@@ -17,6 +18,8 @@ pub(super) enum Constant {
 
 /// What ops add to.
 pub(super) struct Builder<'a> {
+    /// What the device is: some kernels have a form of their own for processors.
+    pub(super) kind: Kind,
     types: &'a HashMap<String, VarType>,
     pub(super) lookups: &'a [Lookups],
     /// The parts of a batch that lists are in, and the tables of slots.
@@ -33,6 +36,7 @@ pub(super) struct Builder<'a> {
 impl<'a> Builder<'a> {
     /// With variables that have a place already.
     pub(super) fn new(
+        kind: Kind,
         types: &'a HashMap<String, VarType>,
         lookups: &'a [Lookups],
         parts: &'a [super::batch::Part],
@@ -40,7 +44,7 @@ impl<'a> Builder<'a> {
     ) -> Builder<'a> {
         let (tables, temps) = (HashMap::new(), Vec::new());
         let (constants, launches) = (Vec::new(), Vec::new());
-        Builder { types, lookups, parts, places, tables, temps, constants, launches }
+        Builder { kind, types, lookups, parts, places, tables, temps, constants, launches }
     }
 
     /// The type of a variable, with every dimension known.

@@ -53,6 +53,7 @@ impl DevicePlan {
         let lowering = cpu::lower(&source.program, types, &wanted, &options, &mut |_, _, _| {})?;
         let segment = lowering.segments.last().expect("the passes leave at least one segment");
         let mut builder = Builder::new(
+            device.info().kind,
             &segment.types,
             &preparer.lookups,
             &preparer.parts,

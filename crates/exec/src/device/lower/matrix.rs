@@ -53,7 +53,8 @@ impl Lower<'_, '_> {
         let places = [a.place, b.place, out, bias, open].map(Arg::At).into_iter();
         let sizes = gemm.sizes(end.bias.is_some(), end.open.is_some());
         let args = places.chain(sizes.into_iter().filter_map(number)).collect();
-        self.launch(gemm.kernel(), Work::Exactly(gemm.grid()), args);
+        let kind = self.to.kind;
+        self.launch(gemm.kernel(kind), Work::Exactly(gemm.grid(kind)), args);
     }
 
     /// Many small products.
