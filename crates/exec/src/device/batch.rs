@@ -56,6 +56,8 @@ pub struct DeviceBatch {
     pub(super) parts: Vec<(usize, usize)>,
     /// Types of all inputs, by which an execution plan is found.
     pub(super) types: Vec<(String, VarType)>,
+    /// Examples of the whole batch, if this is a part of one.
+    pub(super) total: Option<usize>,
     /// Distinct rows of each table.
     pub(super) table_rows: Vec<u32>,
     lists: Vec<Lists>,
@@ -88,7 +90,23 @@ impl Preparer {
         slots: &[&[u32]],
         batch: &mut DeviceBatch,
     ) -> Result<(), Error> {
+        self.prepare_part(feeds, slots, None, batch)
+    }
+
+    /// As [`Preparer::prepare`], of a part of a batch with `total` examples: means are then those
+    /// of the whole batch, as far as this part goes, and the parts add up.
+    ///
+    /// # Errors
+    /// As [`Preparer::prepare`].
+    pub(super) fn prepare_part(
+        &self,
+        feeds: &[(&str, &Value)],
+        slots: &[&[u32]],
+        total: Option<usize>,
+        batch: &mut DeviceBatch,
+    ) -> Result<(), Error> {
         let by_name: HashMap<&str, &Value> = feeds.iter().copied().collect();
+        batch.total = total;
         self.check_labels(&by_name)?;
         let rows = self.types(&by_name, &mut batch.types)?;
         batch.table_rows.clear();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use regatta_device::Kind;
-use regatta_ir::{Layout, VarType};
+use regatta_ir::{Block, Layout, VarType};
 
 use super::launch::{Arg, Count, Launch, Place, Work};
 use super::lookups::Lookups;
@@ -21,6 +21,9 @@ pub(super) struct Builder<'a> {
     /// What the device is: some kernels have a form of their own for processors.
     pub(super) kind: Kind,
     types: &'a HashMap<String, VarType>,
+    block: &'a Block,
+    /// Examples here, and in the whole batch.
+    examples: (usize, usize),
     pub(super) lookups: &'a [Lookups],
     /// The parts of a batch that lists are in, and the tables of slots.
     pub(super) parts: &'a [super::batch::Part],
@@ -38,13 +41,27 @@ impl<'a> Builder<'a> {
     pub(super) fn new(
         kind: Kind,
         types: &'a HashMap<String, VarType>,
+        block: &'a Block,
+        examples: (usize, usize),
         lookups: &'a [Lookups],
         parts: &'a [super::batch::Part],
         places: HashMap<String, Place>,
     ) -> Builder<'a> {
         let (tables, temps) = (HashMap::new(), Vec::new());
         let (constants, launches) = (Vec::new(), Vec::new());
-        Builder { kind, types, lookups, parts, places, tables, temps, constants, launches }
+        Builder {
+            kind,
+            types,
+            block,
+            examples,
+            lookups,
+            parts,
+            places,
+            tables,
+            temps,
+            constants,
+            launches,
+        }
     }
 
     /// The type of a variable, with every dimension known.
@@ -76,6 +93,16 @@ impl<'a> Builder<'a> {
         match (self.table(var), ty.layout) {
             (Some(table), Layout::Rows) => Count { each: ty.shape[1] as u32, table: Some(table) },
             _ => Count::fixed(ty.numel().unwrap_or(0) as u32),
+        }
+    }
+
+    /// How many elements a mean over the whole batch divides by, given those of a variable here.
+    pub(super) fn whole_count(&self, var: &str, n: u32) -> u32 {
+        let batched = self.block.vars.get(var).is_some_and(|var| var.ty.is_batched());
+        let (rows, total) = self.examples;
+        match batched && rows > 0 {
+            true => (n as usize * total / rows) as u32,
+            false => n,
         }
     }
 

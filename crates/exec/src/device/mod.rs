@@ -22,11 +22,13 @@
 //!
 //! Reading order: [`DeviceProgram`] (`program`), [`Preparer`] and [`DeviceBatch`] (`batch`,
 //! `lookups`), `plan` (launches for one batch size), `lower` (what each op becomes), `memory`
-//! (temporaries share buffers), `values` (parameters, states and their updates).
+//! (temporaries share buffers), `values` (parameters, states and their updates), [`DeviceGroup`]
+//! (several devices).
 
 mod batch;
 mod builder;
 mod codes;
+mod group;
 mod launch;
 mod lookups;
 mod lower;
@@ -38,6 +40,7 @@ mod values;
 use regatta_ir::{Op, VarType};
 
 pub use batch::{DeviceBatch, Preparer};
+pub use group::{DeviceGroup, GroupBatch, GroupTable};
 pub use lower::device_kinds;
 pub use program::{DeviceInputs, DeviceProgram, RowGrads};
 pub use values::States;

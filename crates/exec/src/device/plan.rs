@@ -23,6 +23,8 @@ const LOCAL: u32 = 64;
 pub(super) struct DevicePlan {
     /// A batch with other types needs another plan.
     pub(super) types: Vec<(String, VarType)>,
+    /// Examples of the whole batch, if this is a part of one.
+    pub(super) total: Option<usize>,
     launches: Vec<(Kernel, Launch)>,
     temps: Vec<Option<Buffer>>,
     constants: Vec<Buffer>,
@@ -47,6 +49,7 @@ impl DevicePlan {
         preparer: &Preparer,
         values: &Values,
         types: &[(String, VarType)],
+        total: Option<usize>,
     ) -> Result<DevicePlan, Error> {
         let options = Options { memory_reuse: false, ..Options::default() };
         let wanted = source.wanted();
@@ -55,6 +58,8 @@ impl DevicePlan {
         let mut builder = Builder::new(
             device.info().kind,
             &segment.types,
+            segment.program.block(),
+            (lowering.rows, total.unwrap_or(lowering.rows)),
             &preparer.lookups,
             &preparer.parts,
             places(source, preparer, values),
@@ -70,14 +75,14 @@ impl DevicePlan {
             let place = place?;
             pinned.push((pin(&mut builder, place, n, &pinned), buffer));
         }
-        Self::place(device, source, builder, types, &segment.types, pinned)
+        Self::place(device, source, builder, (types, total), &segment.types, pinned)
     }
 
     fn place(
         device: &Device,
         source: &Source,
         builder: Builder<'_>,
-        types: &[(String, VarType)],
+        (types, total): (&[(String, VarType)], Option<usize>),
         concrete: &HashMap<String, VarType>,
         pinned: Vec<(usize, Buffer)>,
     ) -> Result<DevicePlan, Error> {
@@ -116,7 +121,7 @@ impl DevicePlan {
         let prepared = launches.into_iter().map(|l| Ok((device.kernel(l.kernel)?, l)));
         let launches = prepared.collect::<Result<Vec<_>, Error>>()?;
         let types = types.to_vec();
-        Ok(DevicePlan { types, launches, temps, constants, fetch, row_grads })
+        Ok(DevicePlan { types, total, launches, temps, constants, fetch, row_grads })
     }
 
     /// Puts all launches on the queue.

@@ -22,6 +22,8 @@ pub struct DeviceInputs {
     parts: Vec<Buffer>,
     layout: Vec<(usize, usize)>,
     types: Vec<(String, VarType)>,
+    /// Examples of the whole batch, if this is a part of one.
+    total: Option<usize>,
     table_rows: Vec<u32>,
     /// When the upload is done, if it went by the other queue.
     ready: Option<Event>,
@@ -164,6 +166,7 @@ impl DeviceProgram {
         }
         self.device.write(queue, buffer, 0, &batch.bytes)?;
         inputs.types.clone_from(&batch.types);
+        inputs.total = batch.total;
         inputs.table_rows.clone_from(&batch.table_rows);
         inputs.ready = None;
         if queue != Queue::Compute {
@@ -181,7 +184,7 @@ impl DeviceProgram {
     /// If there are not as many arenas as tables.
     pub fn compute(&mut self, inputs: &mut DeviceInputs, arenas: &[&Arena]) -> Result<(), Error> {
         assert_eq!(arenas.len(), self.source.tables.len(), "an arena for each table");
-        let at = self.plan_for(&inputs.types)?;
+        let at = self.plan_for(&inputs.types, inputs.total)?;
         if let Some(ready) = inputs.ready.take() {
             self.device.after(Queue::Compute, &ready)?;
         }
@@ -194,8 +197,13 @@ impl DeviceProgram {
         Ok(())
     }
 
-    fn plan_for(&mut self, types: &[(String, VarType)]) -> Result<usize, Error> {
-        if let Some(at) = self.plans.iter().position(|plan| plan.types == types) {
+    fn plan_for(
+        &mut self,
+        types: &[(String, VarType)],
+        total: Option<usize>,
+    ) -> Result<usize, Error> {
+        let fits = |plan: &DevicePlan| plan.types == types && plan.total == total;
+        if let Some(at) = self.plans.iter().position(fits) {
             return Ok(at);
         }
         // Batches of ever new sizes must not fill the memory with plans.
@@ -204,7 +212,8 @@ impl DeviceProgram {
             self.plans.remove(0);
         }
         let (device, source) = (&self.device, &self.source);
-        let plan = DevicePlan::new(device, source, &self.preparer, &self.values, types)?;
+        let (preparer, values) = (&self.preparer, &self.values);
+        let plan = DevicePlan::new(device, source, preparer, values, types, total)?;
         self.plans.push(plan);
         Ok(self.plans.len() - 1)
     }

@@ -1,6 +1,7 @@
 //! Programs on a software OpenCL device (PoCL) against the CPU. Without one these tests say so and
 //! pass.
 
+mod group;
 mod ops;
 mod runs;
 

@@ -10,18 +10,22 @@ use regatta_tensor::{DType, Data, Ragged, Rng, RowIndex, Tensor, Value};
 
 use crate::device;
 
-const ROWS: usize = 50;
+pub(crate) const ROWS: usize = 50;
 
 /// Pooled rows of two inputs of a table beside dense features, and two classes; with penalties and
 /// a limit on all gradients.
 fn model(rule: Rule) -> (Programs, String) {
+    build(rule, true)
+}
+
+pub(crate) fn build(rule: Rule, limits: bool) -> (Programs, String) {
     let mut b = regatta_ops::builder(3);
     let a = b.data("a", DType::U64, &[-1, 2]).unwrap();
     let bag = b.sparse_data("bag").unwrap();
     let x = b.data("x", DType::F32, &[-1, 3]).unwrap();
     let label = b.data("label", DType::I64, &[-1, 1]).unwrap();
     let mut table = ParamAttr { name: Some("table".into()), ..ParamAttr::weight() };
-    table.info.regularizer = Some(Regularizer::L1(0.02));
+    table.info.regularizer = limits.then_some(Regularizer::L1(0.02));
     let (pool, padding_idx) = (Pool::Mean, Some(0));
     let spec = Embedding { table, pool, padding_idx, ..Embedding::new(ROWS as i64, 4) };
     let rows = b.embedding(&[&a, &bag], &spec).unwrap();
@@ -32,14 +36,14 @@ fn model(rule: Rule) -> (Programs, String) {
     let (cost, _) = b.softmax_with_cross_entropy(&logits, &label).unwrap();
     let loss = b.mean(&cost).unwrap().name().to_string();
     let mut optimizer = Optimizer::new(rule, 0.05);
-    optimizer.clip = Some(Clip::GlobalNorm(0.4));
-    optimizer.regularizer = Some(Regularizer::L2(0.01));
+    optimizer.clip = limits.then_some(Clip::GlobalNorm(0.4));
+    optimizer.regularizer = limits.then_some(Regularizer::L2(0.01));
     let made = minimize(&b.finish(), &loss, &optimizer, &Backward::default()).unwrap();
     (made.programs, loss)
 }
 
 /// A batch of that many examples.
-fn batch(rows: usize, seed: u64) -> Vec<(&'static str, Value)> {
+pub(crate) fn batch(rows: usize, seed: u64) -> Vec<(&'static str, Value)> {
     let rng = Rng::new(seed, 9);
     let id = |i: usize| rng.u64(i as u64) % ROWS as u64;
     let offsets: Vec<u32> = (0..=rows as u32).map(|i| i * (i + 1) / 2).collect();
@@ -118,7 +122,7 @@ impl Trained {
     }
 }
 
-fn started(programs: &Programs) -> Scope {
+pub(crate) fn started(programs: &Programs) -> Scope {
     let mut scope = Scope::new();
     run_startup(&programs.startup, &mut scope).unwrap();
     scope

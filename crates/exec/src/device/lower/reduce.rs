@@ -18,20 +18,21 @@ const GROUP: u32 = 128;
 
 fn mean(to: &mut Lower<'_, '_>) -> Result<(), Error> {
     let (x, out, n) = (to.floats("X")?, to.out("Out")?, to.len("X"));
-    to.sum_middle([1, n, 1], 1.0 / n as f32, x, out);
+    let whole = to.to.whole_count(&to.op.ins("X")[0], n);
+    to.sum_middle([1, n, 1], 1.0 / whole as f32, x, out);
     Ok(())
 }
 
 fn mean_grad(to: &mut Lower<'_, '_>) -> Result<(), Error> {
     let (d, n) = (to.floats("dOut")?, to.count("X"));
-    let factor = 1.0 / n.each as f32;
+    let whole = to.to.whole_count(&to.op.ins("X")[0], n.each) as f32;
     let (from, into) = (to.op.ins("dOut")[0].as_str(), to.op.outs("dX")[0].as_str());
     if let Some(value) = to.to.constant_of(from) {
-        to.to.set_constant(into, value / n.each as f32);
+        to.to.set_constant(into, value / whole);
         return Ok(());
     }
     let dx = to.out("dX")?;
-    to.each("spread_one", n, vec![Arg::Count(n), Arg::F32(factor), Arg::At(d), Arg::At(dx)]);
+    to.each("spread_one", n, vec![Arg::Count(n), Arg::F32(1.0 / whole), Arg::At(d), Arg::At(dx)]);
     Ok(())
 }
 
@@ -81,7 +82,12 @@ fn sorts(to: &Lower<'_, '_>) -> Result<Vec<(u32, bool)>, Error> {
 }
 
 fn factor(to: &Lower<'_, '_>, sorts: &[(u32, bool)]) -> f32 {
-    let count: u32 = sorts.iter().filter(|sort| sort.1).map(|sort| sort.0).product();
+    let mut count: u32 = sorts.iter().filter(|sort| sort.1).map(|sort| sort.0).product();
+    let dims = to.op.ints("dims").unwrap_or_default();
+    let rank = to.dims("X").len() as i64;
+    if dims.is_empty() || dims.iter().any(|&d| d == 0 || d == -rank) {
+        count = to.to.whole_count(&to.op.ins("X")[0], count);
+    }
     if to.op.kind.starts_with("reduce_mean") { 1.0 / count.max(1) as f32 } else { 1.0 }
 }
 
