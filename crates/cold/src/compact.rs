@@ -313,10 +313,11 @@ fn work(store: &Store, moved: &mut impl FnMut(u64, RecordNo, RecordNo) -> bool) 
     }
     (signal.pending, signal.working) = (false, true);
     drop(signal);
-    // A round that moved nothing would find the same segments again.
+    // A round that moved little would find the same segments again, or its own: a segment whose
+    // records are mostly refused is as sparse as those that it was made of.
     let result = loop {
         match store.compact(&mut *moved) {
-            Ok(Some(done)) if done.n_moved > 0 => {}
+            Ok(Some(done)) if done.n_moved > done.n_refused => {}
             Ok(_) => break Ok(()),
             Err(error) => break Err(error),
         }

@@ -1,7 +1,7 @@
 //! The store: who has which number, what is open, and where everything else is.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::thread::JoinHandle;
 
@@ -269,6 +269,11 @@ impl Store {
         }
         drop(state);
         self.shared.queue.wait_until_empty(&self.shared.health)
+    }
+
+    /// Records put so far.
+    pub fn n_put(&self) -> u64 {
+        self.shared.health.counters.puts.load(Ordering::Relaxed)
     }
 
     /// What it has done and holds.

@@ -1,5 +1,6 @@
 //! Pulls and pushes against large tables: `cargo bench -p regatta-table`.
-//! After `--`: `--large` adds 20 M rows, `--rows=N` takes one size, `--rule=adam` one rule.
+//! After `--`: `--large` adds 20 M rows, `--rows=N` takes one size, `--rule=adam` one rule, `--tier`
+//! gives the tables a tier with memory for all rows.
 //!
 //! Requests hold the distinct ids of batches of 26 slots x 2048 examples, drawn from a zipf
 //! distribution (exponent 1.05) over all rows of the table; one thread. 40 requests are timed in
@@ -14,6 +15,7 @@ use std::time::Instant;
 use regatta_optim::{Adagrad, Adam, Rule};
 use regatta_table::{
     Accessor, Initializer, PlainConfig, PullMode, Scratch, SparseConfig, SparseTable, TableId,
+    TierConfig,
 };
 use regatta_tensor::{Rng, RowIndex, rng::mix};
 
@@ -185,7 +187,11 @@ fn main() {
                 let initializer = Initializer::Uniform { low: -0.1, high: 0.1 };
                 let plain = PlainConfig { initializer, ..PlainConfig::new(*dim, *rule) };
                 let config = SparseConfig::new(TableId(0), 1, Accessor::Plain(plain));
-                let table = SparseTable::new(SparseConfig { huge_pages, ..config }).unwrap();
+                let folder = tempfile::tempdir().unwrap();
+                let dir = folder.path().join("cold");
+                let tier = TierConfig { memory_bytes: 1 << 40, dir, lookahead: 8 };
+                let tier = has("--tier").then_some(tier);
+                let table = SparseTable::new(SparseConfig { huge_pages, tier, ..config }).unwrap();
                 let before = resident();
                 let create = fill(&table, n_rows);
                 let grown = (resident() - before) / n_rows as f64;

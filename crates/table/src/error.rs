@@ -66,6 +66,15 @@ pub enum Error {
         /// Why not.
         what: &'static str,
     },
+    /// Rows outside of memory could not be read or written. The table refuses everything from then
+    /// on.
+    #[error("{table}: {what}")]
+    Cold {
+        /// The table.
+        table: TableId,
+        /// The file and what happened.
+        what: String,
+    },
     /// The system gave no memory.
     #[error("no memory for {bytes} bytes: {why}")]
     Memory {

@@ -11,13 +11,17 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::ctr::{CLICK, Ctr, DELTA_SCORE, SHOW};
 use crate::error::check_len;
+use crate::group::Item;
 use crate::hash::{hash_of, key_of, shard_of};
 use crate::index::{DAY_MASK, Place};
 use crate::row::Kind;
 use crate::shard::Shard;
 use crate::snapshot::Scope;
 use crate::sparse::SparseTable;
+use crate::tier::Found;
 
+/// Rows of a table with a tier that are brought into memory or imported together.
+const SAVED_AT_ONCE: usize = 1024;
 /// How far ahead rows are asked for.
 const AHEAD: usize = 12;
 
@@ -174,6 +178,18 @@ impl ShardRows {
         ShardRows { scope, shard, day, entries: Vec::new(), words: Vec::new() }
     }
 
+    /// Adds a row.
+    pub(crate) fn push(&mut self, hash: u64, place: Place, words: &[f32]) {
+        let (start, len) = (self.words.len(), words.len());
+        self.entries.push(Entry { key: key_of(hash), place, start, len });
+        self.words.extend_from_slice(words);
+    }
+
+    /// Puts the rows into their order.
+    pub(crate) fn sort(&mut self) {
+        self.entries.sort_unstable_by_key(|entry| hash_of(entry.key));
+    }
+
     /// Makes room for the rows of a shard that are chosen from so many entries.
     pub(crate) fn reserve(&mut self, shard: &Shard, n: usize) {
         self.entries.reserve(n);
@@ -300,10 +316,14 @@ impl SparseTable {
         rows.reserve(&guard, there.len());
         let (scope, day) = (rows.scope, rows.day);
         self.select(&guard, &there, (&[], &[]), scope, day, |Selected { hash, place, words }| {
-            let (start, len) = (rows.words.len(), words.len());
-            rows.entries.push(Entry { key: key_of(hash), place, start, len });
-            rows.words.extend_from_slice(words);
+            rows.push(hash, place, words);
         });
+        if let Some(tier) = &guard.tier {
+            let cold: Vec<_> = tier.cold.iter().collect();
+            let reads = self.settled(guard.begin_cold(&cold))?;
+            drop(guard);
+            self.add_cold(&mut rows, reads, scope, day)?;
+        }
         Ok(rows)
     }
 
@@ -356,7 +376,13 @@ impl SparseTable {
         place.slot().map(|_| &words[..len])
     }
 
-    fn selects(&self, scope: Scope, unseen: u32, place: Place, words: Option<&[f32]>) -> bool {
+    pub(crate) fn selects(
+        &self,
+        scope: Scope,
+        unseen: u32,
+        place: Place,
+        words: Option<&[f32]>,
+    ) -> bool {
         let mode = match scope {
             Scope::Changes => return place.has(Place::DIRTY[0] | Place::DIRTY[1]),
             Scope::Rows(mode) => mode,
@@ -387,8 +413,24 @@ impl SparseTable {
             return Ok(());
         }
         let by_score = matches!(self.kind, Kind::Ctr(_)) && receipt.mode != SaveMode::Patch;
-        let shard = &mut *self.write(receipt.shard)?;
-        for &(key, stored, score) in &receipt.rows {
+        for rows in receipt.rows.chunks(SAVED_AT_ONCE) {
+            self.settled(self.saved_rows(receipt.shard, rows, by_score))?;
+        }
+        Ok(())
+    }
+
+    /// Rows are brought into memory for this: what a record says cannot be changed.
+    fn saved_rows(
+        &self,
+        shard: usize,
+        rows: &[(u64, u64, f32)],
+        by_score: bool,
+    ) -> Result<(), Error> {
+        let shard = &mut *self.write(shard)?;
+        let item = |(key, ..): &(u64, u64, f32)| Item { hash: hash_of(*key), pos: 0 };
+        let items: Vec<Item> = rows.iter().map(item).collect();
+        shard.bring(&items, 0..items.len() as u32, Found::NOTHING)?;
+        for &(key, stored, score) in rows {
             let hash = hash_of(key);
             let place = shard.index.find(hash);
             shard.remember(hash);
@@ -401,7 +443,7 @@ impl SparseTable {
                 shard.index.set(hash, place.without(Place::CHANGED))?;
             }
         }
-        Ok(())
+        shard.settle()
     }
 
     /// Makes room for this many further rows and candidates, spread evenly over the shards.
@@ -410,7 +452,7 @@ impl SparseTable {
     /// [`Error::Memory`], [`Error::Poisoned`].
     pub fn reserve(&self, more: usize) -> Result<(), Error> {
         let per_shard = more.div_ceil(self.shards.len());
-        (0..self.shards.len()).try_for_each(|shard| self.write(shard)?.index.reserve(per_shard))
+        (0..self.shards.len()).try_for_each(|shard| self.write(shard)?.reserve(per_shard))
     }
 
     /// Puts rows into the table as they were exported, over rows that are there; from any number of
@@ -420,6 +462,9 @@ impl SparseTable {
     /// [`Error::Length`] for a row of another layout, [`Error::Memory`], [`Error::ShardFull`],
     /// [`Error::Poisoned`]; rows before the one that failed stay.
     pub fn import<'a>(&self, rows: impl IntoIterator<Item = Row<'a>>) -> Result<usize, Error> {
+        if self.tier.is_some() {
+            return self.import_tiered(rows.into_iter());
+        }
         let mut n = 0;
         let mut held = None;
         for row in rows {
@@ -470,21 +515,45 @@ impl SparseTable {
         Ok(n)
     }
 
-    fn restore(&self, shard: &mut Shard, hash: u64, row: &Row<'_>) -> Result<(), Error> {
+    /// As [`import`](Self::import), a run of rows of one shard at a time.
+    fn import_tiered<'a>(&self, rows: impl Iterator<Item = Row<'a>>) -> Result<usize, Error> {
+        let padding = self.config.padding_idx;
+        let mut rows = rows.filter(|row| Some(row.key) != padding).peekable();
+        let (mut n, mut run) = (0, Vec::with_capacity(SAVED_AT_ONCE));
+        let shard_of = |row: &Row<'_>| shard_of(hash_of(row.key), self.shards.len());
+        while let Some(first) = rows.peek() {
+            let shard_idx = shard_of(first);
+            run.clear();
+            while run.len() < SAVED_AT_ONCE
+                && let Some(row) = rows.next_if(|row| shard_of(row) == shard_idx)
+            {
+                self.check_row(&row)?;
+                run.push(row);
+            }
+            self.settled(self.import_run(&mut *self.write(shard_idx)?, &run))?;
+            n += run.len();
+            self.keep_up()?;
+        }
+        Ok(n)
+    }
+
+    /// Where a row stands, but for its slot.
+    pub(crate) fn restored_place(&self, row: &Row<'_>) -> Place {
         let day = self.day().wrapping_sub(row.unseen_days) & DAY_MASK;
         let flags = if row.changed { Place::CHANGED } else { 0 };
         match row.body {
-            RowBody::Candidate { appearances } => {
-                shard.restore(hash, Place::candidate(appearances, day), None)
-            }
-            // The slot is filled in with the real one.
-            RowBody::Base(words) => {
-                shard.restore(hash, Place::row(1, day, flags), Some((false, words)))
-            }
-            RowBody::Extended(words) => {
-                shard.restore(hash, Place::row(1, day, flags), Some((true, words)))
-            }
+            RowBody::Candidate { appearances } => Place::candidate(appearances, day),
+            RowBody::Base(_) | RowBody::Extended(_) => Place::row(1, day, flags),
         }
+    }
+
+    pub(crate) fn restore(&self, shard: &mut Shard, hash: u64, row: &Row<'_>) -> Result<(), Error> {
+        let words = match row.body {
+            RowBody::Candidate { .. } => None,
+            RowBody::Base(words) => Some((false, words)),
+            RowBody::Extended(words) => Some((true, words)),
+        };
+        shard.restore(hash, self.restored_place(row), words)
     }
 
     fn check_row(&self, row: &Row<'_>) -> Result<(), Error> {

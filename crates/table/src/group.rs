@@ -202,6 +202,14 @@ impl Work {
         self.places.resize(n, Place::EMPTY);
         self.missing.clear();
     }
+
+    /// Continues with what was found before.
+    pub(crate) fn resume(&mut self, places: &[Place], missing: &[u32]) {
+        self.places.clear();
+        self.places.extend_from_slice(places);
+        self.missing.clear();
+        self.missing.extend_from_slice(missing);
+    }
 }
 
 /// How far ahead memory is asked for, in items. Measured; more gains nothing.

@@ -7,7 +7,8 @@
 //! full. Smaller steps cost more than they save: with a sixth, growing took half of the time of
 //! making a row.
 //!
-//! There is no removal of single entries; [`Index::retain`] rebuilds, as shrinking a table does.
+//! Removing single entries, which only tables with a tier do, moves those behind them back, so that
+//! no search ends early. [`Index::retain`] rebuilds, as shrinking a table does.
 
 use regatta_kernels::prefetch;
 
@@ -42,6 +43,8 @@ impl Place {
     pub(crate) const DIRTY: [u64; 2] = [1 << 34, 1 << 35];
     /// Not as it was when the open snapshot was taken; the old row is copied. See `snapshot.rs`.
     pub(crate) const KEPT: u64 = 1 << 36;
+    /// The marks that follow a row wherever it lies.
+    pub(crate) const MARKS: u64 = Place::DIRTY[0] | Place::DIRTY[1] | Place::KEPT;
     /// The largest slot and the largest number of appearances.
     pub(crate) const MAX_SLOT: u32 = CANDIDATE - 1;
 
@@ -93,6 +96,22 @@ impl Place {
     pub(crate) fn touched(self, day: u32) -> Place {
         let keep = self.0 & ((1 << DAY) - 1);
         Place(keep | Place::CHANGED | u64::from(day) << DAY)
+    }
+
+    /// What a cold record keeps of the place beside its marks: the day and two flags.
+    pub(crate) fn to_tag(self) -> u32 {
+        (self.0 >> DAY) as u32 | (((self.0 / Place::CHANGED) & 3) as u32) << 24
+    }
+
+    /// The place of a row that was cold.
+    pub(crate) fn from_tag(slot: u32, tag: u32, marks: u64) -> Place {
+        let flags = u64::from(tag >> 24) * Place::CHANGED;
+        Place::row(slot, tag & DAY_MASK, flags | marks & Place::MARKS)
+    }
+
+    /// The marks alone.
+    pub(crate) fn marks(self) -> u64 {
+        self.0 & Place::MARKS
     }
 
     /// Days from the last push to `day`, modulo 2^24.
@@ -276,7 +295,7 @@ impl Index {
     /// order of hashes.
     #[inline]
     pub(crate) fn slice_of(&self, hash: u64, n_slices: usize) -> usize {
-        ((u128::from(hash << self.shift) * n_slices as u128) >> 64) as usize
+        slice_of(hash, self.shift, n_slices)
     }
 
     /// Appends the entries of a slice that are as they were at the snapshot, in the order of the
@@ -350,6 +369,67 @@ impl Index {
         }
     }
 
+    /// Adds an entry as it is, marks included. The hash must not be there.
+    pub(crate) fn insert(&mut self, hash: u64, place: Place) -> Result<(), Error> {
+        self.reserve(1)?;
+        self.put(hash, place);
+        Ok(())
+    }
+
+    /// Takes an entry out and gives its place; [`Place::EMPTY`] if it is not there.
+    pub(crate) fn remove(&mut self, hash: u64) -> Place {
+        let mut at = self.home(hash);
+        let i = loop {
+            let line = &self.lines[at];
+            match position(line, hash) {
+                Some(i) if line[PER_LINE + i] != 0 => break i,
+                _ if line[2 * PER_LINE - 1] == 0 => return Place::EMPTY,
+                _ => at = self.after(at),
+            }
+        };
+        let place = Place(self.lines[at][PER_LINE + i]);
+        self.len -= 1;
+        self.version += 1;
+        if self.take(at, i) {
+            self.fill_hole(at);
+        }
+        place
+    }
+
+    /// Takes an entry out of its line, which stays without gaps. Whether the line was full.
+    fn take(&mut self, at: usize, i: usize) -> bool {
+        let line = &mut self.lines[at];
+        let last = line[PER_LINE..].iter().rposition(|place| *place != 0).unwrap_or(i);
+        (line[i], line[PER_LINE + i]) = (line[last], line[PER_LINE + last]);
+        (line[last], line[PER_LINE + last]) = (0, 0);
+        last == PER_LINE - 1
+    }
+
+    /// Moves entries back that stand behind a line that was full, so that no search ends early.
+    fn fill_hole(&mut self, mut hole: usize) {
+        let n = self.lines.len();
+        let mut at = self.after(hole);
+        while at != hole {
+            let line = &self.lines[at];
+            let distance = |from: usize| (at + n - from) % n;
+            let found = (0..PER_LINE).find(|&i| {
+                line[PER_LINE + i] != 0 && distance(self.home(line[i])) >= distance(hole)
+            });
+            let mut full = line[2 * PER_LINE - 1] != 0;
+            if let Some(i) = found {
+                let (hash, place) = (line[i], line[PER_LINE + i]);
+                let free = &mut self.lines[hole];
+                (free[PER_LINE - 1], free[2 * PER_LINE - 1]) = (hash, place);
+                full = self.take(at, i);
+                hole = at;
+            }
+            if !full {
+                return;
+            }
+            at = self.after(at);
+        }
+    }
+
     /// All hashes and places, nearly in the order of the hashes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, Place)> + '_ {
         self.lines.iter().flat_map(|line| {
@@ -399,6 +479,12 @@ impl Index {
         }
         Ok(())
     }
+}
+
+/// See [`Index::slice_of`].
+#[inline]
+pub(crate) fn slice_of(hash: u64, shift: u32, n_slices: usize) -> usize {
+    ((u128::from(hash << shift) * n_slices as u128) >> 64) as usize
 }
 
 /// Appends an entry that belongs near the end of sorted ones.
@@ -494,6 +580,10 @@ mod tests {
                             index.touch(hash(key), *place, 3);
                             *place = place.touched(3);
                         }
+                    }
+                    2..7 => {
+                        let wanted = map.remove(&key).unwrap_or(Place::EMPTY);
+                        prop_assert_eq!(index.remove(hash(key)), wanted);
                     }
                     _ => {
                         index.set(hash(key), Place::row(slot, 0, 0)).unwrap();

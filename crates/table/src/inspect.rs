@@ -58,6 +58,7 @@ impl SparseTable {
             let shard = self.read(shard)?;
             let rows = shard.index.iter().filter(|(_, place)| place.slot().is_some());
             keys.extend(rows.map(|(hash, _)| key_of(hash)));
+            self.settled(shard.visit_cold(|_, record| keys.push(key_of(record.hash))))?;
         }
         Ok(keys)
     }
@@ -73,12 +74,24 @@ impl SparseTable {
         let hash = hash_of(key);
         let shard_idx = shard_of(hash, self.shards.len());
         let shard = self.read(shard_idx)?;
-        let place = shard.index.find(hash);
+        let mut place = shard.index.find(hash);
+        let mut cold = Vec::new();
+        if place == Place::EMPTY
+            && let Some(tier) = &shard.tier
+        {
+            let unread: Vec<_> = tier.cold.candidates(hash).map(|entry| (hash, entry)).collect();
+            self.settled(shard.read_now(&unread, |entry, record| {
+                place = Place::from_tag(1, record.tag, entry.marks());
+                cold = self.cold_row(&record).to_vec();
+                Ok(())
+            }))?;
+        }
         let unseen_days = place.unseen_days(self.day());
         if let Some(appearances) = place.appearances() {
             return Ok(Inspection::Candidate { appearances, unseen_days });
         }
-        let Some(mut words) = shard.row(place) else { return Ok(Inspection::Absent) };
+        let there = if cold.is_empty() { shard.row(place) } else { Some(&cold[..]) };
+        let Some(mut words) = there else { return Ok(Inspection::Absent) };
         let score = match &self.kind {
             Kind::Plain(_) => None,
             Kind::Ctr(ctr) => Some(ctr.score(words[SHOW], words[CLICK])),

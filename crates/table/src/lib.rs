@@ -1,8 +1,9 @@
 //! One shard of parameters in one process: sparse tables (rows by id) and dense tables (a range of
 //! a flat vector).
 //!
-//! Everything is synchronous and usable by several threads through `&self`. There is no network, no
-//! file, no clock and no global state here: days and seeds are passed in, and so are the requests.
+//! Everything is synchronous and usable by several threads through `&self`. There is no network and
+//! no global state here, no clock that anything depends on, and no file but those of rows that do
+//! not fit into memory: days and seeds are passed in, and so are the requests.
 //!
 //! ```
 //! use regatta_optim::{Rule, Sgd};
@@ -32,7 +33,8 @@
 //! (the two kinds of rows and the loops over them), `memory.rs` (all unsafe code). Then what
 //! happens between requests: `life.rs` ([`SparseTable::shrink`]), `export.rs` ([`SaveMode`]),
 //! `snapshot.rs` ([`SparseTable::snapshot`], one moment saved while training continues),
-//! `stats.rs`, `inspect.rs`. Then [`DenseTable`]. With the feature `testing`, `suite` holds what
+//! `stats.rs`, `inspect.rs`. Tables larger than memory: `tier`, which begins with [`TierConfig`].
+//! Then [`DenseTable`]. With the feature `testing`, `suite` holds what
 //! every table must pass.
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]

@@ -45,15 +45,16 @@ impl SparseTable {
         let mut counts = ShrinkCounts::default();
         for (shard_idx, cell) in self.shards.iter().enumerate() {
             let shard = &mut *self.write(shard_idx)?;
-            let (rows, candidates) = (shard.n_rows, shard.n_candidates());
-            shard.retain(decays, |place, row| {
+            let (rows, candidates) = (shard.all_rows(), shard.n_candidates());
+            let retained = shard.retain(decays, |place, row| {
                 let worth_keeping = row.is_none_or(|row| self.decay(row));
                 worth_keeping && place.unseen_days(day) <= limit
-            })?;
-            let gone = rows - shard.n_rows;
+            });
+            self.settled(retained)?;
+            let gone = rows - shard.all_rows();
             cell.counters.evicted(gone);
             counts.rows += gone;
-            counts.kept += shard.n_rows;
+            counts.kept += shard.all_rows();
             counts.candidates += candidates - shard.n_candidates();
         }
         Ok(counts)
@@ -72,6 +73,7 @@ impl SparseTable {
     /// # Errors
     /// [`Error::Memory`], [`Error::Poisoned`].
     pub fn clear(&self) -> Result<(), Error> {
-        (0..self.shards.len()).try_for_each(|shard| self.write(shard)?.clear())
+        let clear = |shard| self.settled(self.write(shard)?.clear());
+        (0..self.shards.len()).try_for_each(clear)
     }
 }

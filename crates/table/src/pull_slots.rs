@@ -42,6 +42,11 @@ impl PullSlots {
         self.places[at].copy_from_slice(places);
     }
 
+    /// What was kept.
+    pub(crate) fn noted(&self, at: Range<usize>) -> &[Place] {
+        &self.places[at]
+    }
+
     /// The places of one shard's items, if they are what they were.
     pub(crate) fn places(&self, shard: usize, version: u64, at: Range<usize>) -> Option<&[Place]> {
         (self.versions[shard] == version).then(|| &self.places[at])

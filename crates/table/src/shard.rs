@@ -7,6 +7,7 @@ use crate::index::{Index, Place};
 use crate::row::Kind;
 use crate::slab::Slab;
 use crate::snapshot::{Removed, SnapshotState};
+use crate::tier::{Arrival, ShardTier};
 
 /// Rows and candidates of the keys whose hashes fall into this shard.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Shard {
     pub(crate) base: Slab,
     /// Rows that have reached their second stage.
     pub(crate) extended: Slab,
+    /// What it takes to have rows elsewhere, too; all counts below are of rows in memory.
+    pub(crate) tier: Option<Box<ShardTier>>,
     /// How many entries of the index are rows.
     pub(crate) n_rows: usize,
     /// How many of the rows are extended.
@@ -40,11 +43,17 @@ pub(crate) enum Admitted {
 }
 
 impl Shard {
-    pub(crate) fn new(kind: &Kind, n_shards: usize, huge: bool) -> Result<Self, Error> {
+    pub(crate) fn new(
+        kind: &Kind,
+        n_shards: usize,
+        huge: bool,
+        tier: Option<Box<ShardTier>>,
+    ) -> Result<Self, Error> {
         Ok(Shard {
             index: Index::new(n_shards, huge)?,
             base: Slab::new(kind.base_len(), huge),
             extended: Slab::new(kind.extended_len(), huge),
+            tier,
             n_rows: 0,
             n_extended: 0,
             snapshot: SnapshotState::None,
@@ -59,7 +68,8 @@ impl Shard {
 
     /// Bytes of memory taken.
     pub(crate) fn bytes(&self) -> usize {
-        self.index.bytes() + self.base.bytes() + self.extended.bytes()
+        let tier = self.tier.as_ref().map_or(0, |tier| tier.bytes());
+        self.index.bytes() + self.base.bytes() + self.extended.bytes() + tier
     }
 
     /// The floats of a row; none for what is no row.
@@ -105,7 +115,9 @@ impl Shard {
         }
         let slot = self.base.alloc()?;
         kind.init_base(key, self.base.row_mut(slot));
-        self.index.set(hash, Place::row(slot, day, Place::CHANGED))?;
+        let new = Place::row(slot, day, Place::CHANGED);
+        self.index.set(hash, new)?;
+        self.took(hash, new, Arrival::Used);
         self.n_rows += 1;
         Ok(if place == Place::EMPTY { Admitted::New } else { Admitted::Candidate })
     }
@@ -119,8 +131,11 @@ impl Shard {
         base.copy_from_slice(self.base.row(old));
         kind.init_extension(key_of(hash), rest);
         self.base.free(old);
+        self.left(place);
         self.n_extended += 1;
-        self.index.set(hash, place.moved(new, Place::EXTENDED))
+        let place = place.moved(new, Place::EXTENDED);
+        self.took(hash, place, Arrival::Used);
+        self.index.set(hash, place)
     }
 
     /// Writes a row or a candidate as it was exported, over whatever is there.
@@ -139,12 +154,15 @@ impl Shard {
         slab.row_mut(slot).copy_from_slice(words);
         self.n_rows += 1;
         self.n_extended += usize::from(extended);
-        self.index.set(hash, place.moved(slot, flag))
+        let place = place.moved(slot, flag);
+        self.took(hash, place, Arrival::Loaded);
+        self.index.set(hash, place)
     }
 
     /// Gives the slot of a row back; the index is the caller's business.
     fn release(&mut self, place: Place) {
         let Some(slot) = place.slot() else { return };
+        self.left(place);
         self.n_rows -= 1;
         if place.has(Place::EXTENDED) {
             self.n_extended -= 1;
@@ -162,7 +180,7 @@ impl Shard {
         mut keep: impl FnMut(Place, Option<&mut [f32]>) -> bool,
     ) -> Result<(), Error> {
         self.remember_all();
-        let Shard { index, base, extended, n_rows, n_extended, removed, .. } = self;
+        let Shard { index, base, extended, n_rows, n_extended, removed, tier, .. } = self;
         let mark = if changes { index.dirty } else { 0 };
         index.retain(|hash, place| {
             let is_extended = place.has(Place::EXTENDED);
@@ -174,16 +192,22 @@ impl Shard {
             removed.note(hash);
             if let Some(slot) = slot {
                 slab.free(slot);
+                if let Some(tier) = tier {
+                    tier.slots[usize::from(is_extended)].freed(slot);
+                }
                 *n_rows -= 1;
                 *n_extended -= usize::from(is_extended);
             }
             None
-        })
+        })?;
+        self.retain_cold(changes, keep)?;
+        self.settle()
     }
 
     /// Forgets everything and gives the memory back.
     pub(crate) fn clear(&mut self) -> Result<(), Error> {
         self.remember_all();
+        self.clear_cold()?;
         let Shard { index, removed, .. } = self;
         index.iter().for_each(|(hash, _)| removed.note(hash));
         self.index.clear()?;

@@ -18,16 +18,20 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Error;
-use crate::export::{Receipt, Row, SaveMode, Selected, row_of};
+use crate::export::{Receipt, Row, SaveMode, Selected, ShardRows, row_of, row_order};
 use crate::group::Item;
 use crate::hash::key_of;
-use crate::index::Place;
+use crate::index::{Place, slice_of};
 use crate::shard::Shard;
 use crate::sparse::SparseTable;
+use crate::tier::{ColdEntry, ColdReads};
 
 /// At most about so many rows are copied at a time, while pushes to their shard wait: a fraction of
 /// a millisecond.
 const SLICE: usize = 4096;
+/// At most about so many cold rows are read at a time: more, since only their numbers are looked up
+/// while pushes wait.
+const COLD_SLICE: usize = 16384;
 /// How far ahead entries are asked for that are to be copied.
 const AHEAD: usize = 12;
 
@@ -93,12 +97,15 @@ pub(crate) struct Kept {
     /// Hash, place at the snapshot, and where the words begin.
     pub(crate) entries: Vec<(u64, Place, usize)>,
     pub(crate) words: Vec<f32>,
+    /// Cold rows that changed or went: their records stay until this is exported.
+    pub(crate) cold: Vec<ColdEntry>,
 }
 
 impl Undo {
-    /// For a shard with so many entries.
-    fn new(n_entries: usize) -> Undo {
-        let n_slices = n_entries.div_ceil(SLICE).next_power_of_two();
+    /// For a shard with so many entries and cold rows.
+    fn new(n_entries: usize, n_cold: usize) -> Undo {
+        let n_slices = n_entries.div_ceil(SLICE).max(n_cold.div_ceil(COLD_SLICE));
+        let n_slices = n_slices.next_power_of_two();
         let slices = (0..n_slices).map(|_| Kept::default()).collect();
         Undo { slices, exported: AtomicUsize::new(0) }
     }
@@ -121,6 +128,10 @@ impl Removed {
         if self.noting {
             self.since.push(hash);
         }
+    }
+
+    pub(crate) fn is_noting(&self) -> bool {
+        self.noting
     }
 
     /// What was removed before the snapshot, in order.
@@ -196,8 +207,21 @@ impl Shard {
         kept.words.extend_from_slice(words);
     }
 
+    /// Keeps the record of a cold row that changes or goes, if a snapshot needs it. Whether it
+    /// does.
+    pub(crate) fn remember_cold(&mut self, entry: ColdEntry) -> bool {
+        let SnapshotState::Pending(undo) = &mut self.snapshot else { return false };
+        let slice = entry.slice(undo.slices.len());
+        let needed = slice >= *undo.exported.get_mut() && entry.marks() & Place::KEPT == 0;
+        if needed {
+            undo.slices[slice].cold.push(entry);
+        }
+        needed
+    }
+
     fn begin_snapshot(&mut self, scope: Scope) {
-        self.snapshot = SnapshotState::Pending(Undo::new(self.index.len()));
+        let n_cold = self.all_rows() - self.n_rows;
+        self.snapshot = SnapshotState::Pending(Undo::new(self.index.len(), n_cold));
         self.index.born = Place::KEPT;
         if scope.is_checkpoint() {
             let [first, second] = Place::DIRTY;
@@ -208,39 +232,56 @@ impl Shard {
     }
 
     /// All of it is exported: changes need not be remembered any more. Gives what was.
-    fn exported(&mut self) -> SnapshotState {
+    fn exported(&mut self) -> Result<SnapshotState, Error> {
         self.index.born = 0;
-        std::mem::replace(&mut self.snapshot, SnapshotState::Exported)
+        let before = std::mem::replace(&mut self.snapshot, SnapshotState::Exported);
+        if let (SnapshotState::Pending(undo), Some(tier)) = (&before, &mut self.tier) {
+            let cold = undo.slices.iter().flat_map(|slice| &slice.cold);
+            cold.for_each(|entry| tier.give_up(entry.record()));
+            tier.release()?;
+        }
+        Ok(before)
     }
 
-    fn end_snapshot(&mut self, scope: Scope, stored: bool) {
-        self.exported();
+    /// Changes the marks of all rows and candidates.
+    fn remark(&mut self, change: impl Fn(u64) -> u64) {
+        self.index.reflag(|place| place.without(Place::MARKS).with(change(place.marks())));
+        if let Some(tier) = &mut self.tier {
+            tier.cold.reflag(change);
+        }
+    }
+
+    fn end_snapshot(&mut self, scope: Scope, stored: bool) -> Result<(), Error> {
+        self.exported()?;
         self.snapshot = SnapshotState::None;
         if !scope.is_checkpoint() {
-            return self.index.reflag(|place| place.without(Place::KEPT));
+            self.remark(|marks| marks & !Place::KEPT);
+            return Ok(());
         }
         let newer = self.index.dirty;
         let older = Place::DIRTY[0] ^ Place::DIRTY[1] ^ newer;
         if stored {
             self.removed.before.clear();
             self.removed.tracked = true;
-            return self.index.reflag(|place| place.without(older | Place::KEPT));
+            self.remark(|marks| marks & !(older | Place::KEPT));
+            return Ok(());
         }
         let before = std::mem::take(&mut self.removed.before);
         self.removed.since.extend(before);
         if !self.removed.tracked {
             self.removed = Removed::default();
         }
-        self.index.reflag(|place| {
-            let newer = if place.has(older) { newer } else { 0 };
-            place.without(older | Place::KEPT).with(newer)
+        self.remark(|marks| {
+            let newer = if marks & older != 0 { newer } else { 0 };
+            marks & !(older | Place::KEPT) | newer
         });
+        Ok(())
     }
 
     /// From now on changes are counted from what is here.
     fn track(&mut self) {
         self.index.dirty = Place::DIRTY[0];
-        self.index.reflag(|place| place.without(Place::DIRTY[0] | Place::DIRTY[1]));
+        self.remark(|marks| marks & Place::KEPT);
         self.removed = Removed { tracked: true, noting: true, ..Removed::default() };
     }
 }
@@ -279,7 +320,7 @@ impl SparseTable {
     /// [`Error::Poisoned`].
     pub fn end_snapshot(&self, snapshot: Snapshot, stored: bool) -> Result<(), Error> {
         for shard in 0..self.shards.len() {
-            self.write(shard)?.end_snapshot(snapshot.scope, stored);
+            self.settled(self.write(shard)?.end_snapshot(snapshot.scope, stored))?;
         }
         Ok(())
     }
@@ -349,7 +390,7 @@ impl SnapshotRows<'_> {
         if more {
             self.slice += 1;
         } else {
-            let done = self.table.write(self.shard)?.exported();
+            let done = self.table.settled(self.table.write(self.shard)?.exported())?;
             // Copies are dropped when the shard is no longer locked.
             drop(done);
             (self.shard, self.slice) = (self.shard + 1, 0);
@@ -360,7 +401,8 @@ impl SnapshotRows<'_> {
     /// Visits a slice; whether there are more of them in this shard.
     fn visit_slice(&mut self, mut visit: impl FnMut(Row<'_>)) -> Result<(bool, Receipt), Error> {
         let &mut SnapshotRows { table, snapshot: &Snapshot { scope, day }, slice, .. } = self;
-        let shard = &*table.read(self.shard)?;
+        let guard = table.read(self.shard)?;
+        let shard = &*guard;
         let SnapshotState::Pending(undo) = &shard.snapshot else {
             let what = "this shard has been exported, or the snapshot is another table's";
             return Err(Error::Snapshot { table: table.config.table, what });
@@ -370,32 +412,73 @@ impl SnapshotRows<'_> {
         shard.index.slice(n_slices, slice, &mut self.room);
         let mut kept = undo.slices[slice].entries.clone();
         kept.sort_unstable_by_key(|entry| entry.0);
-        self.gone.clear();
-        if scope == Scope::Changes {
-            self.find_gone(shard, n_slices, &kept);
+        if slice == 0 {
+            let changes = scope == Scope::Changes;
+            self.removed = if changes { shard.removed.before_snapshot() } else { Vec::new() };
         }
+        let cold = table.settled(shard.begin_slice(undo, slice, scope))?;
         let mut receipt = Receipt::new(scope, self.shard);
-        let kept = (&kept[..], &undo.slices[slice].words[..]);
-        table.select(shard, &self.room, kept, scope, day, |Selected { hash, place, words }| {
-            receipt.note(hash, place, words);
-            visit(row_of(hash, place, words, day));
+        let words = &undo.slices[slice].words[..];
+        if cold.is_empty() {
+            self.find_gone(n_slices, &kept, &[]);
+            let kept = (&kept[..], words);
+            table.select(shard, &self.room, kept, scope, day, |Selected { hash, place, words }| {
+                receipt.note(hash, place, words);
+                visit(row_of(hash, place, words, day));
+            });
+            undo.exported.store(slice + 1, Ordering::Relaxed);
+            return Ok((slice + 1 < n_slices, receipt));
+        }
+        let mut rows = ShardRows::new(scope, self.shard, day);
+        let found = (&kept[..], words);
+        table.select(shard, &self.room, found, scope, day, |Selected { hash, place, words }| {
+            rows.push(hash, place, words);
         });
         undo.exported.store(slice + 1, Ordering::Relaxed);
-        Ok((slice + 1 < n_slices, receipt))
+        // The rows of this slice are safe: the shard continues while the cold ones arrive.
+        drop(guard);
+        table.add_cold(&mut rows, cold, scope, day)?;
+        let there: Vec<u64> = rows.rows().map(|row| row_order(row.key)).collect();
+        self.find_gone(n_slices, &kept, &there);
+        for row in rows.rows() {
+            visit(row);
+        }
+        Ok((slice + 1 < n_slices, rows.receipt()))
     }
 
-    /// Which of the removed hashes of this shard belong to the slice and are not there.
-    fn find_gone(&mut self, shard: &Shard, n_slices: usize, kept: &[(u64, Place, usize)]) {
-        if self.slice == 0 {
-            self.removed = shard.removed.before_snapshot();
-        }
-        let slice_of = |hash: &u64| shard.index.slice_of(*hash, n_slices);
+    /// Which of the removed hashes of this shard belong to the slice and are not there: neither in
+    /// memory, nor copied, nor among the cold rows that were read, which are all that are new.
+    fn find_gone(&mut self, n_slices: usize, kept: &[(u64, Place, usize)], there: &[u64]) {
+        let n_shards = self.table.n_shards();
+        let slice_of = |hash: &u64| slice_of(*hash, n_shards.ilog2(), n_slices);
         let from = self.removed.partition_point(|hash| slice_of(hash) < self.slice);
         let removed = self.removed[from..].iter().take_while(|hash| slice_of(hash) == self.slice);
         let gone = removed.filter(|hash| {
             self.room.binary_search_by_key(*hash, |entry| entry.0).is_err()
                 && kept.binary_search_by_key(*hash, |entry| entry.0).is_err()
+                && there.binary_search(hash).is_err()
         });
+        self.gone.clear();
         self.gone.extend(gone.map(|hash| key_of(*hash)));
+    }
+}
+
+impl Shard {
+    /// Begins to read the cold rows of a slice as they were at the snapshot; of changes, only those
+    /// that changed.
+    fn begin_slice(
+        &self,
+        undo: &Undo,
+        slice: usize,
+        scope: Scope,
+    ) -> Result<Vec<ColdReads>, Error> {
+        let Some(tier) = &self.tier else { return Ok(Vec::new()) };
+        let mut entries = Vec::new();
+        tier.cold.slice(undo.slices.len(), slice, Place::KEPT, &mut entries);
+        entries.extend_from_slice(&undo.slices[slice].cold);
+        if scope == Scope::Changes {
+            entries.retain(|entry| entry.marks() & (Place::DIRTY[0] | Place::DIRTY[1]) != 0);
+        }
+        self.begin_cold(&entries)
     }
 }

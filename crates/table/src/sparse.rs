@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use regatta_cold::EngineChoice;
 use regatta_optim::SharedState;
 
 use crate::admission::Admitter;
@@ -16,6 +17,7 @@ use crate::pull_slots::PullSlots;
 use crate::row::Kind;
 use crate::shard::{Admitted, Shard};
 use crate::stats::Counters;
+use crate::tier::{self, Tier};
 use crate::{Error, TableId};
 
 /// Rows by id, in shards that several threads use at the same time.
@@ -28,9 +30,11 @@ pub struct SparseTable {
     pub(crate) kind: Kind,
     pub(crate) admitter: Admitter,
     pub(crate) day: AtomicU32,
-    pub(crate) shards: Vec<Cell>,
+    // Its threads end before the shards.
+    pub(crate) tier: Option<Tier>,
+    pub(crate) shards: Arc<[Cell]>,
     /// Tells this table from all others.
-    identity: Arc<()>,
+    pub(crate) identity: Arc<()>,
 }
 
 /// A shard, its lock, and counters that need no lock. Cells do not share cache lines.
@@ -96,20 +100,26 @@ impl SparseTable {
     /// # Errors
     /// [`Error::Config`] and [`Error::Rule`] for what cannot be honoured, [`Error::Memory`].
     pub fn new(config: SparseConfig) -> Result<Self, Error> {
+        Self::with_engine(config, EngineChoice::Auto)
+    }
+
+    /// An empty table whose cold rows, if it has any, are read in this way.
+    pub(crate) fn with_engine(config: SparseConfig, engine: EngineChoice) -> Result<Self, Error> {
         config.validate()?;
-        if config.tier.is_some() {
-            let what = "`tier` is set, and this version keeps all rows in memory".into();
-            return Err(Error::Config { table: config.table, what });
-        }
         let kind = Kind::new(&config);
+        let store = tier::open(&config, &kind, engine)?;
         let cell = |_| {
-            let shard = Shard::new(&kind, config.n_shards, config.huge_pages)?;
+            let tier = tier::of_shard(&config, store.as_ref())?;
+            let shard = Shard::new(&kind, config.n_shards, config.huge_pages, tier)?;
             Ok(Cell { lock: RwLock::new(shard), counters: Counters::default() })
         };
-        let shards = (0..config.n_shards).map(cell).collect::<Result<_, Error>>()?;
+        let shards = (0..config.n_shards).map(cell).collect::<Result<Arc<[Cell]>, Error>>()?;
+        let start = |store| Tier::start(&config, &kind, store, shards.clone());
+        let tier = store.map(start).transpose()?;
         let admitter = Admitter::new(config.admission.clone(), config.seed, config.table);
         let identity = Arc::new(());
-        Ok(SparseTable { admitter, day: AtomicU32::new(0), shards, kind, config, identity })
+        let day = AtomicU32::new(0);
+        Ok(SparseTable { admitter, day, tier, shards, kind, config, identity })
     }
 
     /// What the table was made from.
@@ -161,6 +171,9 @@ impl SparseTable {
         scratch: &mut Scratch,
     ) -> Result<PullCounts, Error> {
         self.check_pull(keys, out, mode)?;
+        if let Some(tier) = &self.tier {
+            return self.pull_tiered(&tier.core, keys, out, mode, scratch);
+        }
         let Scratch { pull, found, work, .. } = scratch;
         self.arrange_pull(keys, out, pull);
         found.start(&self.identity, self.shards.len(), keys.len());
@@ -213,16 +226,6 @@ impl SparseTable {
     /// then reuses the slots that it found.
     pub fn reuses_slots(&self, keys: &[u64], scratch: &Scratch) -> bool {
         scratch.found.is_of(&self.identity) && scratch.pull.are_of(keys)
-    }
-
-    /// Begins to bring the rows of `keys` into memory and returns at once, for a pull of them that
-    /// comes soon. It changes no result: pulls and pushes bring what they need by themselves.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`].
-    pub fn prefetch(&self, _keys: &[u64], _scratch: &mut Scratch) -> Result<(), Error> {
-        // Without a tier all rows are in memory.
-        Ok(())
     }
 
     /// Counts a step; its rows are then updated by [`push_partition`](Self::push_partition).
@@ -302,6 +305,7 @@ impl SparseTable {
             }
         }
         counts.ignored = groups.n_keys() - counts.updated;
+        self.keep_up()?;
         Ok(counts)
     }
 
@@ -316,7 +320,11 @@ impl SparseTable {
         work: &mut Work,
         counts: &mut PushCounts,
     ) -> Result<(), Error> {
-        let day = self.day();
+        if shard.tier.is_some() {
+            let step = (lr, shared);
+            let items = (items, places);
+            return self.settled(self.push_tiered(shard, cell, items, values, step, work, counts));
+        }
         shard.remember_items(items);
         if self.config.create == Create::OnPush {
             work.start(items.len());
@@ -324,18 +332,36 @@ impl SparseTable {
             work.missing.extend((0..items.len() as u32).filter(absent));
             counts.created += self.create_missing(shard, cell, items, PullMode::Train, work)?;
         }
-        let step = (lr, shared);
-        let updated = match &self.kind {
-            Kind::Plain(plain) => plain.push(shard, (items, places), values, step, day, work),
-            Kind::Ctr(ctr) => ctr.push(&self.kind, shard, items, values, lr, day, work)?,
-        };
+        let updated = self.update_rows(shard, (items, places), values, (lr, shared), work)?;
         cell.counters.pushed(items.len(), updated);
         counts.updated += updated;
         Ok(())
     }
 
+    /// Updates the rows in memory among items, and gives how many there were.
+    pub(crate) fn update_rows(
+        &self,
+        shard: &mut Shard,
+        (items, places): (&[Item], Option<&[Place]>),
+        values: &[f32],
+        step: (f32, &SharedState),
+        work: &mut Work,
+    ) -> Result<usize, Error> {
+        let day = self.day();
+        match &self.kind {
+            Kind::Plain(plain) => Ok(plain.push(shard, (items, places), values, step, day, work)),
+            Kind::Ctr(ctr) => ctr.push(&self.kind, shard, items, values, step.0, day, work),
+        }
+    }
+
     /// The part of a pull that concerns one shard and existing rows.
-    fn pull_rows(&self, shard: &Shard, items: &[Item], out: &mut [f32], work: &mut Work) {
+    pub(crate) fn pull_rows(
+        &self,
+        shard: &Shard,
+        items: &[Item],
+        out: &mut [f32],
+        work: &mut Work,
+    ) {
         match &self.kind {
             Kind::Plain(plain) => plain.pull(shard, items, out, work),
             Kind::Ctr(ctr) => ctr.pull(shard, items, out, work),
@@ -343,7 +369,7 @@ impl SparseTable {
     }
 
     /// Creates or counts the missing items of one shard. Gives how many rows were created.
-    fn create_missing(
+    pub(crate) fn create_missing(
         &self,
         shard: &mut Shard,
         cell: &Cell,
@@ -369,7 +395,13 @@ impl SparseTable {
     }
 
     /// Reads items that were missing before, and notes those that still are.
-    fn pull_missing(&self, shard: &Shard, items: &[Item], out: &mut [f32], work: &mut Work) {
+    pub(crate) fn pull_missing(
+        &self,
+        shard: &Shard,
+        items: &[Item],
+        out: &mut [f32],
+        work: &mut Work,
+    ) {
         let width = self.pull_width();
         let Work { places, missing } = work;
         missing.retain(|&i| {
@@ -384,7 +416,7 @@ impl SparseTable {
     }
 
     /// Arranges the keys of a pull. Padding is in no group and gets its zeros here.
-    fn arrange_pull(&self, keys: &[u64], out: &mut [f32], groups: &mut Groups) {
+    pub(crate) fn arrange_pull(&self, keys: &[u64], out: &mut [f32], groups: &mut Groups) {
         groups.arrange(keys, self.shards.len(), self.config.padding_idx);
         if let Some(padding) = self.config.padding_idx {
             for (key, out) in keys.iter().zip(out.chunks_exact_mut(self.pull_width())) {
@@ -395,7 +427,7 @@ impl SparseTable {
         }
     }
 
-    fn creates(&self, mode: PullMode<'_>) -> bool {
+    pub(crate) fn creates(&self, mode: PullMode<'_>) -> bool {
         mode != PullMode::Test && self.config.create == Create::OnPull
     }
 
@@ -425,10 +457,12 @@ impl SparseTable {
     }
 
     pub(crate) fn read(&self, shard: usize) -> Result<RwLockReadGuard<'_, Shard>, Error> {
+        self.check_tier()?;
         self.shards[shard].lock.read().map_err(|_| poisoned(self.config.table, shard))
     }
 
     pub(crate) fn write(&self, shard: usize) -> Result<RwLockWriteGuard<'_, Shard>, Error> {
+        self.check_tier()?;
         self.shards[shard].lock.write().map_err(|_| poisoned(self.config.table, shard))
     }
 }
@@ -438,7 +472,7 @@ pub(crate) fn poisoned(table: TableId, shard: usize) -> Error {
 }
 
 impl PullCounts {
-    fn note(&mut self, counters: &Counters, n: usize, created: usize, work: &Work) {
+    pub(crate) fn note(&mut self, counters: &Counters, n: usize, created: usize, work: &Work) {
         // What is missing still got zeros; of the rest, `created` keys were new.
         let hits = n - work.missing.len() - created;
         self.hits += hits;

@@ -15,6 +15,7 @@ pub(crate) struct Counters {
     created: AtomicU64,
     admitted: AtomicU64,
     evicted: AtomicU64,
+    cold_hits: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, n: usize) {
@@ -37,6 +38,10 @@ impl Counters {
     pub(crate) fn created(&self, created: usize, admitted: usize) {
         add(&self.created, created);
         add(&self.admitted, admitted);
+    }
+
+    pub(crate) fn cold_hits(&self, rows: usize) {
+        add(&self.cold_hits, rows);
     }
 
     pub(crate) fn evicted(&self, rows: usize) {
@@ -84,6 +89,8 @@ pub struct Stats {
     pub wait_micros: u64,
     /// Rows brought into memory ahead of their use.
     pub prefetched: u64,
+    /// Rows that were not brought ahead, because too many were under way.
+    pub left_out: u64,
     /// Rows moved out of memory.
     pub demoted: u64,
 }
@@ -115,6 +122,7 @@ impl Stats {
             waits: self.waits + other.waits,
             wait_micros: self.wait_micros + other.wait_micros,
             prefetched: self.prefetched + other.prefetched,
+            left_out: self.left_out + other.left_out,
             demoted: self.demoted + other.demoted,
         }
     }
@@ -126,10 +134,15 @@ impl SparseTable {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn stats(&self) -> Result<Stats, Error> {
-        Ok(self.shard_stats()?.into_iter().fold(Stats::default(), Stats::plus))
+        let mut stats = self.shard_stats()?.into_iter().fold(Stats::default(), Stats::plus);
+        if let Some(tier) = &self.tier {
+            tier.add_to(&mut stats);
+        }
+        Ok(stats)
     }
 
-    /// Statistics per shard, each read at its own moment.
+    /// Statistics per shard, each read at its own moment. What a tier counts for the whole table is
+    /// zero here.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -137,10 +150,10 @@ impl SparseTable {
         let one = |(shard_idx, cell): (usize, &crate::sparse::Cell)| {
             let shard = self.read(shard_idx)?;
             let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-            let counters = &cell.counters;
+            let (counters, tier) = (&cell.counters, shard.tier.as_ref());
             Ok(Stats {
-                rows: shard.n_rows as u64,
-                extended: shard.n_extended as u64,
+                rows: shard.all_rows() as u64,
+                extended: (shard.n_extended + tier.map_or(0, |t| t.n_cold_extended)) as u64,
                 candidates: shard.n_candidates() as u64,
                 bytes: shard.bytes() as u64,
                 pulls: load(&counters.pulls),
@@ -150,6 +163,9 @@ impl SparseTable {
                 created: load(&counters.created),
                 admitted: load(&counters.admitted),
                 evicted: load(&counters.evicted),
+                cold: tier.map_or(0, |tier| tier.cold.len()) as u64,
+                cold_hits: load(&counters.cold_hits),
+                demoted: tier.map_or(0, |tier| tier.demoted),
                 ..Stats::default()
             })
         };
@@ -161,6 +177,6 @@ impl SparseTable {
     /// # Errors
     /// [`Error::Poisoned`].
     pub fn n_rows(&self) -> Result<usize, Error> {
-        (0..self.shards.len()).try_fold(0, |sum, shard| Ok(sum + self.read(shard)?.n_rows))
+        (0..self.shards.len()).try_fold(0, |sum, shard| Ok(sum + self.read(shard)?.all_rows()))
     }
 }

@@ -10,7 +10,6 @@ use regatta_ps::Mode;
 
 use super::Fleet;
 use regatta_train::job::worker_startup;
-use regatta_train::tier::{check_names, refuse_without_servers};
 use regatta_train::{Job, RankPlan};
 
 use crate::collective::{join, optimizer_for, plan_ranks};
@@ -126,10 +125,7 @@ impl Fleet {
         }
         let ps = match self.place() {
             Place::ParameterServer(place) => Some(PsPlan::new(programs, place, strategy)?),
-            _ => {
-                refuse_without_servers(&strategy.tiers()?)?;
-                None
-            }
+            _ => None,
         };
         let collective = self
             .is_collective()
@@ -165,12 +161,9 @@ impl PsPlan {
         let token = job_token(&place.job, &place.servers)?;
         let mut job = Job::new(place.servers.clone(), place.workers, strategy.ps_mode()?, token);
         job.start_timeout = place.job.start_timeout;
-        job.tiers = strategy.tiers()?;
         job.observer = Arc::new(|event| notify(event));
         job.notices = Arc::new(|notice| notify(notice));
-        let split = split_trainer(programs)?;
-        check_names(&job.tiers, split.tables.iter().map(|t| t.name.as_str()))?;
-        Ok(PsPlan { split, job })
+        Ok(PsPlan { split: split_trainer(programs)?, job })
     }
 }
 

@@ -43,7 +43,6 @@ impl Request {
             Request::Geo(_) => ("push", Who::Workers),
             Request::SetDense(_) => ("set dense parameters", Who::FirstWorker),
             Request::Gather(_) => ("gather", Who::Workers),
-            Request::Prefetch(_) => ("prefetch rows", Who::Workers),
             Request::Control(control) => return control.rule(),
         };
         Rule { verb, who }

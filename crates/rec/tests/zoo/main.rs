@@ -3,7 +3,6 @@
 
 mod cases;
 mod configs;
-mod device;
 mod documents;
 mod evaluate;
 mod learning;

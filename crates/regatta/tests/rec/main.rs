@@ -4,7 +4,6 @@
 mod bad_input;
 mod configs;
 mod files;
-mod gpubox;
 mod limits;
 mod pipes;
 mod report;

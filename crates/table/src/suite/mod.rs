@@ -68,7 +68,88 @@ mod tests {
     use regatta_optim::{Adagrad, Adam, Lamb, Momentum, Rule, Sgd, Sum, Summary};
 
     use super::*;
-    use crate::SparseTable;
+    use crate::{
+        Error, PullCounts, PullMode, PushCounts, Row, SaveMode, Scratch, ShardRows, ShrinkCounts,
+        SparseConfig, SparseTable, Stats, TierConfig,
+    };
+
+    /// A table of which some 16 rows are in memory, and that is sometimes told what comes.
+    struct Tiered(SparseTable, #[expect(dead_code, reason = "removed last")] tempfile::TempDir);
+
+    impl RowStore for Tiered {
+        fn make(config: &SparseConfig) -> Result<Self, Error> {
+            let words = SparseTable::new(config.clone())?.row_parts();
+            let words: usize = words.iter().map(|(_, len)| len).sum();
+            let folder = tempfile::tempdir().unwrap();
+            let (memory_bytes, dir) = (64 * words as u64, folder.path().join("cold"));
+            let tier = Some(TierConfig { memory_bytes, dir, lookahead: 1 });
+            SparseTable::new(SparseConfig { tier, ..config.clone() }).map(|t| Tiered(t, folder))
+        }
+        fn pull(
+            &self,
+            keys: &[u64],
+            out: &mut [f32],
+            mode: PullMode<'_>,
+            scratch: &mut Scratch,
+        ) -> Result<PullCounts, Error> {
+            match keys.len() % 3 {
+                0 => self.0.prefetch(keys, scratch)?,
+                1 => self.0.prefetch(&keys[..keys.len() / 2], &mut Scratch::default())?,
+                _ => {}
+            }
+            self.0.pull(keys, out, mode, scratch)
+        }
+        fn push(
+            &self,
+            keys: &[u64],
+            values: &[f32],
+            lr: f32,
+            scratch: &mut Scratch,
+        ) -> Result<PushCounts, Error> {
+            self.0.push(keys, values, lr, scratch)
+        }
+        fn widths(&self) -> (usize, usize) {
+            self.0.widths()
+        }
+        fn end_day(&self) {
+            self.0.end_day();
+        }
+        fn shrink(&self, unseen_days: Option<u32>) -> Result<ShrinkCounts, Error> {
+            self.0.shrink(unseen_days)
+        }
+        fn clear(&self) -> Result<(), Error> {
+            self.0.clear()
+        }
+        fn export(&self, mode: SaveMode) -> Result<Vec<ShardRows>, Error> {
+            RowStore::export(&self.0, mode)
+        }
+        fn saved(&self, rows: &ShardRows) -> Result<(), Error> {
+            RowStore::saved(&self.0, rows)
+        }
+        fn import<'a>(&self, rows: impl IntoIterator<Item = Row<'a>>) -> Result<usize, Error> {
+            self.0.import(rows)
+        }
+        fn steps(&self) -> u64 {
+            self.0.steps()
+        }
+        fn set_steps(&self, steps: u64) {
+            self.0.set_steps(steps);
+        }
+        fn stats(&self) -> Result<Stats, Error> {
+            let stats = self.0.stats()?;
+            let hot = self.0.config().tier.as_ref().unwrap().memory_bytes;
+            let rows = (stats.rows - stats.cold) * 4 * self.0.base_len() as u64;
+            assert!(rows <= hot, "{stats:?}");
+            Ok(stats)
+        }
+    }
+
+    #[test]
+    fn tiered_tables_conform() {
+        for config in sparse_configs() {
+            sparse::<Tiered>(&config, 1, 80);
+        }
+    }
 
     #[test]
     fn every_sparse_table_conforms() {
@@ -105,6 +186,12 @@ mod tests {
         fn any_table_conforms_for_any_seed(which in 0usize..25, seed: u64, n_steps in 1usize..150) {
             let configs = sparse_configs();
             sparse::<SparseTable>(&configs[which % configs.len()], seed, n_steps);
+        }
+
+        #[test]
+        fn any_tiered_table_conforms(which in 0usize..25, seed: u64, n_steps in 1usize..100) {
+            let configs = sparse_configs();
+            sparse::<Tiered>(&configs[which % configs.len()], seed, n_steps);
         }
     }
 }

@@ -8,7 +8,7 @@ use regatta_table::{
     SnapshotRows, SparseConfig, SparseTable, TableId,
 };
 
-use crate::{pull, random_config};
+use crate::{pull, random_config, tiered};
 
 /// Everything there is to know of a row, with the bits of its words.
 #[derive(Debug, Clone, PartialEq)]
@@ -174,37 +174,54 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn a_chain_of_changes_is_the_tiered_table(saves in prop::collection::vec(save(), 1..6)) {
+        for config in [random_config(2), ctr_config()] {
+            let (config, _folder) = tiered(config, 4);
+            check(config, &saves);
+        }
+    }
+}
+
 /// Shards of several slices, whose rows change, go and come between the slices.
 #[test]
 fn a_moment_of_large_shards_stays_whole_while_rows_change() {
-    const N_KEYS: u64 = 60_000;
     for config in [random_config(2), ctr_config()] {
-        let table = SparseTable::new(SparseConfig { n_shards: 2, ..config }).unwrap();
-        let keys = |first: u64, step: usize| (first..N_KEYS).step_by(step).collect::<Vec<u64>>();
-        let mut chain = State::new();
-        let mut sender = Sender::default();
-        let mut perform = |table: &SparseTable, op: &Op| perform(table, op, &mut sender);
-        for scope in [Scope::Rows(SaveMode::All), Scope::Changes] {
-            perform(&table, &Op::Pull(keys(0, 2)));
-            perform(&table, &Op::Push(keys(0, 3)));
-            perform(&table, &Op::EndDay);
-            perform(&table, &Op::Push(keys(0, 5)));
-            let expected = state(&table);
-            let snapshot = table.snapshot(scope).unwrap();
-            let (mut exported, mut n) = (table.export_snapshot(&snapshot), 0);
-            while apply(&mut chain, &mut exported, snapshot.day()) {
-                n += 1;
-                match n {
-                    3 => perform(&table, &Op::Shrink(0)),
-                    6 => perform(&table, &Op::Clear),
-                    _ => perform(&table, &Op::Pull(keys(n, 7))),
-                }
-                perform(&table, &Op::Push(keys(n, 11)));
+        check_large_shards(config.clone(), 60_000, 8);
+        // Nine of ten rows are cold.
+        let (config, _folder) = tiered(config, 7_500);
+        check_large_shards(config, 150_000, 4);
+    }
+}
+
+fn check_large_shards(config: SparseConfig, n_keys: u64, least_slices: u64) {
+    let table = SparseTable::new(SparseConfig { n_shards: 2, ..config }).unwrap();
+    let keys = |first: u64, step: usize| (first..n_keys).step_by(step).collect::<Vec<u64>>();
+    let mut chain = State::new();
+    let mut sender = Sender::default();
+    let mut perform = |table: &SparseTable, op: &Op| perform(table, op, &mut sender);
+    for scope in [Scope::Rows(SaveMode::All), Scope::Changes] {
+        perform(&table, &Op::Pull(keys(0, 2)));
+        perform(&table, &Op::Push(keys(0, 3)));
+        perform(&table, &Op::EndDay);
+        perform(&table, &Op::Push(keys(0, 5)));
+        let expected = state(&table);
+        let snapshot = table.snapshot(scope).unwrap();
+        let (mut exported, mut n) = (table.export_snapshot(&snapshot), 0);
+        while apply(&mut chain, &mut exported, snapshot.day()) {
+            n += 1;
+            match n {
+                3 => perform(&table, &Op::Shrink(0)),
+                6 => perform(&table, &Op::Clear),
+                _ => perform(&table, &Op::Pull(keys(n, 7))),
             }
-            assert!(n > 7, "{n} slices");
-            assert!(chain == expected, "{} rows of {}", chain.len(), expected.len());
-            table.end_snapshot(snapshot, true).unwrap();
+            perform(&table, &Op::Push(keys(n, 11)));
         }
+        assert!(n >= least_slices, "{n} slices");
+        assert!(chain == expected, "{} rows of {}", chain.len(), expected.len());
+        table.end_snapshot(snapshot, true).unwrap();
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use regatta_table::{PullMode, Row, SaveMode, Scope, Scratch, SparseConfig, SparseTable};
 use regatta_tensor::Rng;
 
-use crate::{pull, sgd_config};
+use crate::{pull, sgd_config, tiered};
 
 const N_THREADS: usize = 4;
 const N_KEYS: u64 = 5_000;
@@ -33,7 +33,19 @@ fn times() -> Vec<f32> {
 
 #[test]
 fn no_push_is_lost_and_no_row_is_torn() {
-    let table = SparseTable::new(SparseConfig { n_shards: 8, ..sgd_config(3) }).unwrap();
+    check(SparseConfig { n_shards: 8, ..sgd_config(3) });
+}
+
+/// Rows of which a tenth fits into memory go and come all the time, in files of two hundred rows.
+#[test]
+fn no_push_is_lost_when_rows_move() {
+    let (config, _folder) = tiered(SparseConfig { n_shards: 8, ..sgd_config(3) }, 500);
+    check(config);
+}
+
+fn check(config: SparseConfig) {
+    let tier = config.tier.is_some();
+    let table = SparseTable::new(config).unwrap();
     let created = AtomicUsize::new(0);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -44,6 +56,9 @@ fn no_push_is_lost_and_no_row_is_torn() {
                     let mut scratch = Scratch::default();
                     for request in 0..N_REQUESTS {
                         let keys = keys(thread, request);
+                        if tier && request % 2 == 0 {
+                            table.prefetch(&keys, &mut scratch).unwrap();
+                        }
                         let mut out = vec![0.0; keys.len() * 3];
                         let counts = table.pull(&keys, &mut out, PullMode::Train, &mut scratch);
                         created.fetch_add(counts.unwrap().created, Ordering::Relaxed);

@@ -1,0 +1,165 @@
+//! Training with a part of the rows in memory, beside the same with all of them:
+//! `cargo bench -p regatta-table --bench tier`.
+//! After `--`: `--rows=N`, `--percent=P` of the rows in memory, `--ahead=N` batches, `--rounds=N`,
+//! `--batches=N` per round, `--dir=DIR` for the cold rows.
+//!
+//! Rows of dimension 9 with Adam. A batch has the distinct ids of 26 slots x 512 examples, drawn
+//! from a zipf distribution (exponent 1.05) over all rows. A step pulls, computes for 7.3 ms, which
+//! is what a click model of this size takes, and pushes. Rounds are interleaved: compare within a
+//! line. At the end all rows of both tables are compared bit by bit. Then how long a snapshot with
+//! most rows cold stops the table.
+
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use regatta_optim::{Adam, Rule};
+use regatta_table::{
+    Accessor, Initializer, PlainConfig, PullMode, SaveMode, Scope, Scratch, SparseConfig,
+    SparseTable, TableId, TierConfig,
+};
+use regatta_tensor::{Rng, RowIndex, rng::mix};
+
+const DIM: usize = 9;
+const ROW_BYTES: u64 = 4 * 3 * DIM as u64;
+const EXAMPLES: usize = 512;
+const SLOTS: usize = 26;
+const COMPUTE: Duration = Duration::from_micros(7300);
+
+fn value(flag: &str, usual: u64) -> u64 {
+    let own = std::env::args().find_map(|arg| arg.strip_prefix(flag)?.parse().ok());
+    own.unwrap_or(usual)
+}
+
+/// The distinct keys of a batch, in order of first appearance.
+fn batch(n_rows: u64, number: u64, index: &mut RowIndex) -> Vec<u64> {
+    let rng = Rng::new(17, number);
+    let exponent = 1.0 - 1.05f64;
+    let span = (n_rows as f64 + 1.0).powf(exponent) - 1.0;
+    index.clear(EXAMPLES * SLOTS);
+    let draw = |i: usize| {
+        let rank = (span * rng.unit_f64(i as u64) + 1.0).powf(1.0 / exponent) as u64 - 1;
+        mix(rank.min(n_rows - 1))
+    };
+    (0..EXAMPLES * SLOTS).map(draw).filter(|key| index.insert(*key).1).collect()
+}
+
+fn table(tier: Option<TierConfig>) -> SparseTable {
+    let initializer = Initializer::Uniform { low: -0.1, high: 0.1 };
+    let plain = PlainConfig { initializer, ..PlainConfig::new(DIM, Rule::Adam(Adam::default())) };
+    let config = SparseConfig::new(TableId(0), 1, Accessor::Plain(plain));
+    SparseTable::new(SparseConfig { tier, ..config }).unwrap()
+}
+
+fn fill(table: &SparseTable, n_rows: u64) {
+    let mut scratch = Scratch::default();
+    let mut out = vec![0.0; DIM << 16];
+    table.reserve(n_rows as usize).unwrap();
+    for first in (0..n_rows).step_by(1 << 16) {
+        let keys: Vec<u64> = (first..n_rows.min(first + (1 << 16))).map(mix).collect();
+        let out = &mut out[..keys.len() * DIM];
+        table.pull(&keys, out, PullMode::Train, &mut scratch).unwrap();
+    }
+}
+
+/// Trains on batches and gives the time that it took.
+fn train(table: &SparseTable, batches: &[Vec<u64>], ahead: usize) -> Duration {
+    let (mut scratch, mut other) = (Scratch::default(), Scratch::default());
+    let mut room = vec![0.0; DIM * EXAMPLES * SLOTS];
+    let start = Instant::now();
+    let first = batches.iter().take(ahead);
+    first.for_each(|keys| table.prefetch(keys, &mut other).unwrap());
+    for (i, keys) in batches.iter().enumerate() {
+        if let Some(keys) = batches.get(i + ahead).filter(|_| ahead > 0) {
+            table.prefetch(keys, &mut other).unwrap();
+        }
+        let out = &mut room[..keys.len() * DIM];
+        table.pull(keys, out, PullMode::Train, &mut scratch).unwrap();
+        let computed = Instant::now();
+        out.iter_mut().for_each(|x| *x = *x * 0.01 + 0.001);
+        while computed.elapsed() < COMPUTE {
+            black_box(&mut *out);
+        }
+        table.push(keys, out, 1e-3, &mut scratch).unwrap();
+    }
+    start.elapsed()
+}
+
+fn compare(all: &SparseTable, tiered: &SparseTable) {
+    let mut n = 0;
+    for shard in 0..all.n_shards() {
+        let [a, b] = [all, tiered].map(|t| t.export(shard, SaveMode::All).unwrap());
+        assert_eq!(a.len(), b.len());
+        n += a.len();
+        assert!(a.rows().zip(b.rows()).all(|(a, b)| a == b), "rows differ");
+    }
+    println!("{n} rows are equal bit by bit");
+}
+
+/// The longest time that a snapshot and its end stop the table, and how long the save takes.
+fn save(table: &SparseTable) {
+    for scope in [Scope::Rows(SaveMode::All), Scope::Changes] {
+        let start = Instant::now();
+        let snapshot = table.snapshot(scope).unwrap();
+        let stall = start.elapsed();
+        let (mut exported, mut n) = (table.export_snapshot(&snapshot), 0);
+        while exported.next(|row| n += u64::from(black_box(row).changed)).unwrap().is_some() {}
+        let saved = start.elapsed();
+        table.end_snapshot(snapshot, true).unwrap();
+        let ended = (start.elapsed() - saved) / table.n_shards() as u32;
+        println!(
+            "{scope:?}: snapshot stops for {stall:?}, {n} rows in {saved:?}, its end for {ended:?} \
+             per shard"
+        );
+    }
+}
+
+fn main() {
+    let (n_rows, percent) = (value("--rows=", 10_000_000), value("--percent=", 10));
+    let (ahead, rounds) = (value("--ahead=", 8) as usize, value("--rounds=", 5));
+    let n_batches = value("--batches=", 400);
+    let dir = std::env::args().find_map(|arg| arg.strip_prefix("--dir=").map(PathBuf::from));
+    let folder = tempfile::tempdir_in(dir.unwrap_or_else(std::env::temp_dir)).unwrap();
+    let memory_bytes = n_rows * ROW_BYTES * percent / 100;
+    let dir = folder.path().join("cold");
+    let tiered = table(Some(TierConfig { memory_bytes, dir, lookahead: ahead }));
+    let all = table(None);
+    for table in [&all, &tiered] {
+        let start = Instant::now();
+        fill(table, n_rows);
+        println!("{n_rows} rows made in {:?}", start.elapsed());
+    }
+    let mut index = RowIndex::default();
+    let mut ratios = Vec::new();
+    // The first round warms the rows and does not count.
+    for round in 0..=rounds {
+        let first = round * n_batches;
+        let batches: Vec<_> =
+            (first..first + n_batches).map(|i| batch(n_rows, i, &mut index)).collect();
+        let before = tiered.stats().unwrap();
+        let [a, b] = [(&all, 0), (&tiered, ahead)].map(|(table, ahead)| {
+            (n_batches as usize * EXAMPLES) as f64 / train(table, &batches, ahead).as_secs_f64()
+        });
+        let now = tiered.stats().unwrap();
+        println!(
+            "round {round}: {:.1} -> {:.1} k examples/s: {:.3}; {} keys/batch, {} cold, {:.2} ms \
+             waited per batch, disk {} MB, left out {}",
+            a / 1e3,
+            b / 1e3,
+            b / a,
+            batches[0].len(),
+            (now.cold_reads - before.cold_reads) / n_batches,
+            (now.wait_micros - before.wait_micros) as f64 / 1e3 / n_batches as f64,
+            now.disk_bytes >> 20,
+            now.left_out - before.left_out,
+        );
+        if round > 0 {
+            ratios.push(b / a);
+        }
+    }
+    ratios.sort_by(f64::total_cmp);
+    println!("median {:.3}", ratios[ratios.len() / 2]);
+    compare(&all, &tiered);
+    save(&tiered);
+    println!("{:?}", tiered.stats().unwrap());
+}
