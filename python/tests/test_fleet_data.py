@@ -184,6 +184,19 @@ def test_settings_that_cannot_be_honoured():
         fleet.QueueDataset().local_shuffle()
 
 
+def test_passes_of_ps_gpu():
+    with pytest.warns(UserWarning, match="rows stay on the parameter servers"):
+        tiers = rg.base.core.PSGPU()
+    with pytest.raises(RuntimeError, match="no pass has begun"):
+        tiers.end_pass()
+    tiers.begin_pass()
+    with pytest.raises(RuntimeError, match="a pass has begun already"):
+        tiers.begin_pass()
+    tiers.finalize()
+    tiers.begin_pass()
+    tiers.end_pass()
+
+
 def test_local_files(tmp_path):
     from regatta.distributed.fleet.utils.fs import FSFileExistsError, HDFSClient, LocalFS
 

@@ -121,6 +121,8 @@ def test_tables():
     table = strategy.sparse_table_configs[0]
     assert table["table_name"] == "embedding"
     assert table["accessor"]["embed_sgd_param"]["learning_rate"] == 0.5
+    strategy.sparse_table_configs = {"embedding": {"memory_mb": 64, "ssd_dir": "/cold"}}
+    assert strategy.sparse_table_configs[0]["memory_mb"] == 64
     strategy.fleet_desc_configs = {"embedding": {"sparse_embedx_dim": 9}}
     assert strategy.fleet_desc_configs[0]["sparse_embedx_dim"] == 9
 

@@ -35,11 +35,13 @@
 //!    servers), `fluid` (the older names), `collective`, `scheduler` (mpirun, srun, Kubernetes)
 //! 4. `write`: [`Place::to_env`], [`OtherFrameworks::to_env`]
 //! 5. [`token`]: the secret of a job; `tls`: how its connections are protected
-//! 6. [`endpoints`]: lists of `host:port`; `error`: what can be wrong
+//! 6. `devices`: [`Devices`] of a process
+//! 7. [`endpoints`]: lists of `host:port`; `error`: what can be wrong
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used))]
 
+mod devices;
 pub mod endpoints;
 mod env;
 mod error;
@@ -50,6 +52,7 @@ mod tls;
 pub mod token;
 mod write;
 
+pub use devices::Devices;
 pub use env::Env;
 pub use error::Error;
 pub use place::{CollectivePlace, JobIdentity, Place, PsPlace, PsRole};

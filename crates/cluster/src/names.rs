@@ -55,8 +55,10 @@ pub const MASTER: &str = "PADDLE_MASTER";
 pub const LOCAL_DEVICES: &str = "PADDLE_LOCAL_DEVICE_IDS";
 /// Devices of all ranks.
 pub const WORLD_DEVICES: &str = "PADDLE_WORLD_DEVICE_IDS";
-/// Devices of this rank, as the framework's flags say it.
+/// Devices of this rank or worker, as the framework's flags say it.
 pub const SELECTED_GPUS: &str = "FLAGS_selected_gpus";
+/// Devices of the machine that a process sees at all; drivers of NVIDIA read it, too.
+pub const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 /// Devices of this rank, for accelerators of any kind.
 pub const SELECTED_ACCELERATORS: &str = "FLAGS_selected_accelerators";
 /// How ranks talk: `gloo` says that there is no device.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use regatta_cluster::{CollectivePlace, Env, JobIdentity, OtherFrameworks, Place, PsPlace, PsRole};
+use regatta_cluster::{
+    CollectivePlace, Devices, Env, JobIdentity, OtherFrameworks, Place, PsPlace, PsRole,
+};
 
 /// Variables as `NAME=value` separated by `|`.
 fn env(text: &str) -> Env {
@@ -85,6 +87,39 @@ fn the_number_of_workers_under_both_names() {
         "{SERVERS}|TRAINING_ROLE=TRAINER|PADDLE_TRAINERS_NUM=2|PADDLE_TRAINERS=2|PADDLE_TRAINER_ID=1"
     ));
     assert_eq!((place.role, place.workers), (PsRole::Worker(1), 2));
+}
+
+#[test]
+fn the_environment_of_a_gpubox_job() {
+    // As PaddleRec's run_gpubox.sh exports it; PADDLE_PSERVER_PORT_ARRAY never reaches a process.
+    let all = "FLAGS_enable_pir_api=0|NCCL_LAUNCH_MODE=GROUP|FLAGS_LAUNCH_BARRIER=0|\
+               PADDLE_TRAINER_ID=0|PADDLE_PSERVER_NUMS=1|PADDLE_TRAINERS=1|PADDLE_TRAINERS_NUM=1|\
+               POD_IP=127.0.0.1|PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.1:29011|\
+               FLAGS_selected_gpus=0,1,2,3,4,5,6,7|PADDLE_PORT=29011";
+    assert_eq!(ps(&format!("{all}|TRAINING_ROLE=PSERVER")).role, PsRole::Server(0));
+    let worker = ps(&format!("{all}|TRAINING_ROLE=TRAINER"));
+    assert_eq!((worker.role, worker.workers), (PsRole::Worker(0), 1));
+    assert_eq!(worker.servers, ["127.0.0.1:29011"]);
+    let devices = Devices::from_env(&env(all)).unwrap();
+    assert_eq!(devices.selected, Some((0..8).collect()));
+    assert_eq!(devices.visible, None);
+}
+
+#[test]
+fn devices_that_a_process_may_use() {
+    let read = |text: &str| Devices::from_env(&env(text)).map_err(|e| e.to_string());
+    assert_eq!(read(""), Ok(Devices::default()));
+    let both = read("CUDA_VISIBLE_DEVICES=4, 6|FLAGS_selected_gpus=1").unwrap();
+    assert_eq!((both.visible, both.selected), (Some(vec![4, 6]), Some(vec![1])));
+    let beyond = read("CUDA_VISIBLE_DEVICES=4,6|FLAGS_selected_gpus=0,2").unwrap_err();
+    assert!(beyond.contains("2 is selected, numbered from 0, of 2"), "{beyond}");
+    for (text, reason) in [
+        ("FLAGS_selected_gpus=0,0", "device 0 is there twice"),
+        ("FLAGS_selected_gpus=0,", "separated by commas"),
+        ("CUDA_VISIBLE_DEVICES=gpu", "separated by commas"),
+    ] {
+        assert!(read(text).unwrap_err().contains(reason), "{text}");
+    }
 }
 
 #[test]

@@ -187,6 +187,23 @@ impl Batches {
         self.receive(Some(timeout))
     }
 
+    /// The next batch, if it need not be waited for; none also at the end of the pass, which
+    /// [`Batches::next`] then says.
+    ///
+    /// # Errors
+    /// As [`Batches::next`].
+    pub fn ready(&mut self) -> Result<Option<Batch>, Error> {
+        let received = self.queue.as_ref().filter(|_| !self.failed).map(Receiver::try_recv);
+        match received {
+            Some(Ok(Ok(batch))) => {
+                self.position.advance(&batch);
+                Ok(Some(batch))
+            }
+            Some(Ok(Err(error))) => self.fail(error),
+            Some(Err(_)) | None => Ok(None),
+        }
+    }
+
     fn receive(&mut self, timeout: Option<Duration>) -> Result<Option<Batch>, Error> {
         if self.failed {
             return Err(Error::Stopped);

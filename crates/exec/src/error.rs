@@ -122,6 +122,40 @@ pub enum Error {
         /// Its size.
         bytes: u64,
     },
+    /// A fed value that the program cannot work with.
+    #[error("feed '{name}': {reason}")]
+    FeedValue {
+        /// The input.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An op that devices do not run.
+    #[error(
+        "op {op} making '{output}' has no kernel for devices; these have one: {}",
+        .kinds.join(", ")
+    )]
+    NoDeviceKernel {
+        /// Kind of the op.
+        op: String,
+        /// Its first output.
+        output: String,
+        /// Kinds that devices run.
+        kinds: Vec<&'static str>,
+    },
+    /// An op that devices do not run in this way.
+    #[error("op {op} making '{output}' cannot run on a device: {reason}")]
+    DeviceOp {
+        /// Kind of the op.
+        op: String,
+        /// Its first output.
+        output: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The device itself.
+    #[error(transparent)]
+    Device(#[from] regatta_device::Error),
     /// An option that makes no sense.
     #[error("{0}")]
     Options(String),

@@ -23,9 +23,10 @@
 //!
 //! Reading order: [`Scope`], `memory` (whether the values fit), `startup` (initial values),
 //! [`Executor`], `plan` (shapes and memory), `segment` (the running loop), [`Lookup`] (the ids of a
-//! batch become keys and a small local table).
+//! batch become keys and a small local table), [`device`] (the same programs on a device).
 
 mod arena;
+pub mod device;
 mod error;
 mod executor;
 mod lookup;

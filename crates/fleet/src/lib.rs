@@ -58,7 +58,7 @@ pub mod yaml;
 use std::io::Write;
 
 pub use error::Error;
-pub use fleet::{DistributedOptimizer, Fleet, FleetExecutor, TrainConfig};
+pub use fleet::{DataPass, DistributedOptimizer, Fleet, FleetExecutor, TrainConfig};
 pub use regatta_ps::message::ReduceOp;
 pub use role::{PaddleCloudRoleMaker, Role, RoleMaker, UserDefinedRoleMaker};
 pub use security::job_token;

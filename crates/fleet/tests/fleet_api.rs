@@ -303,6 +303,28 @@ fn saved(dir: &Path) -> Vec<Vec<f32>> {
 }
 
 #[test]
+fn data_passes_begin_and_end() {
+    job(1, 1, serve, &synchronous(), |mut w| {
+        let fleet = w.fleet.clone();
+        let order = |outcome: Result<(), Error>| outcome.unwrap_err().to_string();
+        assert!(order(fleet.end_pass()).contains("no data pass has begun"));
+        for pass in 0..2 {
+            let guard = fleet.data_pass().unwrap();
+            assert!(order(fleet.begin_pass()).contains("a data pass has begun already"));
+            w.step(&batch(8 * pass, 8));
+            match pass {
+                0 => guard.end().unwrap(),
+                _ => drop(guard),
+            }
+            // The guard has ended it, so that the next one can begin.
+            fleet.begin_pass().unwrap();
+            fleet.end_pass().unwrap();
+        }
+        fleet.stop_worker(&mut w.scope).unwrap();
+    });
+}
+
+#[test]
 fn servers_start_from_what_others_have_saved() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("model");

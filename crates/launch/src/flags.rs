@@ -38,7 +38,8 @@ pub struct Flags {
     /// [env: PADDLE_IPS].
     #[arg(long, value_name = "LIST")]
     pub ips: Option<String>,
-    /// Devices for the ranks of each machine, one each, such as "1, 3" [env: PADDLE_DEVICES].
+    /// Devices of each machine, such as "1, 3": one for each rank, or all for its worker of a job
+    /// with servers, several workers in equal parts [env: PADDLE_DEVICES].
     #[arg(long, alias = "gpus", value_name = "LIST")]
     pub devices: Option<String>,
     /// Where the machines meet, host:port; the first machine listens there [env: PADDLE_MASTER].
@@ -190,6 +191,8 @@ pub enum Shape {
         servers: Members,
         /// The workers.
         workers: Members,
+        /// Devices for the workers of each machine; empty if there are none.
+        devices: Vec<String>,
     },
     /// Equal ranks.
     Collective {
@@ -254,6 +257,14 @@ impl Setting {
 
     fn list(&self) -> Vec<String> {
         self.text.split(',').map(|entry| entry.trim().to_string()).collect()
+    }
+
+    fn devices(&self) -> Result<Vec<String>, Error> {
+        let list = self.list();
+        match list.iter().any(String::is_empty) {
+            true => Err(self.wrong("an entry between commas is empty")),
+            false => Ok(list),
+        }
     }
 
     fn wrong(&self, reason: impl std::fmt::Display) -> Error {
@@ -387,7 +398,9 @@ impl Flags {
         let servers = members("server_num", "servers", server_num, servers, None)?;
         let first_port = 6170 + servers.len();
         let workers = members("worker_num", "workers", worker_num, workers, Some(first_port))?;
-        Ok(Shape::ParameterServer { servers, workers })
+        let devices = from.get("devices", &self.devices, "PADDLE_DEVICES");
+        let devices = devices.map_or(Ok(vec![]), |setting| setting.devices())?;
+        Ok(Shape::ParameterServer { servers, workers, devices })
     }
 
     fn collective(&self, from: &mut Sources<'_>, can_meet: bool) -> Result<Shape, Error> {
@@ -431,10 +444,7 @@ impl Flags {
             Some(Setting { source: source.into(), text: text.into() })
         });
         let Some(devices) = devices else { return Ok((n.unwrap_or(1), vec![])) };
-        let list = devices.list();
-        if list.iter().any(String::is_empty) {
-            return Err(devices.wrong("an entry between commas is empty"));
-        }
+        let list = devices.devices()?;
         let n = n.unwrap_or(list.len());
         if list.len() % n != 0 {
             let reason = format!("{} devices cannot be shared evenly by {n} ranks", list.len());
@@ -527,16 +537,24 @@ mod tests {
         let counts = shape("--worker_num=3|--server_num|2");
         assert_eq!(
             counts,
-            Shape::ParameterServer { servers: Members::Count(2), workers: Members::Count(3) }
+            Shape::ParameterServer {
+                servers: Members::Count(2),
+                workers: Members::Count(3),
+                devices: vec![],
+            }
         );
         let lists = shape("--servers=a:1, b:1|--workers=a, b:9");
         assert_eq!(
             lists,
             Shape::ParameterServer {
                 servers: list(&["a:1", "b:1"]),
-                workers: list(&["a:6172", "b:9"])
+                workers: list(&["a:6172", "b:9"]),
+                devices: vec![],
             }
         );
+        let devices = shape("--server_num=1|--worker_num=1|--gpus=0, 1");
+        assert!(matches!(devices, Shape::ParameterServer { devices, .. } if devices == ["0", "1"]));
+        assert!(error("--server_num=1|--worker_num=1|--gpus=0,").contains("commas is empty"));
         assert!(error("--worker_num=2").contains("needs --server_num or --servers"));
         assert!(error("--servers=a:1|--server_num=2|--workers=a").contains("--servers has 1"));
         assert!(error("--servers=a|--worker_num=1").contains("'a' has no port"));

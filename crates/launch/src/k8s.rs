@@ -40,7 +40,12 @@ pub fn objects(
     let job = Job { request, name, image, command, port };
     let mut objects = vec![job.secret(&token), job.service()];
     match &request.shape {
-        Shape::ParameterServer { servers, workers } => {
+        Shape::ParameterServer { servers, workers, devices } => {
+            if !devices.is_empty() {
+                return Err(Error::Usage(
+                    "in Kubernetes the devices of a pod are its resources: leave out --gpus".into(),
+                ));
+            }
             let (s, w) = (count(servers, "servers")?, count(workers, "workers")?);
             objects.push(job.servers(s, w));
             objects.push(job.workers(w, [job.worker_env(w), job.ps_env(s, w)].concat()));

@@ -173,7 +173,7 @@ fn fingerprint(request: &JobRequest) -> String {
         Members::List(list) => list.join(","),
     };
     let who = match &request.shape {
-        Shape::ParameterServer { servers, workers } => {
+        Shape::ParameterServer { servers, workers, .. } => {
             format!("servers {}, workers {}", list(servers), list(workers))
         }
         Shape::Collective { nodes, ips, per_node, .. } => {
@@ -187,7 +187,7 @@ fn fingerprint(request: &JobRequest) -> String {
 fn known_plan(request: &JobRequest, job: &JobIdentity) -> Result<Plan, Error> {
     let this = request.host.as_deref().map_or(Here::Found, Here::Host);
     match &request.shape {
-        Shape::ParameterServer { servers, workers } => match (servers, workers) {
+        Shape::ParameterServer { servers, workers, .. } => match (servers, workers) {
             (Members::Count(s), Members::Count(w)) => {
                 plan::local_parameter_server(*s, *w, job, request.start_port)
             }
@@ -305,7 +305,9 @@ fn specs(
 ) -> Result<Vec<Spec>, Error> {
     fs::create_dir_all(&request.log_dir)
         .map_err(|source| Error::Log { path: request.log_dir.clone(), source })?;
-    let spec = |place: &Place| {
+    let devices = worker_devices(plan, &request.shape)?;
+    let mut devices = devices.iter();
+    let mut spec = |place: &Place| {
         let mut spec = Spec::new(place, program.clone());
         let file = match place {
             Place::ParameterServer(ps) => match ps.role {
@@ -325,12 +327,36 @@ fn specs(
             spec.env.push((names::PADDLE.into(), "1".into()));
         }
         spec.log = Some(log);
+        if let Some(own) = is_ps_worker(place).then(|| devices.next()).flatten() {
+            spec.env.push((names::SELECTED_GPUS.into(), own.join(",")));
+        }
         if spec.part == Part::Leader {
             spec.restarts = request.max_restart;
         }
         spec
     };
-    Ok(plan.places.iter().map(spec).collect())
+    Ok(plan.places.iter().map(&mut spec).collect())
+}
+
+fn is_ps_worker(place: &Place) -> bool {
+    matches!(place, Place::ParameterServer(ps) if matches!(ps.role, PsRole::Worker(_)))
+}
+
+/// The devices of each worker here, in a job with servers: equal parts of the list.
+fn worker_devices(plan: &Plan, shape: &Shape) -> Result<Vec<Vec<String>>, Error> {
+    let Shape::ParameterServer { devices, .. } = shape else { return Ok(vec![]) };
+    let workers = plan.places.iter().filter(|place| is_ps_worker(place)).count();
+    if devices.is_empty() || workers == 0 {
+        return Ok(vec![]);
+    }
+    if devices.len() % workers != 0 {
+        return Err(Error::Usage(format!(
+            "--gpus: {} cannot be shared evenly by {} of this machine",
+            counted(devices.len(), "device"),
+            counted(workers, "worker")
+        )));
+    }
+    Ok(devices.chunks(devices.len() / workers).map(<[String]>::to_vec).collect())
 }
 
 /// What `--timing` prints.

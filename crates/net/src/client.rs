@@ -248,6 +248,12 @@ impl Client {
         self.shared.options.pool.take_shared(capacity, arena.as_ref())
     }
 
+    /// Whether a request would leave room for `others` more before [`send`](Client::send) waits.
+    pub fn has_room(&self, others: usize) -> bool {
+        let window = lock(&self.shared.window);
+        window.taken + others < self.shared.options.max_in_flight
+    }
+
     /// Who is at the other end.
     pub fn server(&self) -> Identity {
         self.shared.options.server

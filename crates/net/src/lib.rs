@@ -42,7 +42,8 @@
 //! 1. `client`: [`Client::send`] takes a slot of the window and writes; [`Pending`] waits;
 //!    `client::keeper` connects, reconnects and sends again
 //! 2. `endpoint`, `stream`: where the server is, and the bytes to it: TCP, Unix sockets
-//!    ([`memory`] and [`fault`] for tests); [`tls`] encrypts those that leave the machine
+//!    ([`memory`] within a process, [`fault`] for tests); [`tls`] encrypts those that leave the
+//!    machine
 //! 3. [`handshake`]: the first four frames, for every connection of a job; `token`: [`JobToken`];
 //!    `terms`: what client and server state there
 //! 4. [`frame`]: the 64-byte header and how frames are read

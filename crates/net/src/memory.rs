@@ -1,4 +1,4 @@
-//! A network inside one process, for tests: names instead of ports, queues instead of sockets.
+//! A network inside one process: names instead of ports, queues instead of sockets.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

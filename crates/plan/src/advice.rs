@@ -1,7 +1,10 @@
 //! What does not fit or is too slow, and the smallest change that helps.
 
 use crate::cluster::Cluster;
-use crate::predict::{Bottleneck, Prediction, fits_disk, predict, server_memory, worker_memory};
+use crate::predict::{
+    Bottleneck, Prediction, disk_need, fits_disk, predict, server_memory, worker_memory,
+};
+use crate::tier::TierLoad;
 use crate::workload::{Pace, Workload};
 
 /// The most servers or workers that a search tries.
@@ -33,8 +36,31 @@ fn memory_of_servers(w: &Workload, c: &Cluster, p: &Prediction) -> Option<Advice
         remedies.push(format!("{n} servers instead of {}", p.servers));
     }
     remedies.push(format!("{} of memory in each server", bytes(need)));
+    remedies.extend(rows_on_disk(w, have, p));
     let problem = format!("a server needs {} and has {}", bytes(need), bytes(have));
     Some(Advice { problem, remedies })
+}
+
+/// The memory of the largest table whose rows are all in memory, if it may have rows on disk.
+fn rows_on_disk(w: &Workload, have: f64, p: &Prediction) -> Option<String> {
+    let whole = w.tables.iter().filter(|t| t.tier.is_none());
+    let largest = whole.max_by(|a, b| (a.rows * a.row_bytes).total_cmp(&(b.rows * b.row_bytes)))?;
+    let with = |memory_mb: u64| {
+        let mut w = w.clone();
+        for table in w.tables.iter_mut().filter(|t| t.name == largest.name) {
+            table.tier = Some(TierLoad::new(memory_mb, table));
+        }
+        server_memory(&w, p.servers, p.workers)
+    };
+    // The budget counts rows; their index comes on top.
+    let mut memory_mb = ((have - with(1)) / f64::from(1 << 20)).floor() as u64;
+    while memory_mb > 0 && with(memory_mb) > have {
+        memory_mb -= (memory_mb / 64).max(1);
+    }
+    let name = &largest.name;
+    (memory_mb > 0).then(|| {
+        format!("rows on disk: table_parameters.{name}.memory_mb: {memory_mb} (docs/tiers.md)")
+    })
 }
 
 fn memory_of_workers(w: &Workload, c: &Cluster) -> Option<Advice> {
@@ -58,13 +84,16 @@ fn disk(c: &Cluster, p: &Prediction) -> Option<Advice> {
     if fits_disk(p, &c.servers) {
         return None;
     }
-    let need = 2.0 * p.saved_bytes;
-    let problem = format!(
-        "saving takes {} of disk on each server (the last model and the one being written), and \
-         there are {}",
-        bytes(need),
-        bytes(c.servers.disk)
+    let need = disk_need(p);
+    let saved = bytes(2.0 * p.saved_bytes);
+    let saved = format!(
+        "saving takes {saved} of disk on each server (the last model and the one being written)"
     );
+    let cold = match p.cold_bytes {
+        0.0 => String::new(),
+        n => format!(", rows on disk take up to {}", bytes(n)),
+    };
+    let problem = format!("{saved}{cold}, and there are {}", bytes(c.servers.disk));
     let n = (p.servers as f64 * need / c.servers.disk).ceil();
     let remedies = vec![format!("{} of disk", bytes(need)), format!("{n} servers")];
     Some(Advice { problem, remedies })

@@ -26,6 +26,7 @@ pub mod cluster;
 mod error;
 pub mod predict;
 mod survey;
+pub mod tier;
 pub mod workload;
 
 pub use cluster::Cluster;

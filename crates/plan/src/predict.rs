@@ -9,7 +9,7 @@
 use serde::Serialize;
 
 use crate::cluster::{Cluster, Machines};
-use crate::workload::{Pace, Workload};
+use crate::workload::{Pace, TableLoad, Workload};
 
 /// What a process takes before it holds anything: code, stacks, buffers.
 const BASE_MEMORY: f64 = 48.0 * 1024.0 * 1024.0;
@@ -37,6 +37,8 @@ pub struct Prediction {
     pub save_seconds: Option<f64>,
     /// Bytes of a server's part of a saved model.
     pub saved_bytes: f64,
+    /// Bytes of a server's files for rows on disk, at most.
+    pub cold_bytes: f64,
 }
 
 /// What keeps a cluster from being faster.
@@ -183,6 +185,7 @@ pub fn predict(w: &Workload, c: &Cluster, servers: u64, workers: u64) -> Predict
         server_network: rate * d.server_card * c.servers.network,
         save_seconds: (c.servers.disk > 0.0).then(|| saved_bytes / c.servers.disk_speed),
         saved_bytes,
+        cold_bytes: cold_bytes(w, servers),
     }
 }
 
@@ -206,14 +209,20 @@ fn busiest(shares: &[(Bottleneck, f64)]) -> (Bottleneck, f64) {
 /// three standard deviations more than the mean.
 pub fn server_memory(w: &Workload, servers: u64, workers: u64) -> f64 {
     let n = servers as f64;
-    let uneven = |t: &crate::workload::TableLoad| {
-        let mean = t.rows / n;
-        let most = if servers == 1 { mean } else { mean + 3.0 * mean.sqrt() };
-        most.min(t.rows) * t.row_bytes
-    };
-    let rows: f64 = w.tables.iter().map(uneven).sum();
+    let rows: f64 = w.tables.iter().map(|t| t.memory_of(most_rows(t, servers))).sum();
     let connections = workers as f64 * (w.bytes_up() + w.bytes_down()) / n;
     BASE_MEMORY + rows + 4.0 * w.dense_floats / n + connections
+}
+
+/// Bytes of files for rows on disk of the fullest of `servers` servers.
+fn cold_bytes(w: &Workload, servers: u64) -> f64 {
+    w.tables.iter().map(|t| t.disk_of(most_rows(t, servers))).sum()
+}
+
+fn most_rows(table: &TableLoad, servers: u64) -> f64 {
+    let mean = table.rows / servers as f64;
+    let most = if servers == 1 { mean } else { mean + 3.0 * mean.sqrt() };
+    most.min(table.rows)
 }
 
 /// Bytes of a worker: parameters, the rows of a batch, prefetched batches; with geo training its
@@ -227,9 +236,15 @@ pub fn worker_memory(w: &Workload) -> f64 {
     BASE_MEMORY + dense + exchange + read + copy
 }
 
-/// Whether the parts of a saved model fit on a disk; the last one stays until the next is complete.
+/// What the disk of a server must hold: rows on disk, and two models, because the last one stays
+/// until the next is complete.
+pub(crate) fn disk_need(p: &Prediction) -> f64 {
+    2.0 * p.saved_bytes + p.cold_bytes
+}
+
+/// Whether that fits; a cluster file need not speak of disks.
 pub(crate) fn fits_disk(p: &Prediction, servers: &Machines) -> bool {
-    servers.disk == 0.0 || 2.0 * p.saved_bytes <= servers.disk
+    servers.disk == 0.0 || disk_need(p) <= servers.disk
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::advice::{Advice, advise, bytes, plural, short};
 use crate::cluster::Cluster;
 use crate::predict::{Prediction, predict};
+use crate::tier::COLD_ROW;
 use crate::workload::Workload;
 
 /// A model on every size of a cluster.
@@ -70,6 +71,16 @@ impl fmt::Display for Survey {
         for t in &w.tables {
             let (rows, each, all) = (short(t.rows), t.row_bytes, bytes(t.rows * t.row_bytes));
             writeln!(f, "table {}: {rows} rows of {each} bytes, {all}", t.name)?;
+            if let Some(tier) = &t.tier {
+                let hot = short(tier.hot(t.rows));
+                let (memory, record) = (bytes(tier.memory), tier.record_bytes);
+                writeln!(
+                    f,
+                    "  of these {memory} of rows ({hot}) in the memory of each server, without \
+                     their index; another row takes {COLD_ROW} bytes of memory and {record:.0} of \
+                     disk, up to twice that before compaction"
+                )?;
+            }
         }
         writeln!(
             f,

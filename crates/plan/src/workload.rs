@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::cluster::Data;
+use crate::tier::TierLoad;
 
 /// What a table takes per row beyond its floats: header and index. Tables hold themselves to it
 /// (`regatta-table`), and a test of this crate compares.
@@ -64,6 +65,9 @@ pub struct TableLoad {
     pub row_bytes: f64,
     /// Distinct keys of a batch.
     pub keys_per_batch: f64,
+    /// If it has rows on disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierLoad>,
 }
 
 /// How exchanges and computing follow each other.
@@ -108,7 +112,11 @@ impl Workload {
         };
         let ids = known.ids_per_example.unwrap_or(seen.ids_per_example());
         let share = known.distinct_share.unwrap_or(seen.distinct_share());
-        let tables = tables(&split, known, &seen, ids * batch * share);
+        let mut tables = tables(&split, known, &seen, ids * batch * share);
+        for table in &mut tables {
+            let tier = config.runner.distributed.tiers.get(&table.name);
+            table.tier = tier.map(|tier| TierLoad::new(tier.memory_mb, table));
+        }
         let floats = |rule: &Rule, n: f64| n + state_floats(rule, n);
         let sizes: Vec<(f64, &Rule)> = split
             .dense
@@ -208,6 +216,7 @@ fn tables(split: &Split, known: &Data, seen: &DataSample, keys_per_batch: f64) -
             rows,
             row_bytes: 4.0 * (dim + t.rule.row_state_len(dim as usize) as f64) + ROW_OVERHEAD,
             keys_per_batch: (keys_per_batch * part).min(rows),
+            tier: None,
         }
     };
     split.tables.iter().map(load).collect()

@@ -4,10 +4,12 @@
 use std::path::Path;
 
 use proptest::prelude::*;
+use regatta_plan::tier::COLD_ROW;
 use regatta_plan::workload::ROW_OVERHEAD;
 use regatta_plan::{Cluster, Workload, predict, survey};
 use regatta_rec::Config;
 use regatta_table::{Accessor, PlainConfig, PullMode, Scratch, SparseConfig, SparseTable, TableId};
+use regatta_train::tier::Tier;
 
 fn config(mode: &str, batch: u64) -> Config {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/rank/dnn/config.yaml");
@@ -87,6 +89,36 @@ fn rows_take_what_a_real_table_takes() {
     let real = table.stats().unwrap().bytes as f64 / rows as f64;
     let told = workload("async", 512).tables[0].row_bytes;
     assert!(told >= real && told <= real * 1.5, "{told} {real}, {ROW_OVERHEAD} beyond the floats");
+}
+
+#[test]
+fn rows_on_disk_leave_their_index_in_memory() {
+    let mut config = config("async", 512);
+    let whole = Workload::new(&config, &cluster("").data).unwrap();
+    let tier = Tier { memory_mb: 4096, ssd_dir: "/cold".into(), lookahead: 8 };
+    let name = whole.tables[0].name.clone();
+    config.runner.distributed.tiers.insert(name.clone(), tier);
+    let w = Workload::new(&config, &cluster("").data).unwrap();
+    let c = cluster("");
+    let (all, some) = (predict(&whole, &c, 1, 1), predict(&w, &c, 1, 1));
+    // A row of dim 9 with Adam has 108 bytes of floats.
+    let hot = (4096.0 * 1048576.0 / 108.0f64).floor();
+    let table = &w.tables[0];
+    assert_eq!(table.tier.unwrap().hot(1e9), hot);
+    let spared = (1e9 - hot) * (table.row_bytes - COLD_ROW);
+    assert!((all.server_memory - some.server_memory - spared).abs() < 1.0);
+    // 33 records of 124 bytes in a page, twice.
+    assert_eq!((all.cold_bytes, some.cold_bytes), (0.0, 2.0 * (1e9 - hot) * 4096.0 / 33.0));
+    let told = survey(&w, &c).to_string();
+    assert!(told.contains("4.0 GiB of rows (39.8 M) in the memory of each server"), "{told}");
+    // A server of 64 GiB is advised to use the disk, with a budget that fits.
+    let advice = survey(&whole, &c).sizes[0].advice[0].remedies.join(" ");
+    let memory_mb = advice.split("memory_mb: ").nth(1).unwrap().split(' ').next().unwrap();
+    let tier = config.runner.distributed.tiers.get_mut(&name).unwrap();
+    tier.memory_mb = memory_mb.parse().unwrap();
+    let w = Workload::new(&config, &cluster("").data).unwrap();
+    let need = predict(&w, &c, 1, 1).server_memory;
+    assert!(need <= c.servers.memory && need > 0.9 * c.servers.memory, "{need} {advice}");
 }
 
 #[test]

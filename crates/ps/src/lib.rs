@@ -12,7 +12,7 @@
 //! # rows.initializer = Initializer::Constant(0.0);
 //! # let config = SparseConfig::new(TableId(0), 42, Accessor::Plain(rows));
 //! # let config = ServerConfig {
-//! #     index: 0, servers: 1, workers: 1, endpoint: "127.0.0.1:0".into(),
+//! #     index: 0, servers: 1, workers: 1, endpoint: "127.0.0.1:0".into(), network: None,
 //! #     token: JobToken::new("secret"), job: "example".into(), mode: Mode::HalfAsync,
 //! #     tables: vec![TableSetup { name: "t".into(), config, lr_scale: 1.0 }], dense: vec![],
 //! #     params: vec!["t".into()], learning_rate: 0.5, schedule: Schedule::Constant,
@@ -22,9 +22,9 @@
 //! # };
 //! let server = Server::start(config)?;
 //! # let config = ClientConfig {
-//! #     worker: 0, workers: 1, endpoints: vec![server.endpoint()],
+//! #     worker: 0, workers: 1, endpoints: vec![server.endpoint()], network: None,
 //! #     token: JobToken::new("secret"), job: "example".into(),
-//! #     tables: vec![ClientTable { name: "t".into(), dim: 2, counted: false }],
+//! #     tables: vec![ClientTable { name: "t".into(), dim: 2, counted: false, lookahead: 0 }],
 //! #     pieces: dense_pieces(&[], 1, false), wire: Wire::F32,
 //! #     connect_timeout: Duration::from_secs(9), reply_timeout: Duration::from_secs(9),
 //! #     observer: Arc::new(|_: &NetEvent| {}), tune: None,
@@ -81,6 +81,7 @@ pub use client::{
 pub use error::Error;
 pub use message::{Gradients, PullSpec, Wire};
 pub use mode::{AsyncConfig, BadSetting, Mode};
+pub use regatta_net::memory::Network;
 pub use regatta_net::{Certificates, Encryption, Event as NetEvent, JobToken, Observer};
 pub use server::{DenseSetup, Notice, NoticeObserver, Server, ServerConfig, TableSetup, Tune};
 pub use shards::{DataStart, FileProgress, Mark, Progress};

@@ -218,6 +218,10 @@ impl Feed for Steps {
         }
     }
 
+    fn ready(&mut self) -> Result<Option<Batch>, Error> {
+        Ok(self.batches.ready()?)
+    }
+
     fn done(&mut self, batch: Batch, fetched: &[Tensor]) -> Result<(), Error> {
         let step = self.counts.steps.fetch_add(1, Ordering::Relaxed) + 1;
         self.counts.examples.fetch_add(batch.examples() as u64, Ordering::Relaxed);

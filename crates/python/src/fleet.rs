@@ -265,6 +265,14 @@ impl Fleet {
         self.alone(py, move |fleet| fleet.util().all_gather(&values))
     }
 
+    fn begin_pass(&self, py: Python<'_>) -> PyResult<()> {
+        self.alone(py, regatta_fleet::Fleet::begin_pass)
+    }
+
+    fn end_pass(&self, py: Python<'_>) -> PyResult<()> {
+        self.alone(py, regatta_fleet::Fleet::end_pass)
+    }
+
     fn pull_parameters(&self, py: Python<'_>, scope: &Scope) -> PyResult<()> {
         self.on(py, scope, |fleet, scope| fleet.pull_parameters(scope))
     }

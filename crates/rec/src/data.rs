@@ -408,12 +408,21 @@ fn parquet(_columns: &[regatta_data::Column]) -> Result<Format, Error> {
     Err(Error::key("runner.data_format", reason))
 }
 
-/// The command as run in the folder of the configuration file, `{config}` being that file.
+/// The command as run in the folder of the configuration file, `{config}` being that file. A
+/// command that names a file of an enclosing folder runs there: PaddleRec's are run in its root.
 fn in_folder(config: &Config, command: &str) -> String {
     let quoted = |path: &Path| format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"));
     let file = config.dir.join(config.path.file_name().unwrap_or_default());
+    let folder = folder_of_command(&config.dir, command);
     let command = command.replace("{config}", &quoted(&file));
-    format!("cd {} && {command}", quoted(&config.dir))
+    format!("cd {} && {command}", quoted(folder))
+}
+
+fn folder_of_command<'a>(dir: &'a Path, command: &str) -> &'a Path {
+    let words = command.split_whitespace().map(|word| word.trim_matches(['"', '\'']));
+    let mut files = words.filter(|word| word.contains('/') && !word.starts_with(['/', '-', '{']));
+    let Some(file) = files.next() else { return dir };
+    dir.ancestors().find(|folder| folder.join(file).is_file()).unwrap_or(dir)
 }
 
 /// What a list of files is, so that another one is noticed: their number, their bytes, and a

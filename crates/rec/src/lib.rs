@@ -23,6 +23,7 @@ pub mod config;
 pub mod data;
 mod error;
 mod export;
+mod gpubox;
 mod hyper;
 mod import;
 mod infer;

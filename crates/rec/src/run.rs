@@ -12,11 +12,13 @@ use regatta_train::job::{client_config, server_config, worker_startup};
 use regatta_train::metrics::Meter;
 use regatta_train::observe::{Event, Observer};
 use regatta_train::report::{EpochReport, Report};
+use regatta_train::tier::refuse_without_servers;
 use regatta_train::{
     Backend, Family, Farewell, Geo, Job, Local, Ranks, RunReports, RunSpec, Servers, Session, leave,
 };
 
 use crate::data::Data;
+use crate::gpubox;
 use crate::network::Network;
 use crate::save::{Export, Files};
 use crate::{Config, Error, HyperValue};
@@ -73,6 +75,10 @@ pub fn train_as(
     place: Place<'_>,
     observer: &mut dyn Observer,
 ) -> Result<Outcome, Error> {
+    if let (Place::Alone, Some(_)) = (&place, &config.runner.distributed.gpubox) {
+        return gpubox::train_in_process(config, observer);
+    }
+    gpubox::check_device(config, &place, observer)?;
     let strategy = match &place {
         Place::Rank(_) => Some(strategy(config)?),
         _ => None,
@@ -87,6 +93,9 @@ pub fn train_as(
         Place::Worker(job, _) => matches!(job.mode, Mode::Geo { .. }),
         Place::Alone | Place::Rank(_) => true,
     };
+    if !matches!(place, Place::Worker(..)) {
+        refuse_without_servers(&config.runner.distributed.tiers)?;
+    }
     let schema = network.checked_schema(whole_tables)?;
     let mut data = Data::open_for(config, &config.runner.train, &schema, &place)?;
     let is_first = place.index().0 == 0;
@@ -129,6 +138,7 @@ pub fn serve(
 /// If the file cannot be read, or it or the configuration asks for what collective training does
 /// not have.
 pub fn strategy(config: &Config) -> Result<DistributedStrategy, Error> {
+    gpubox::check_ranks(config)?;
     let strategy = match &config.runner.distributed.strategy {
         Some(path) => DistributedStrategy::load(path)?,
         None => DistributedStrategy::default(),

@@ -6,8 +6,9 @@ use regatta_checkpoint::{CheckpointConfig, Resume};
 use regatta_fleet::strategy::DistributedStrategy;
 use regatta_optim::{Rule, Schedule};
 use regatta_ps::{AsyncConfig, Mode};
-use regatta_rec::config::{FormatSpec, Kind, Reader, Source, keys};
+use regatta_rec::config::{DeviceChoice, DeviceKind, FormatSpec, Kind, Reader, Source, keys};
 use regatta_rec::{Config, HyperValue};
+use regatta_train::tier::LOOKAHEAD;
 
 fn models() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
@@ -86,6 +87,47 @@ fn sections_without_meaning_are_listed_once() {
     let config = load(text, &[]).unwrap();
     let ignored: Vec<&str> = config.ignored.iter().map(|i| i.key.as_str()).collect();
     assert_eq!(ignored, ["table_parameters"]);
+}
+
+#[test]
+fn tables_with_rows_on_disk() {
+    let text = "model: dnn\ntable_parameters:\n  emb:\n    memory_mb: 64\n    ssd_dir: cold\n    \
+                shard_num: 10\n";
+    let config = load(text, &["table_parameters.other.memory_mb=2"]).err().unwrap();
+    assert!(config.contains("table_parameters.other.ssd_dir: must be set"), "{config}");
+    let config = load(text, &[]).unwrap();
+    let tier = &config.runner.distributed.tiers["emb"];
+    assert_eq!((tier.memory_mb, tier.lookahead), (64, LOOKAHEAD));
+    assert!(tier.ssd_dir.is_absolute() && tier.ssd_dir.ends_with("cold"), "{tier:?}");
+    // It comes back from what manifests hold, and `--print-config` shows it.
+    let again = Config::from_json(&config.to_json(), Path::new("."), &[]).unwrap();
+    assert_eq!(again.runner.distributed.tiers, config.runner.distributed.tiers);
+    let shown = config.to_string();
+    assert!(shown.contains("table_parameters.emb.lookahead") && shown.contains(" 64 "), "{shown}");
+    // An override takes the tier back.
+    let config = load(text, &["table_parameters.emb.memory_mb="]).unwrap();
+    assert!(config.runner.distributed.tiers.is_empty());
+    for (given, want) in [
+        (
+            "table_parameters.a.ssd_dir=/x",
+            "table_parameters.a.ssd_dir: needs table_parameters.a.memory_mb",
+        ),
+        (
+            "table_parameters.a.lookahead=2",
+            "table_parameters.a.lookahead: needs table_parameters.a.memory_mb",
+        ),
+        (
+            "table_parameters.emb.memory_mb=0",
+            "table_parameters.emb.memory_mb: should be an integer from 1",
+        ),
+        (
+            "table_parameters.emb.lookahead=300",
+            "table_parameters.emb.lookahead: should be an integer from 1 to 256",
+        ),
+    ] {
+        let error = load(text, &[given]).err().unwrap();
+        assert!(error.contains(want), "{error}");
+    }
 }
 
 #[test]
@@ -267,12 +309,13 @@ fn nothing_is_offered_that_is_refused() {
     let error = |given: &str| load("model: dnn\n", &[given]).err().unwrap();
     assert_eq!(
         error("runner.sync_mode=asinc"),
-        "-o runner.sync_mode: should be one of sync, async, half_async, bounded, geo, but is asinc"
+        "-o runner.sync_mode: should be one of sync, async, half_async, bounded, geo, gpubox, \
+         but is asinc"
     );
     assert_eq!(
-        error("runner.sync_mode=GPUBox"),
-        "-o runner.sync_mode: gpubox cannot be honoured: it needs GPUs; use -o \
-         runner.sync_mode=async"
+        error("runner.sync_mode=Heter"),
+        "-o runner.sync_mode: heter cannot be honoured: workers and devices are one process: see \
+         gpubox; use -o runner.sync_mode=async"
     );
     assert!(!error("runner.reader_type=Loader").contains("CustomizeDataLoader"));
     assert_eq!(
@@ -283,6 +326,39 @@ fn nothing_is_offered_that_is_refused() {
     for key in keys::KEYS {
         let Kind::Choice(offered) = key.kind else { continue };
         assert!(key.refused.iter().all(|(word, _)| !offered.contains(word)), "{}", key.name);
+    }
+}
+
+#[test]
+fn gpubox_reads_memory_only_and_knows_its_device() {
+    let text = "model: dnn\nrunner:\n  sync_mode: GPUBox\n  reader_type: InmemoryDataset\n";
+    let device =
+        |more: &[&str]| load(text, more).unwrap().runner.distributed.gpubox.unwrap().device;
+    let kind = |kind, n| DeviceChoice::Kind(kind, n);
+    assert_eq!(device(&[]), DeviceChoice::Cpu);
+    assert_eq!(device(&["runner.use_gpu=True"]), DeviceChoice::Auto);
+    assert_eq!(device(&["runner.use_gpu=False"]), DeviceChoice::Cpu);
+    // The file says that there is a GPU, the command which device it is.
+    assert_eq!(device(&["runner.use_gpu=True", "runner.device=cpu"]), DeviceChoice::Cpu);
+    assert_eq!(device(&["runner.device=opencl-cpu"]), kind(DeviceKind::OpenClCpu, None));
+    assert_eq!(device(&["runner.device=CUDA:3"]), kind(DeviceKind::Cuda, Some(3)));
+    assert_eq!(load(text, &[]).unwrap().runner.distributed.mode, Mode::Sync);
+    let error = |more: &[&str]| load(text, more).err().unwrap();
+    assert_eq!(
+        error(&["runner.use_gpu=False", "runner.device=opencl"]),
+        "-o runner.device: opencl contradicts runner.use_gpu: False; use -o runner.use_gpu=True, or \
+         cpu"
+    );
+    assert!(
+        error(&["runner.device=gpu"]).contains("should be auto, cpu, opencl, opencl-cpu or cuda")
+    );
+    for reader in ["DataLoader", "QueueDataset", "RecDataset"] {
+        let reason = error(&[&format!("runner.reader_type={reader}")]);
+        let expected = format!(
+            "-o runner.reader_type: {reader} cannot be honoured: sync_mode gpubox reads \
+             InmemoryDataset only; use -o runner.reader_type=InmemoryDataset"
+        );
+        assert_eq!(reason, expected);
     }
 }
 

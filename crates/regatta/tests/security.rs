@@ -83,7 +83,10 @@ fn free_endpoint() -> String {
 fn own_binary(dir: &Path) -> PathBuf {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
     let copy = dir.join("attacker");
-    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    // Another process copies: a child that a test beside this one starts meanwhile would keep the
+    // copy open for writing, and a file that is can not be executed.
+    let from = std::env::current_exe().unwrap();
+    assert!(Command::new("cp").arg(from).arg(&copy).status().unwrap().success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     copy
 }

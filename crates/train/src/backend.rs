@@ -90,6 +90,15 @@ pub trait Backend {
         Ok(())
     }
 
+    /// Ends a data pass that a program has made step by step: servers have all that this process
+    /// has changed.
+    ///
+    /// # Errors
+    /// If a server is gone.
+    fn end_pass(&mut self) -> Result<(), Error> {
+        self.before_meeting()
+    }
+
     /// A batch of a shard is counted: the next push brings servers to know.
     fn progressed(&mut self, batch: &BatchProgress<'_>) {
         let _ = batch;
@@ -106,6 +115,17 @@ pub trait Backend {
     /// # Errors
     /// If another process is gone.
     fn give(&mut self, next: Next) -> Result<(), Error>;
+
+    /// How many batches the backend wants to see before they are given, by [`Backend::prefetch`].
+    fn lookahead(&self) -> usize {
+        0
+    }
+
+    /// Will be given after all batches that were announced before: time to fetch what it needs.
+    /// This never waits, and what is wrong with a batch is said when it is given.
+    fn prefetch(&mut self, input: &Input) {
+        let _ = input;
+    }
 
     /// After [`Turn::End`]: waits until the data pass is over for all workers, a snapshot is
     /// requested (call it again then), or there is a shard to take over.

@@ -56,6 +56,14 @@ pub trait Feed {
     /// If data cannot be read.
     fn next(&mut self) -> Result<Option<Batch>, Error>;
 
+    /// The next batch, if it need not be waited for; none also at the end of the pass.
+    ///
+    /// # Errors
+    /// If data cannot be read.
+    fn ready(&mut self) -> Result<Option<Batch>, Error> {
+        Ok(None)
+    }
+
     /// A step on this batch is done, with what was fetched. Its memory can be used again.
     ///
     /// # Errors

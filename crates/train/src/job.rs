@@ -7,18 +7,21 @@ use regatta_optim::{Rule, Sum};
 use regatta_passes::{ServerPartition, Split, TableSpec};
 use regatta_ps::partition::{Piece, dense_pieces};
 use regatta_ps::{
-    ClientConfig, ClientTable, DenseSetup, JobToken, Mode, NoticeObserver, Observer, ServerConfig,
-    TableSetup, Wire,
+    ClientConfig, ClientTable, DenseSetup, JobToken, Mode, Network, NoticeObserver, Observer,
+    ServerConfig, TableSetup, Wire,
 };
 use regatta_table::{Accessor, Admission, Initializer, PlainConfig, SparseConfig, Stream, TableId};
 
 use crate::Error;
+use crate::tier::{Tiers, check_names};
 
 /// A parameter-server job: who takes part and how.
 #[derive(Clone)]
 pub struct Job {
     /// Addresses of the servers, in order.
     pub endpoints: Vec<String>,
+    /// The addresses are names in this network of the process: workers and servers are in one.
+    pub network: Option<Network>,
     /// Number of workers.
     pub workers: usize,
     /// Consistency.
@@ -29,6 +32,8 @@ pub struct Job {
     pub wire: Wire,
     /// Which ids become rows.
     pub admission: Admission,
+    /// Which tables have rows on disk. Values do not depend on it.
+    pub tiers: Tiers,
     /// Continue without workers that are lost.
     pub allow_worker_loss: bool,
     /// How long processes may take to appear.
@@ -48,11 +53,13 @@ impl Job {
     pub fn new(endpoints: Vec<String>, workers: usize, mode: Mode, token: JobToken) -> Job {
         Job {
             endpoints,
+            network: None,
             workers,
             mode,
             token,
             wire: Wire::F32,
             admission: Admission::None,
+            tiers: Tiers::new(),
             allow_worker_loss: false,
             start_timeout: Duration::from_secs(60),
             worker_timeout: Duration::from_secs(3),
@@ -117,10 +124,12 @@ pub fn fingerprint(split: &Split, job: &Job) -> String {
 /// The configuration of one server.
 ///
 /// # Errors
-/// If a table starts with values that servers cannot make.
+/// If a table starts with values that servers cannot make, or its rows cannot be on disk as the
+/// job says.
 pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerConfig, Error> {
     let geo = matches!(job.mode, Mode::Geo { .. });
     let rule = |rule: &Rule| if geo { Rule::Sum(Sum {}) } else { *rule };
+    check_names(&job.tiers, split.tables.iter().map(|t| t.name.as_str()))?;
     let mut tables = Vec::new();
     for (number, table) in split.tables.iter().enumerate() {
         let mut plain = PlainConfig::new(table.dim, rule(&table.rule));
@@ -130,6 +139,8 @@ pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerCon
         // The same initial values as a table in one process.
         config.stream = Stream::Variable(table.name.clone());
         config.admission = job.admission.clone();
+        let tier = job.tiers.get(&table.name);
+        config.tier = tier.map(|tier| tier.on_server(&table.name, index)).transpose()?;
         let lr_scale = if geo { 1.0 } else { table.lr_scale as f32 };
         tables.push(TableSetup { name: table.name.clone(), config, lr_scale });
     }
@@ -153,6 +164,7 @@ pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerCon
         servers,
         workers: job.workers,
         endpoint: job.endpoints[index].clone(),
+        network: job.network.clone(),
         token: job.token.clone(),
         job: fingerprint(split, job),
         mode: job.mode,
@@ -173,11 +185,15 @@ pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerCon
 /// The configuration of one worker's connections.
 pub fn client_config(split: &Split, job: &Job, worker: usize) -> ClientConfig {
     let counted = job.admission.counts_appearances();
-    let table = |t: &TableSpec| ClientTable { name: t.name.clone(), dim: t.dim, counted };
+    let table = |t: &TableSpec| {
+        let lookahead = job.tiers.get(&t.name).map_or(0, |tier| tier.lookahead as usize);
+        ClientTable { name: t.name.clone(), dim: t.dim, counted, lookahead }
+    };
     ClientConfig {
         worker,
         workers: job.workers,
         endpoints: job.endpoints.clone(),
+        network: job.network.clone(),
         token: job.token.clone(),
         job: fingerprint(split, job),
         tables: split.tables.iter().map(table).collect(),

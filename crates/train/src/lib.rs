@@ -24,6 +24,7 @@ mod group_comm;
 mod input;
 pub mod job;
 mod local;
+mod lookahead;
 mod marks;
 pub mod metrics;
 pub mod observe;
@@ -40,6 +41,8 @@ mod session;
 mod state;
 mod tables;
 pub mod tensorboard;
+pub mod tier;
+mod tier_meter;
 mod totals;
 
 pub use backend::{

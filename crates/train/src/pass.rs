@@ -13,6 +13,7 @@ use regatta_tensor::{Tensor, Value};
 use crate::backend::{Backend, BatchProgress, PassEnd, StepTimes, Turn};
 use crate::checkpoints::{CheckpointLog, Due};
 use crate::input::{Input, Next};
+use crate::lookahead::Lookahead;
 use crate::marks::HeldShard;
 use crate::metrics::{Measure, Meter, Metric};
 use crate::observe::{self, Event, Interval, Observer};
@@ -33,9 +34,13 @@ pub fn run_pass(
     feed: &mut dyn Feed,
     pass: &mut Pass<'_>,
 ) -> Result<Idle, Error> {
+    let mut lookahead = Lookahead::default();
     loop {
         match backend.advance(scope)? {
-            Turn::Read => backend.give(feed.next()?.into())?,
+            Turn::Read => {
+                let next = lookahead.next(feed, backend)?;
+                backend.give(next)?;
+            }
             Turn::Step(input) => pass.count_step(backend, feed, input)?,
             Turn::Idle => pass.after_turn(backend)?,
             Turn::Snapshot => pass.snapshot(backend, scope)?,
@@ -238,6 +243,10 @@ impl Pass<'_> {
 impl Feed for Batches {
     fn next(&mut self) -> Result<Option<Batch>, Error> {
         Ok(Batches::next(self)?)
+    }
+
+    fn ready(&mut self) -> Result<Option<Batch>, Error> {
+        Ok(Batches::ready(self)?)
     }
 
     fn done(&mut self, batch: Batch, _: &[Tensor]) -> Result<(), Error> {

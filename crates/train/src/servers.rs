@@ -42,6 +42,8 @@ pub struct Servers {
     /// How long gradients may be deferred to be added up.
     longest_wait: Option<Duration>,
     spare: Vec<Vec<Lookup>>,
+    /// The lookups of batches that will be given, in order; none where there is something wrong.
+    announced: VecDeque<Option<Vec<Lookup>>>,
     /// For finding the distinct ids of a batch.
     index: RowIndex,
     times: StepTimes,
@@ -139,6 +141,7 @@ impl Servers {
             marks: Marks::default(),
             longest_wait,
             spare: Vec::new(),
+            announced: VecDeque::new(),
             index: RowIndex::default(),
             times: StepTimes::default(),
             in_flight: None,
@@ -340,6 +343,7 @@ impl Backend for Servers {
 
     fn begin_pass(&mut self, start: Option<PassStart>) -> Result<(), Error> {
         self.flush()?;
+        self.announced.clear();
         match &start {
             Some(start) => self.marks.begin(self.client.worker(), &start.applied),
             None => self.marks.begin_unknown(),
@@ -353,6 +357,7 @@ impl Backend for Servers {
     }
 
     fn take_over(&mut self, shard: usize, step: u64) -> Result<TakenShard, Error> {
+        self.announced.clear();
         let taken = self.client.take_over(shard, step.max(self.step))?;
         self.marks.begin(shard, &taken.progress);
         (self.step, self.rests) = (taken.step, false);
@@ -367,6 +372,7 @@ impl Backend for Servers {
     ) -> Result<Option<Rejoined>, Error> {
         // Gradients that were not applied belong to whoever has taken over the data.
         (self.in_flight, self.rests) = (None, true);
+        self.announced.clear();
         self.gradients.clear();
         self.marks.begin_unknown();
         let (client, rejoined) = self.client.rejoin(note)?;
@@ -402,8 +408,10 @@ impl Backend for Servers {
         match next {
             Next::Later => pass.wants_batch = true,
             Next::Input(input) => {
-                let lookups = self.spare.pop().unwrap_or_default();
-                let work = Work { input, lookups, prepared: false, ticket: None };
+                let announced = self.announced.pop_front().flatten();
+                let prepared = announced.is_some();
+                let lookups = announced.or_else(|| self.spare.pop()).unwrap_or_default();
+                let work = Work { input, lookups, prepared, ticket: None };
                 pass.works.insert(pass.read, work);
                 pass.read += 1;
                 pass.event(Event::Read);
@@ -411,6 +419,21 @@ impl Backend for Servers {
             Next::End => pass.event(Event::End),
         }
         Ok(())
+    }
+
+    fn lookahead(&self) -> usize {
+        self.client.lookahead()
+    }
+
+    fn prefetch(&mut self, input: &Input) {
+        let mut lookups = self.spare.pop().unwrap_or_default();
+        let announced = self.look_up(input, &mut lookups).is_ok().then_some(lookups);
+        if let Some(lookups) = &announced {
+            let keys: Vec<&[u64]> = lookups.iter().map(Lookup::keys).collect();
+            // A server that is gone is noticed by the next pull.
+            let _ = self.client.prefetch(&keys);
+        }
+        self.announced.push_back(announced);
     }
 
     fn snapshot(&mut self, scope: &mut Scope, state: &str) -> Result<Snapshot, Error> {

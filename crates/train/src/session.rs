@@ -25,6 +25,7 @@ use crate::pass::{
 use crate::report::{EpochReport, Report, peak_rss_mb};
 use crate::resume::{Family, ResumePoint};
 use crate::state::{Sharing, WorkerState, divide};
+use crate::tier_meter::TierMeter;
 use crate::totals::sum_over_workers;
 
 /// The reports of a run.
@@ -86,6 +87,8 @@ pub struct Session {
     due: Due,
     log: CheckpointLog,
     own_part: OwnPart,
+    /// What rows on disk mean for the speed.
+    tiers: TierMeter,
     resumed_from: Option<PathBuf>,
     was_finished: bool,
     /// Workers have their values already.
@@ -120,6 +123,7 @@ impl Session {
             has_rejoined: false,
             log: CheckpointLog::default(),
             own_part: OwnPart::default(),
+            tiers: TierMeter::default(),
             resumed_from: None,
             was_finished: false,
             is_started: false,
@@ -322,6 +326,10 @@ impl Session {
         let mut meters = self.spec.meters.clone();
         let counted = sum_over_workers(backend, &mut meters, &self.state, &mine)?;
         let mut all = epoch_report(counted, mine.stages, &meters, measures(&meters));
+        if backend.client().is_some_and(|client| client.lookahead() > 0) {
+            let servers = backend.server_stats()?;
+            all.metrics.extend(self.tiers.measures(&servers, all.seconds));
+        }
         let start = Instant::now();
         let saved = self.save(epoch, backend, scope, files, observer)?;
         all.stages.save = start.elapsed().as_secs_f64();

@@ -1,6 +1,8 @@
 """The part of Paddle's native module that scripts name."""
 from __future__ import annotations
 
+from typing import Any
+
 from ..errors import RegattaError
 from .._missing import missing
 from ..device import (
@@ -27,15 +29,16 @@ class EOFException(Exception):
 
 
 class PSGPU:
-    """Tables in the memory of graphics cards, by pass over the data. Regatta computes on CPUs: the
-    rows stay on the parameter servers, and workers pull what a batch needs. Calls are checked, and
-    a warning says so once."""
+    """Tables in tiers, by pass over the data. Python scripts of Regatta compute on CPUs: rows are in
+    the memory of the parameter servers and on their disks, and workers pull what a batch needs.
+    Calls are checked, and a warning says so once."""
 
     def __init__(self) -> None:
         import warnings
 
         warnings.warn("PSGPU: Regatta computes on CPUs; the rows stay on the parameter servers")
         self._slots: list = []
+        self._in_pass = False
 
     def set_slot_vector(self, slots: list) -> None:
         """Takes the numbers of the slots."""
@@ -55,13 +58,37 @@ class PSGPU:
         """Takes the day of the data."""
 
     def begin_pass(self) -> None:
-        """A pass over the data begins."""
+        """A pass over the data begins. It is an error if one has begun already."""
+        if self._in_pass:
+            raise RuntimeError("PSGPU: a pass has begun already; call end_pass first")
+        if _has_servers():
+            _fleet().begin_pass()
+        self._in_pass = True
 
     def end_pass(self) -> None:
-        """A pass over the data has ended."""
+        """A pass over the data has ended: the servers have all that this worker has changed."""
+        if not self._in_pass:
+            raise RuntimeError("PSGPU: no pass has begun; call begin_pass first")
+        self._in_pass = False
+        if _has_servers():
+            _fleet().end_pass()
 
     def finalize(self) -> None:
-        """Training has ended."""
+        """Training has ended, and with it a pass that is still open."""
+        if self._in_pass:
+            self.end_pass()
+
+
+def _fleet() -> Any:
+    from ..distributed import fleet
+
+    return fleet.fleet
+
+
+def _has_servers() -> bool:
+    """Whether this process is a worker of parameter servers."""
+    job = getattr(_fleet(), "_job", None)
+    return job is not None and job.core.server_num() > 0
 
 
 def get_cuda_device_count() -> int:

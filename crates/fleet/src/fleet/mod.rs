@@ -1,10 +1,12 @@
 //! The calls that a distributed training program makes.
 //!
 //! Reading order: [`Fleet`] (here), `plan` (what `minimize` decided), `engine` (what a worker
-//! runs), `executor` (the steps), `server` (the life of a server), `save` (files).
+//! runs), `executor` (the steps), `pass` (data passes), `server` (the life of a server), `save`
+//! (files).
 
 mod engine;
 mod executor;
+mod pass;
 mod plan;
 mod save;
 mod server;
@@ -18,6 +20,7 @@ use regatta_passes::Optimizer;
 use regatta_ps::{Client, Server};
 
 pub use executor::{FleetExecutor, TrainConfig};
+pub use pass::DataPass;
 pub use plan::DistributedOptimizer;
 
 use self::engine::Engine;
@@ -52,6 +55,8 @@ struct State {
     options: Options,
     server: Option<Server>,
     engine: Option<Engine>,
+    /// A data pass has begun and not ended.
+    in_pass: bool,
     /// The worker has left its job.
     stopped: bool,
     /// Something that other processes depend on has gone wrong.

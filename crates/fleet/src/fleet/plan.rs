@@ -10,6 +10,7 @@ use regatta_ps::Mode;
 
 use super::Fleet;
 use regatta_train::job::worker_startup;
+use regatta_train::tier::{check_names, refuse_without_servers};
 use regatta_train::{Job, RankPlan};
 
 use crate::collective::{join, optimizer_for, plan_ranks};
@@ -125,7 +126,10 @@ impl Fleet {
         }
         let ps = match self.place() {
             Place::ParameterServer(place) => Some(PsPlan::new(programs, place, strategy)?),
-            _ => None,
+            _ => {
+                refuse_without_servers(&strategy.tiers()?)?;
+                None
+            }
         };
         let collective = self
             .is_collective()
@@ -161,9 +165,12 @@ impl PsPlan {
         let token = job_token(&place.job, &place.servers)?;
         let mut job = Job::new(place.servers.clone(), place.workers, strategy.ps_mode()?, token);
         job.start_timeout = place.job.start_timeout;
+        job.tiers = strategy.tiers()?;
         job.observer = Arc::new(|event| notify(event));
         job.notices = Arc::new(|notice| notify(notice));
-        Ok(PsPlan { split: split_trainer(programs)?, job })
+        let split = split_trainer(programs)?;
+        check_names(&job.tiers, split.tables.iter().map(|t| t.name.as_str()))?;
+        Ok(PsPlan { split, job })
     }
 }
 

@@ -94,7 +94,8 @@ const SUPPORT: &[(&str, Support)] = &[
     ("build_strategy.allow_cuda_graph_capture", Gpu),
     // Nobody, where there is something to say.
     ("hybrid_configs", Nobody("sharding with sharding_configs divides optimizer state")),
-    ("sparse_table_configs", Nobody("tables follow from the program and its optimizer")),
+    // By table: `tables.rs`.
+    ("sparse_table_configs", Ps),
     ("fleet_desc_configs", Nobody("tables follow from the program and its optimizer")),
     ("split_data", Nobody("every worker trains on the data that its program reads")),
     ("build_strategy", Nobody("programs are rewritten as far as that is known to help")),
@@ -133,6 +134,7 @@ impl DistributedStrategy {
         let mut problems = self.not_honoured(used_for);
         problems.extend(self.conflicts());
         problems.extend(self.out_of_range());
+        problems.extend(self.table_problems());
         if used_for == Use::ParameterServer
             && problems.is_empty()
             && let Err(e) = self.ps_mode()

@@ -1,6 +1,12 @@
-//! Groups about tables of parameter servers.
+//! Groups about tables of parameter servers, and what can be honoured of them: rows on disk.
 
-use super::setting::options;
+use std::path::PathBuf;
+
+use regatta_train::tier::{LOOKAHEAD, Tier, Tiers};
+
+use super::DistributedStrategy;
+use super::setting::{Group, options};
+use crate::Error;
 
 options! {
     /// One table of parameter servers.
@@ -23,6 +29,14 @@ options! {
         sparse_table_cache_file_num: u64 = 16,
         /// Keep what is needed to go back to the last save.
         enable_revert: bool = false,
+        /// Megabytes (2^20 bytes) of rows that each server keeps in memory; the others are on its
+        /// disk. Paddle has no such option.
+        memory_mb: Option<u64> = None,
+        /// With `memory_mb`: the folder for rows on disk. Paddle has no such option.
+        ssd_dir: Option<String> = None,
+        /// With `memory_mb`: batches ahead of training whose rows are read from disk. Paddle has no
+        /// such option.
+        lookahead: Option<u64> = None,
     }
 
     /// Rows of a table.
@@ -155,5 +169,71 @@ options! {
         embedx_sparse_initial_range: Option<f32> = None,
         /// Its initial sum of squares.
         embedx_sparse_initial_g2sum: Option<f32> = None,
+    }
+}
+
+/// Options of a table that are honoured.
+const HONOURED: &[&str] = &["table_name", "memory_mb", "ssd_dir", "lookahead"];
+
+impl TableParameter {
+    /// The name of the table, and how much of it is in memory, if it says so.
+    fn tier(&self) -> Option<(String, Tier)> {
+        let tier = Tier {
+            memory_mb: self.memory_mb?,
+            ssd_dir: PathBuf::from(self.ssd_dir.clone().unwrap_or_default()),
+            lookahead: self.lookahead.unwrap_or(LOOKAHEAD),
+        };
+        Some((self.table_name.clone(), tier))
+    }
+
+    /// What cannot be honoured.
+    fn problems(&self) -> Vec<String> {
+        let path = |name: &str| format!("sparse_table_configs['{}'].{name}", self.table_name);
+        let listed = |table: &TableParameter| {
+            let mut options = Vec::new();
+            table.list_fields("", &mut options);
+            options
+        };
+        let default = listed(&TableParameter::default());
+        let is_other = |(name, value): &(String, String)| {
+            !HONOURED.contains(&name.as_str()) && !default.contains(&(name.clone(), value.clone()))
+        };
+        let others = listed(self).into_iter().filter(is_other);
+        let hint = "tables follow from the program and its optimizer";
+        let mut problems: Vec<String> =
+            others.map(|(name, _)| format!("{} is not implemented: {hint}", path(&name))).collect();
+        match self.tier() {
+            None => {
+                let needs =
+                    [("ssd_dir", self.ssd_dir.is_some()), ("lookahead", self.lookahead.is_some())];
+                let alone = needs.iter().filter(|(_, is_set)| *is_set);
+                problems.extend(alone.map(|(name, _)| format!("{} needs memory_mb", path(name))));
+            }
+            Some((name, _)) if name.is_empty() => {
+                problems.push("sparse_table_configs: memory_mb needs table_name".into());
+            }
+            Some((_, tier)) => {
+                problems.extend(tier.problem().map(|(name, why)| format!("{} {why}", path(name))))
+            }
+        }
+        problems
+    }
+}
+
+impl DistributedStrategy {
+    /// The tables that have rows on disk.
+    ///
+    /// # Errors
+    /// If options of a table cannot be honoured.
+    pub fn tiers(&self) -> Result<Tiers, Error> {
+        let problems = self.table_problems();
+        if !problems.is_empty() {
+            return Err(Error::Config(format!("strategy: {}", problems.join("; "))));
+        }
+        Ok(self.sparse_table_configs.iter().filter_map(TableParameter::tier).collect())
+    }
+
+    pub(super) fn table_problems(&self) -> Vec<String> {
+        self.sparse_table_configs.iter().flat_map(TableParameter::problems).collect()
     }
 }

@@ -43,6 +43,33 @@ fn both_text_forms_hold_every_option() {
 }
 
 #[test]
+fn tables_may_have_rows_on_disk() {
+    let text = "sparse_table_configs:\n  - {table_name: emb, memory_mb: 64, ssd_dir: /cold}\n";
+    let strategy = DistributedStrategy::from_yaml(text).unwrap();
+    strategy.check(Use::ParameterServer).unwrap();
+    let tiers = strategy.tiers().unwrap();
+    assert_eq!((tiers["emb"].memory_mb, tiers["emb"].lookahead), (64, 8));
+    let error = strategy.check(Use::Collective).unwrap_err().to_string();
+    assert!(error.contains("sparse_table_configs is for parameter servers"), "{error}");
+    for (table, want) in [
+        ("{table_name: e, ssd_dir: /x}", "sparse_table_configs['e'].ssd_dir needs memory_mb"),
+        ("{table_name: e, lookahead: 3}", "sparse_table_configs['e'].lookahead needs memory_mb"),
+        ("{table_name: e, memory_mb: 3}", "sparse_table_configs['e'].ssd_dir must be set"),
+        ("{memory_mb: 3, ssd_dir: /x}", "memory_mb needs table_name"),
+        ("{table_name: e, shard_num: 7}", "sparse_table_configs['e'].shard_num is not implemented"),
+        (
+            "{table_name: e, memory_mb: 3, ssd_dir: /x, lookahead: 0}",
+            "sparse_table_configs['e'].lookahead should be from 1 to 256, but is 0",
+        ),
+    ] {
+        let text = format!("sparse_table_configs: [{table}]");
+        let strategy = DistributedStrategy::from_yaml(&text).unwrap();
+        let error = strategy.check(Use::ParameterServer).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+    }
+}
+
+#[test]
 fn files_say_their_form_by_their_name() {
     let dir = tempfile::tempdir().unwrap();
     let strategy = DistributedStrategy { gradient_merge: true, ..Default::default() };

@@ -1,13 +1,15 @@
 //! The worker's side. A request is in flight as soon as the call that makes it returns; a ticket
 //! stands for its reply.
 //!
-//! Reading order: `exchange.rs` (pull and push), `geo.rs`, `meeting.rs` (all workers together),
-//! `shards.rs` (data of lost workers), `snapshot.rs`, `admin.rs`.
+//! Reading order: `exchange.rs` (pull and push), `prefetch.rs` (what will be pulled), `geo.rs`,
+//! `meeting.rs` (all workers together), `shards.rs` (data of lost workers), `snapshot.rs`,
+//! `admin.rs`.
 
 mod admin;
 mod exchange;
 mod geo;
 mod meeting;
+mod prefetch;
 mod shards;
 mod snapshot;
 
@@ -15,6 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use regatta_net::memory::Network;
 use regatta_net::{
     Buf, Client as Connection, ClientOptions, Identity, JobToken, Observer, Pending, Pool,
 };
@@ -30,7 +33,7 @@ use crate::message::reply::Refusal;
 use crate::message::{Control, ControlReply, Hello, Kind, Wire, reply};
 use crate::partition::Piece;
 use crate::route::Destination;
-use crate::server::Tune;
+use crate::server::{Tune, endpoint as endpoint_in};
 
 /// What a worker must know of the job to talk to its servers.
 #[derive(Clone)]
@@ -41,6 +44,8 @@ pub struct ClientConfig {
     pub workers: usize,
     /// Addresses of the servers, in order.
     pub endpoints: Vec<String>,
+    /// The addresses are names in this network of the process.
+    pub network: Option<Network>,
     /// Secret of the job.
     pub token: JobToken,
     /// What the job is; servers refuse workers of another.
@@ -70,6 +75,9 @@ pub struct ClientTable {
     pub dim: usize,
     /// Servers want to know how often ids appear, because they admit them by that.
     pub counted: bool,
+    /// Batches ahead of training whose keys servers hear, because they keep rows of the table on
+    /// disk; 0 where all rows are in memory.
+    pub lookahead: usize,
 }
 
 /// Connections to all servers of a job.
@@ -109,7 +117,7 @@ impl Client {
     fn dial(config: ClientConfig) -> Result<Client, Error> {
         let pool = Pool::default();
         let mut connections = Vec::new();
-        for (i, endpoint) in config.endpoints.iter().enumerate() {
+        for (i, name) in config.endpoints.iter().enumerate() {
             let me = Identity::worker(config.worker as u32);
             let server = Identity::server(i as u32);
             let mut options = ClientOptions::new(me, server, config.token.clone());
@@ -119,7 +127,8 @@ impl Client {
             if let Some(tune) = &config.tune {
                 tune(&mut options);
             }
-            connections.push(Connection::connect(endpoint.as_str(), options)?);
+            let endpoint = endpoint_in(config.network.as_ref(), name);
+            connections.push(Connection::connect(endpoint, options)?);
         }
         let (sequence, round, snapshots) = (Mutex::new(1), AtomicU64::new(1), AtomicU64::new(0));
         Ok(Client { config, connections, sequence, round, snapshots })

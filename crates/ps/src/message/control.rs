@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use regatta_checkpoint::Part;
-use regatta_table::SaveMode;
+use regatta_table::{SaveMode, TierConfig};
 use serde::{Deserialize, Serialize};
 
 use super::exact;
@@ -304,6 +304,58 @@ pub struct TableStats {
     pub missed: u64,
     /// Rows updated.
     pub pushed: u64,
+    /// Of a table with rows on disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierStats>,
+}
+
+/// Numbers about a table with rows on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct TierStats {
+    /// Bytes of rows that may be in memory.
+    pub memory_bytes: u64,
+    /// Rows on disk.
+    pub cold: u64,
+    /// Bytes of files.
+    pub disk_bytes: u64,
+    /// Rows read from disk.
+    pub cold_reads: u64,
+    /// Rows read because a worker said that it would pull them.
+    pub prefetched: u64,
+    /// Rows that went to disk.
+    pub demoted: u64,
+    /// Of the pulled ids that had a row, the part whose row was in memory.
+    pub hit_rate: f64,
+    /// Pulls and pushes that waited for rows from disk.
+    pub waits: u64,
+    /// How long they waited together.
+    pub wait_seconds: f64,
+}
+
+impl TableStats {
+    /// The numbers of a table of so many bytes in memory, if it has rows on disk.
+    pub(crate) fn new(stats: &regatta_table::Stats, tier: Option<&TierConfig>) -> TableStats {
+        let s = stats;
+        let tier = tier.map(|tier| TierStats {
+            memory_bytes: tier.memory_bytes,
+            cold: s.cold,
+            disk_bytes: s.disk_bytes,
+            cold_reads: s.cold_reads,
+            prefetched: s.prefetched,
+            demoted: s.demoted,
+            hit_rate: s.hit_rate(),
+            waits: s.waits,
+            wait_seconds: s.wait_micros as f64 / 1e6,
+        });
+        TableStats {
+            rows: s.rows,
+            bytes: s.bytes,
+            pulled: s.pulls,
+            missed: s.pulls.saturating_sub(s.hits),
+            pushed: s.updated,
+            tier,
+        }
+    }
 }
 
 /// What is known of one id.

@@ -3,15 +3,16 @@
 //!
 //! Data travels as fixed heads followed by plain arrays, each starting at a multiple of 8 bytes
 //! (`bytes.rs`), so that neither side copies or converts them: [`Pull`], [`Push`], [`PushPull`],
-//! [`Geo`], [`SetDense`], [`Gather`]. Where the network is slow, pulls and pushes can be made
-//! shorter: [`Wire`]. Everything rare is a [`Control`] message in JSON. `reply.rs` has the
-//! statuses.
+//! [`Geo`], [`SetDense`], [`Gather`], [`Prefetch`]. Where the network is slow, pulls and pushes
+//! can be made shorter: [`Wire`]. Everything rare is a [`Control`] message in JSON. `reply.rs` has
+//! the statuses.
 
 mod bytes;
 pub(crate) mod control;
 mod exact;
 mod gather;
 mod geo;
+mod prefetch;
 mod pull;
 mod push;
 mod push_pull;
@@ -22,10 +23,11 @@ mod wire;
 pub use bytes::Array;
 pub use control::{
     Control, ControlReply, Hello, Idle, Inspection, ReduceOp, Rejoin, ServerStats, SnapshotTaken,
-    TableStats,
+    TableStats, TierStats,
 };
 pub use gather::{Gather, GatherReply, MAX_GATHER_BYTES, MAX_GATHER_REPLY_BYTES};
 pub use geo::{Geo, GeoReply};
+pub use prefetch::Prefetch;
 pub use pull::{Pull, PullSpec, PullTable};
 pub(crate) use pull::{PullReply, PullReplyWriter};
 pub use push::{Gradients, Push, PushTable};
@@ -53,13 +55,15 @@ pub enum Kind {
     Control = 6,
     /// A [`Gather`].
     Gather = 7,
+    /// A [`Prefetch`].
+    Prefetch = 8,
 }
 
 impl TryFrom<u16> for Kind {
     type Error = Error;
     fn try_from(kind: u16) -> Result<Kind, Error> {
-        use Kind::{Control, Gather, Geo, Pull, Push, PushPull, SetDense};
-        [Pull, Push, PushPull, Geo, SetDense, Control, Gather]
+        use Kind::{Control, Gather, Geo, Prefetch, Pull, Push, PushPull, SetDense};
+        [Pull, Push, PushPull, Geo, SetDense, Control, Gather, Prefetch]
             .into_iter()
             .find(|k| *k as u16 == kind)
             .ok_or_else(|| Error::malformed(format!("unknown request kind {kind}")))
@@ -86,7 +90,7 @@ mod testing {
 
     /// Two tables, of one and of three floats, and the pieces of [`dense_params`] by server.
     pub(super) fn job(servers: usize, counted: bool) -> (Vec<ClientTable>, Vec<Vec<Piece>>) {
-        let table = |dim| ClientTable { name: format!("t{dim}"), dim, counted };
+        let table = |dim| ClientTable { name: format!("t{dim}"), dim, counted, lookahead: 0 };
         let lens: Vec<usize> = dense_params().iter().map(Vec::len).collect();
         (vec![table(1), table(3)], dense_pieces(&lens, servers, false))
     }

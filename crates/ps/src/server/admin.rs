@@ -15,7 +15,7 @@ use crate::{Error, Mode};
 impl Core {
     pub(super) fn shrink(&self, max_unseen_days: Option<u32>) -> Result<ControlReply, Error> {
         let mut removed = 0;
-        for table in &self.tables {
+        for table in self.tables.iter() {
             let counts = table.rows.shrink(max_unseen_days).map_err(|e| table.error(e))?;
             removed += counts.rows as u64;
         }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
 use regatta_net::{Peer, Responder};
@@ -13,6 +13,7 @@ use regatta_table::SparseTable;
 
 use super::dense::Dense;
 use super::geo::{ChangedRows, check_geo};
+use super::prefetch::Hints;
 use super::reduce::Reduction;
 use super::request::Exchange;
 use super::slot_reuse::SlotReuse;
@@ -41,7 +42,9 @@ pub(super) struct Table {
 /// Everything a server holds and remembers.
 pub(super) struct Core {
     pub(super) config: ServerConfig,
-    pub(super) tables: Vec<Table>,
+    pub(super) tables: Arc<Vec<Table>>,
+    /// What workers will pull soon.
+    pub(super) hints: Hints,
     pub(super) dense: Dense,
     /// Updates so far, which the learning rate follows.
     pub(super) steps: AtomicU64,
@@ -121,7 +124,9 @@ impl Core {
         if matches!(config.mode, Mode::Geo { .. }) {
             check_geo(&tables, &dense)?;
         }
+        let tables = Arc::new(tables);
         let workers = config.workers;
+        let hints = Hints::new(&tables, workers)?;
         let changed = ChangedRows::new(workers, tables.len());
         let slots = SlotReuse::new(&config.mode, workers, tables.len());
         let state = State {
@@ -144,6 +149,7 @@ impl Core {
         Ok(Core {
             config,
             tables,
+            hints,
             dense,
             steps: AtomicU64::new(0),
             state: Mutex::new(state),
@@ -222,13 +228,7 @@ impl Core {
     pub(super) fn stats(&self) -> ServerStats {
         let tables = self.tables.iter().map(|t| {
             let s = t.rows.stats().unwrap_or_default();
-            let stats = TableStats {
-                rows: s.rows,
-                bytes: s.bytes,
-                pulled: s.pulls,
-                missed: s.pulls.saturating_sub(s.hits),
-                pushed: s.updated,
-            };
+            let stats = TableStats::new(&s, t.setup.config.tier.as_ref());
             (t.setup.name.clone(), stats)
         });
         let tables = tables.collect();

@@ -9,6 +9,7 @@ mod dense;
 mod exchange;
 mod geo;
 mod monitor;
+mod prefetch;
 mod reduce;
 mod request;
 mod roles;
@@ -23,7 +24,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use regatta_net::{Disconnect, Handler, Identity, JobToken, Observer, Peer, Request, Responder};
+use regatta_net::memory::Network;
+use regatta_net::{
+    Disconnect, Endpoint, Handler, Identity, JobToken, Observer, Peer, Request, Responder,
+};
 use regatta_net::{Server as Listener, ServerOptions, Serving};
 use regatta_optim::{Rule, Schedule};
 use regatta_table::SparseConfig;
@@ -69,6 +73,8 @@ pub struct ServerConfig {
     pub workers: usize,
     /// Where it listens.
     pub endpoint: String,
+    /// The endpoint is a name in this network of the process, for workers in the same process.
+    pub network: Option<Network>,
     /// Secret of the job.
     pub token: JobToken,
     /// What the job is; workers of another are refused.
@@ -169,10 +175,10 @@ impl Server {
         if let Some(tune) = &config.tune {
             tune(&mut options);
         }
-        let endpoint = config.endpoint.clone();
+        let endpoint = endpoint(config.network.as_ref(), &config.endpoint);
         let core = Arc::new(Core::new(config)?);
         let _ = core.me.set(Arc::downgrade(&core));
-        let listener = Listener::bind(endpoint.as_str(), options)?;
+        let listener = Listener::bind(endpoint, options)?;
         prepare(&core)?;
         let serving = listener.serve(Service(core.clone()))?;
         Ok(Server { core, serving })
@@ -207,6 +213,11 @@ impl Server {
         self.serving.shutdown(Duration::from_secs(2));
         outcome.map(|()| stats)
     }
+}
+
+/// An address, or a name inside this process.
+pub(crate) fn endpoint(network: Option<&Network>, name: &str) -> Endpoint {
+    network.map_or_else(|| Endpoint::from(name), |network| network.endpoint(name))
 }
 
 /// Hands requests of the network to the core.

@@ -5,7 +5,7 @@ use regatta_net::{Buf, Responder};
 use super::core::Core;
 use crate::Error;
 use crate::message::reply::{refuse, refuse_for};
-use crate::message::{Control, Gather, Geo, Kind, Pull, Push, PushPull, SetDense, Wire};
+use crate::message::{Control, Gather, Geo, Kind, Prefetch, Pull, Push, PushPull, SetDense, Wire};
 
 /// What a client wants. Arrays are positions in the payload.
 pub(super) enum Request {
@@ -15,6 +15,7 @@ pub(super) enum Request {
     Geo(Geo),
     SetDense(SetDense),
     Gather(Gather),
+    Prefetch(Prefetch),
     Control(Control),
 }
 
@@ -39,6 +40,7 @@ impl Request {
             Kind::Geo => Request::Geo(Geo::decode(payload)?),
             Kind::SetDense => Request::SetDense(SetDense::decode(payload)?),
             Kind::Gather => Request::Gather(Gather::decode(payload)?),
+            Kind::Prefetch => Request::Prefetch(Prefetch::decode(payload)?),
             Kind::Control => Request::Control(Control::decode(payload)?),
         })
     }
@@ -83,6 +85,7 @@ impl Core {
             Request::Gather(gather) => self.for_worker(responder, |worker, responder| {
                 self.gather(worker, gather, &payload, responder);
             }),
+            Request::Prefetch(hint) => self.prefetch(hint, payload, responder),
             Request::Control(control) => self.control(worker, control, id, responder),
         }
     }

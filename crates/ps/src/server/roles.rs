@@ -43,6 +43,7 @@ impl Request {
             Request::Geo(_) => ("push", Who::Workers),
             Request::SetDense(_) => ("set dense parameters", Who::FirstWorker),
             Request::Gather(_) => ("gather", Who::Workers),
+            Request::Prefetch(_) => ("prefetch rows", Who::Workers),
             Request::Control(control) => return control.rule(),
         };
         Rule { verb, who }

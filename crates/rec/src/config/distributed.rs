@@ -4,8 +4,10 @@ use regatta_fleet::strategy::ASyncConfigs;
 use regatta_ps::{AsyncConfig, Mode, Wire};
 use regatta_table::Admission;
 
+use super::gpubox::{DEVICE, resolve_gpubox};
 use super::resolver::Resolver;
-use super::{Distributed, keys};
+use super::tiers::resolve_tiers;
+use super::{Distributed, GpuBox, keys};
 use crate::HyperValue;
 
 const GEO_STEP: &str = "runner.geo_step";
@@ -24,7 +26,7 @@ const ASYNC: &[&str] = &[
 const WITHOUT_EFFECT: &[&str] = &["runner.independent_recv_thread", "runner.thread_pool_size"];
 
 pub(super) fn resolve_distributed(r: &mut Resolver) -> Distributed {
-    let mode = resolve_mode(r);
+    let (mode, gpubox) = resolve_mode(r);
     let wire = resolve_wire(r, &mode);
     let split = match r.value("runner.split_file_list") {
         Some(HyperValue::Bool(split)) => Some(split),
@@ -32,6 +34,7 @@ pub(super) fn resolve_distributed(r: &mut Resolver) -> Distributed {
     };
     Distributed {
         mode,
+        gpubox,
         wire,
         split_file_list: split.unwrap_or(false),
         split_ranks: split.unwrap_or(true),
@@ -39,14 +42,20 @@ pub(super) fn resolve_distributed(r: &mut Resolver) -> Distributed {
         strategy: r.path("runner.strategy"),
         warmup_model_path: r.path("runner.warmup_model_path"),
         entry: resolve_entry(r),
+        tiers: resolve_tiers(r),
     }
 }
 
 /// The mode with its keys. Those of other modes are left out of the settings.
-fn resolve_mode(r: &mut Resolver) -> Mode {
+fn resolve_mode(r: &mut Resolver) -> (Mode, Option<GpuBox>) {
     let name = r.text("runner.sync_mode").unwrap_or_default();
+    let gpubox = (name == keys::GPUBOX).then(|| resolve_gpubox(r));
+    if gpubox.is_none() {
+        leave_out(r, &[DEVICE], "only sync_mode gpubox uses it");
+    }
     let mode = match name.as_str() {
-        "sync" => Mode::Sync,
+        // A step sees the update of the step before, as on one device.
+        "sync" | keys::GPUBOX => Mode::Sync,
         "half_async" => Mode::HalfAsync,
         "bounded" => Mode::Bounded { staleness: must_be_set(r, STALENESS, &name) },
         "geo" => Mode::Geo { every: must_be_set(r, GEO_STEP, &name) },
@@ -66,7 +75,7 @@ fn resolve_mode(r: &mut Resolver) -> Mode {
         leave_out(r, ASYNC, "only sync_mode async uses it");
         leave_out(r, WITHOUT_EFFECT, "only sync_mode async uses it");
     }
-    mode
+    (mode, gpubox)
 }
 
 fn must_be_set(r: &mut Resolver, key: &str, mode: &str) -> u64 {

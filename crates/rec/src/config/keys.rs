@@ -1,7 +1,5 @@
 //! All keys that a configuration file may hold, apart from the hyper-parameters of the models.
 
-use regatta_ps::Mode;
-
 use super::precision::PRECISIONS;
 use super::value::Kind;
 
@@ -74,9 +72,15 @@ pub(super) const MANY: i64 = 1_000_000_000;
 const THREADS: i64 = 1024;
 const BATCH: i64 = 1 << 24;
 const IN_FLIGHT: i64 = 4096;
+const LOOKAHEAD: i64 = regatta_train::tier::MAX_LOOKAHEAD as i64;
 
 const CUSTOM_READER: &[(&str, &str)] = &[("CustomizeDataLoader", "it is Python code")];
-const GPU_MODES: &[(&str, &str)] = &[("heter", "it needs GPUs"), ("gpubox", "it needs GPUs")];
+const HETER: &[(&str, &str)] = &[("heter", "workers and devices are one process: see gpubox")];
+
+/// Consistency modes of parameter servers, and the mode with rows in tiers.
+const SYNC_MODES: &[&str] = &["sync", "async", "half_async", "bounded", "geo", GPUBOX];
+/// Rows on devices, in memory and on disk.
+pub(super) const GPUBOX: &str = "gpubox";
 
 const STREAMING: &str = "streaming training by days and passes is not part of `regatta train`";
 const DUMP: &str = "tensors are not dumped here";
@@ -163,7 +167,7 @@ pub const KEYS: &[Key] = &[
     key("runner.infer_start_epoch", Kind::Int(0, MANY), "0", "first epoch to evaluate"),
     unset("runner.infer_end_epoch", Kind::Int(1, MANY), "one after the last epoch to evaluate; else `epochs`"),
     // Several processes. Keys of other modes than the chosen one are not in the settings.
-    refusing(key("runner.sync_mode", Kind::Choice(Mode::NAMES), "async", "how workers and servers keep in step"), GPU_MODES),
+    refusing(key("runner.sync_mode", Kind::Choice(SYNC_MODES), "async", "how workers and servers keep in step; gpubox: rows on a device, in memory and on disk"), HETER),
     unset("runner.staleness", Kind::Int(0, MANY), "bounded: steps that a worker may be ahead of the slowest; must be set"),
     key("runner.max_merge_var_num", Kind::Int(0, IN_FLIGHT), "1", "async: batches whose gradients are added up before they are pushed"),
     key("runner.send_queue_size", Kind::Int(0, IN_FLIGHT), "16", "async: pushes that may be in flight; 1 while a worker waits for dense parameters after every push"),
@@ -178,10 +182,14 @@ pub const KEYS: &[Key] = &[
     unset("runner.strategy", Kind::Path, "collective: file with a DistributedStrategy, as YAML or prototxt"),
     unset("runner.warmup_model_path", Kind::Path, "saved model that the servers begin with"),
     key("table_parameters.entry", Kind::Text, "none", "which ids become rows of tables: none, count_filter_entry:N or probability_entry:P"),
+    unset("table_parameters.<table>.memory_mb", Kind::Int(1, MANY), "megabytes of rows of the table in the memory of each server; the other rows are on its disk"),
+    unset("table_parameters.<table>.ssd_dir", Kind::Path, "with memory_mb: folder for rows on disk; must be set"),
+    key("table_parameters.<table>.lookahead", Kind::Int(1, LOOKAHEAD), "8", "with memory_mb: batches ahead of training whose rows are read from disk"),
     // No meaning here.
     without_effect("runner.independent_recv_thread", Kind::Bool, "every connection has a receiving thread; pull_ahead prefetches"),
     without_effect("runner.thread_pool_size", Kind::Int(0, THREADS), "requests to all servers are in flight at the same time"),
-    off("runner.use_gpu", "training runs on the CPU"),
+    unset("runner.device", Kind::Text, "gpubox: auto, cpu, opencl[:n], opencl-cpu[:n] or cuda[:n]; else auto with use_gpu, cpu without"),
+    off("runner.use_gpu", "only sync_mode gpubox computes on devices"),
     off("runner.use_xpu", "training runs on the CPU"),
     off("runner.use_npu", "training runs on the CPU"),
     off("runner.with_coordinator", "there is no federated training"),

@@ -8,6 +8,7 @@
 mod checkpoints;
 mod distributed;
 mod formats;
+mod gpubox;
 pub mod keys;
 mod optimizer;
 mod precision;
@@ -15,6 +16,7 @@ mod reading;
 mod resolve;
 mod resolver;
 mod show;
+mod tiers;
 mod value;
 mod written;
 
@@ -22,6 +24,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 pub use formats::FormatSpec;
+pub use gpubox::{DeviceChoice, DeviceKind, GpuBox};
 pub use optimizer::{RULES, SCHEDULES, optimizer_keys};
 pub use reading::{PipeCommand, Reader, Reading};
 pub use value::Kind;
@@ -34,6 +37,7 @@ use regatta_passes::Optimizer;
 use regatta_ps::{Mode, Wire};
 use regatta_table::Admission;
 use regatta_train::Checkpointing;
+use regatta_train::tier::Tiers;
 
 /// A configuration that has been checked as far as that is possible without looking at the data.
 #[derive(Clone)]
@@ -137,6 +141,8 @@ pub struct InferenceExport {
 pub struct Distributed {
     /// How workers and servers keep in step.
     pub mode: Mode,
+    /// Rows on devices, in memory and on disk, if that is the mode.
+    pub gpubox: Option<GpuBox>,
     /// How gradients and values travel between workers and servers.
     pub wire: Wire,
     /// Whether workers divide the files between them.
@@ -151,6 +157,8 @@ pub struct Distributed {
     pub warmup_model_path: Option<PathBuf>,
     /// Which ids become rows of tables.
     pub entry: Admission,
+    /// Which tables have rows on disk.
+    pub tiers: Tiers,
 }
 
 impl Config {

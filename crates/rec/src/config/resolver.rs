@@ -42,6 +42,11 @@ impl Resolver {
         self.problems.push(format!("{place}{key}: {reason}"));
     }
 
+    /// Every key that was written and not taken yet.
+    pub(super) fn written_keys(&self) -> impl Iterator<Item = &str> {
+        self.written.entries.iter().map(|e| e.key.as_str())
+    }
+
     pub(super) fn has(&self, key: &str) -> bool {
         self.written.entries.iter().any(|e| e.key == key)
     }

@@ -3,6 +3,7 @@
 
 mod cases;
 mod configs;
+mod device;
 mod documents;
 mod evaluate;
 mod learning;

@@ -6,7 +6,7 @@ use regatta_ir::Programs;
 use regatta_passes::{Backward, Clip, Optimizer, minimize};
 use regatta_rec::Hyper;
 use regatta_rec::zoo::{Model, Net};
-use regatta_tensor::Value;
+use regatta_tensor::{Tensor, Value};
 
 use crate::cases::Case;
 
@@ -52,8 +52,14 @@ impl Trainer {
 
     /// One step; the loss before it.
     pub(crate) fn step(&mut self, batch: &Batch) -> f32 {
+        let loss = self.net.loss.name().to_string();
+        self.step_fetching(batch, &[&loss])[0].f32()[0]
+    }
+
+    /// One step; some variables as they are before it.
+    pub(crate) fn step_fetching(&mut self, batch: &Batch, fetch: &[&str]) -> &[Tensor] {
         let feeds: Vec<(&str, &Value)> = batch.iter().collect();
-        self.executor.run(&mut self.scope, &feeds, &[self.net.loss.name()]).unwrap()[0].f32()[0]
+        self.executor.run(&mut self.scope, &feeds, fetch).unwrap()
     }
 
     /// Passes over the training data; the loss of every step.

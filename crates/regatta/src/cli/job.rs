@@ -14,6 +14,7 @@ use regatta_launch::{
     JobFolder, LISTENING, Options, Outcome as Ended, Report as Ran, Spec, Supervisor, ThisProgram,
     cores, plan,
 };
+use regatta_ps::message::TierStats;
 use regatta_ps::{Mode, Notice};
 use regatta_rec::run::{Outcome as Done, Place as In, serve, strategy, train_as};
 use regatta_rec::{Config, Error, infer, infer_worker};
@@ -94,7 +95,7 @@ impl JobKind {
                 "{}, {}, mode {}; {examples} examples in a step of all workers",
                 plural(workers, "worker"),
                 plural(servers, "server"),
-                work.mode(config).name()
+                mode_name(config)
             ),
             (JobKind::Servers { servers, workers }, Work::Infer(_)) => {
                 let (workers, servers) = (plural(workers, "worker"), plural(servers, "server"));
@@ -123,6 +124,12 @@ impl JobKind {
         };
         (waits || args.max_restart > 0) && !args.allow_worker_loss
     }
+}
+
+/// The word for the mode, as the user wrote it.
+fn mode_name(config: &Config) -> &'static str {
+    let settings = &config.runner.distributed;
+    if settings.gpubox.is_some() { "gpubox" } else { settings.mode.name() }
 }
 
 /// Starts the processes and waits for them; starts the job again from its newest checkpoint when it
@@ -249,14 +256,17 @@ pub(super) fn failed(ended: &Ended) -> Option<Outcome> {
     }
 }
 
-/// Trains or evaluates in this process alone; with `runner.use_fleet`, as the only rank.
+/// Trains or evaluates in this process alone; with `runner.use_fleet`, as the only rank, unless the
+/// mode has servers.
 pub(super) fn run_alone(work: Work<'_>, run: &RunArgs) -> Result<Outcome> {
     let config = work.load(run)?;
     if run.is_printing() {
         write!(io::stdout(), "{}", config.to_yaml())?;
         return Ok(Outcome::Done);
     }
-    let place = match config.runner.distributed.use_fleet && work == Work::Train {
+    let settings = &config.runner.distributed;
+    let is_rank = settings.use_fleet && settings.gpubox.is_none() && work == Work::Train;
+    let place = match is_rank {
         true => In::Rank(Group::in_memory(1)?.remove(0)),
         false => In::Alone,
     };
@@ -319,6 +329,7 @@ fn job(work: Work<'_>, config: &Config, args: &PsArgs, place: &PsPlace) -> Resul
     job.start_timeout = place.job.start_timeout;
     job.admission = config.runner.distributed.entry.clone();
     job.wire = config.runner.distributed.wire;
+    job.tiers = config.runner.distributed.tiers.clone();
     job.observer = Arc::new(|event| regatta_fleet::notify(event));
     Ok(job)
 }
@@ -337,8 +348,27 @@ fn report_notice(notice: &Notice, reporter: &Reporter) {
 fn serve_until_done(config: &Config, job: &Job, index: usize) -> Result<(), Error> {
     let stats = serve(config, job, index, |endpoint| println!("{LISTENING}{endpoint}"))?;
     let rows: u64 = stats.tables.values().map(|t| t.rows).sum();
+    for (name, table) in &stats.tables {
+        if let Some(tier) = &table.tier {
+            println!("{}", tier_line(name, tier));
+        }
+    }
     println!("{} updates, {rows} rows; all workers are done", stats.steps);
     Ok(Farewell::check(&stats.lost)?)
+}
+
+/// What rows on disk meant for a table.
+fn tier_line(table: &str, tier: &TierStats) -> String {
+    format!(
+        "table {table}: {} rows on disk in {:.1} MB, hit rate {:.4}, {} rows read, {} waits of \
+         {:.3} s together",
+        tier.cold,
+        tier.disk_bytes as f64 / 1e6,
+        tier.hit_rate,
+        tier.cold_reads,
+        tier.waits,
+        tier.wait_seconds
+    )
 }
 
 /// Trains or evaluates as one process. The first one speaks for all; what others have to say are

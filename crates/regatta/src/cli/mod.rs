@@ -9,6 +9,7 @@
 mod checkpoint;
 mod console;
 mod data;
+mod devices;
 mod export;
 mod fit_a_line;
 mod import;
@@ -58,6 +59,7 @@ enum Command {
     Infer(infer::Args),
     Models(models::Args),
     Data(data::Args),
+    Devices(devices::Args),
     Checkpoint(checkpoint::Args),
     Serve(serve::Args),
     Plan(plan::Args),
@@ -126,6 +128,7 @@ fn run(command: Command, this: &ThisProgram) -> u8 {
         Command::Infer(args) => infer::run(&args, this),
         Command::Models(args) => models::run(&args),
         Command::Data(args) => data::run(&args),
+        Command::Devices(args) => devices::run(&args),
         Command::Checkpoint(args) => checkpoint::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Plan(args) => plan::run(&args),

@@ -29,6 +29,26 @@ fn two_servers_and_two_workers_by_number() {
     assert!(dir.path().join("model/0/server-1-of-2.safetensors").exists());
 }
 
+#[test]
+fn workers_of_servers_have_their_devices() {
+    let run = |flags: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = clean(Command::new(env!("CARGO_BIN_EXE_fleetrun")));
+        command.current_dir(dir.path()).args(flags).args(["sh", "-c"]);
+        let output = command.arg("echo devices: $FLAGS_selected_gpus.").output().unwrap();
+        (output.status.code(), text(&output))
+    };
+    let (code, all) = run(&["--server_num=1", "--worker_num=1", "--gpus=0,1"]);
+    assert!(code == Some(0) && all.contains("[worker 0] devices: 0,1."), "{all}");
+    let (code, all) = run(&["--server_num=1", "--worker_num=2", "--gpus=2,3"]);
+    assert!(code == Some(0) && all.contains("[worker 1] devices: 3."), "{all}");
+    let (code, all) = run(&["--server_num=1", "--worker_num=2", "--gpus=0"]);
+    assert!(
+        code == Some(2) && all.contains("1 device cannot be shared evenly by 2 workers"),
+        "{all}"
+    );
+}
+
 /// A job of one server and two workers, started by hand.
 fn place(role: PsRole, servers: &[String], seconds: f64) -> Place {
     let start_timeout = std::time::Duration::from_secs_f64(seconds);

@@ -4,6 +4,7 @@
 mod bad_input;
 mod configs;
 mod files;
+mod gpubox;
 mod limits;
 mod pipes;
 mod report;

@@ -9,6 +9,7 @@ use regatta_tensor::Tensor;
 
 use super::{Reply, Servers, Work, lost_batch};
 use crate::Error;
+use crate::input::Input;
 
 impl Servers {
     /// Brings the dense parameters up to date.
@@ -25,13 +26,20 @@ impl Servers {
         if std::mem::replace(&mut work.prepared, true) {
             return Ok(());
         }
+        self.look_up(&work.input, &mut work.lookups)
+    }
+
+    /// Finds the distinct ids of an input.
+    pub(super) fn look_up(
+        &mut self,
+        input: &Input,
+        lookups: &mut Vec<Lookup>,
+    ) -> Result<(), Error> {
         let start = Instant::now();
-        work.lookups.resize_with(self.exchange.tables.len(), Lookup::default);
+        lookups.resize_with(self.exchange.tables.len(), Lookup::default);
         let counted = self.client.tables().iter().map(|t| t.counted);
-        for ((lookup, table), count) in
-            work.lookups.iter_mut().zip(&self.exchange.tables).zip(counted)
-        {
-            lookup.prepare(table, count, &mut self.index, |name| work.input.get(name))?;
+        for ((lookup, table), count) in lookups.iter_mut().zip(&self.exchange.tables).zip(counted) {
+            lookup.prepare(table, count, &mut self.index, |name| input.get(name))?;
         }
         self.times.pull += start.elapsed();
         Ok(())

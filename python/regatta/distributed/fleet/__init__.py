@@ -53,8 +53,8 @@ _PLACES = {
 
 # What the one fleet does.
 _CALLS = frozenset((
-    "_final_strategy", "all_reduce", "amp_init", "barrier_worker", "distributed_model",
-    "distributed_optimizer", "init", "init_server", "init_worker", "is_coordinator",
+    "_final_strategy", "all_reduce", "amp_init", "barrier_worker", "begin_pass",
+    "distributed_model", "distributed_optimizer", "end_pass", "init", "init_server", "init_worker", "is_coordinator",
     "is_first_worker", "is_server", "is_worker", "load_inference_model", "load_model",
     "load_one_table", "local_device_ids", "local_rank", "minimize", "node_num", "nranks", "rank",
     "rank_in_node", "run_server", "save", "save_cache_model", "save_cache_table",

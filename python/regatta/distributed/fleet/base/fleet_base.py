@@ -192,6 +192,19 @@ class Fleet:
             return dynamic.barrier()
         place.barrier_worker()
 
+    def begin_pass(self) -> DataPass:
+        """Begins a pass over the data: until :meth:`end_pass` this worker may hold rows of its
+        servers. Use it in a ``with`` statement, which ends the pass whatever happens, or call both.
+        It is an error if a pass has begun already."""
+        job = self._job_or_raise("begin_pass")
+        job.ensure_prepared()
+        job.core.begin_pass()
+        return DataPass(self)
+
+    def end_pass(self) -> None:
+        """Ends a pass over the data: the servers have all that this worker has changed."""
+        self._job_or_raise("end_pass").core.end_pass()
+
     def init_worker(self, scopes: Any = None) -> None:
         """Connects to the others and gives all workers the same parameters: those of the first.
         Run the startup program before. The first step does it if it was not done."""
@@ -436,6 +449,19 @@ class DistributedOptimizer:
         prepare; it is an error if mixed precision is off."""
         if self._strategy is None or not self._strategy.amp:
             raise RuntimeError("amp_init: mixed precision is off; set strategy.amp = True")
+
+
+class DataPass:
+    """A pass over the data that has begun; a ``with`` statement ends it."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def __enter__(self) -> DataPass:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._fleet.end_pass()
 
 
 def _native(strategy: Optional[DistributedStrategy], collective: bool) -> Optional[_core.Strategy]:

@@ -1,0 +1,123 @@
+//! `sync_mode: gpubox` as PaddleRec's document starts it: its own file, its environment, servers in
+//! the process of the worker or beside it.
+
+use std::process::Command;
+
+use crate::configs::{TO_MULTISLOT, epochs, paddle_config};
+use crate::support::{Ran, Scratch};
+
+const CONFIG: &str = "models/rank/dnn/config_gpubox.yaml";
+/// What the reader of PaddleRec does, without a package that it needs.
+const NO_PIPE: [&str; 2] = ["-o", "runner.pipe_command="];
+
+/// PaddleRec's file beside its sample, and a reader where its root has it.
+fn paddlerec() -> Scratch {
+    let s = Scratch::with_model("rank/dnn");
+    paddle_config(&s, "config_gpubox.yaml");
+    s.write("models/rank/dnn/queuedataset_reader.py", "# run by bin/python\n");
+    s.write("bin/python", &format!("#!/bin/sh\n[ -f \"$1\" ] || exit 9\n{TO_MULTISLOT}"));
+    let status = Command::new("chmod").arg("+x").arg(s.path("bin/python")).status().unwrap();
+    assert!(status.success());
+    s
+}
+
+/// A program in the scratch directory, with the stand-in for Python and these variables.
+fn run(s: &Scratch, program: &str, args: &[&str], variables: &[(&str, &str)]) -> Ran {
+    // A shell puts the stand-in before everything else that it finds.
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "PATH=\"$PWD/bin:$PATH\" exec \"$0\" \"$@\"", program]);
+    command.args(args).current_dir(s.path("."));
+    command.envs(variables.iter().copied());
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    Ran { code: output.status.code().unwrap_or(-1), out, err }
+}
+
+fn regatta(s: &Scratch, args: &[&str]) -> Ran {
+    run(s, env!("CARGO_BIN_EXE_regatta"), args, &[])
+}
+
+/// The mean losses of the epochs.
+fn losses(out: &str) -> Vec<String> {
+    let cost = |l: &&str| l.split("cost: ").nth(1).map(|c| c[..8].to_string());
+    epochs(out).iter().filter_map(cost).collect()
+}
+
+fn rows(s: &Scratch, report: &str) -> (u64, usize) {
+    let report: serde_json::Value = serde_json::from_str(&s.read(report)).unwrap();
+    let tables = report["servers"][0]["tables"].as_object().unwrap().clone();
+    (tables.values().map(|t| t["rows"].as_u64().unwrap()).sum(), tables.len())
+}
+
+#[test]
+fn paddlerecs_file_trains_on_the_cpu() {
+    let s = paddlerec();
+    let args = ["train", "-m", CONFIG, "--report", "r.json", "-o", "runner.use_gpu=False"];
+    let out = regatta(&s, &args).ok();
+    assert_eq!(out.matches("note: sync_mode gpubox computes on the CPU").count(), 1, "{out}");
+    assert_eq!(epochs(&out).len(), 3, "{out}");
+    // Every id of the sample is a row of the one table, whatever sparse_feature_number says.
+    assert_eq!(rows(&s, "r.json"), (1055, 1));
+    let cpu = ["runner.use_gpu=False", "runner.model_save_path=in_order", "runner.device=cpu"];
+    let args = [&["train", "-m", CONFIG], &NO_PIPE[..], &cpu].concat();
+    assert_eq!(losses(&regatta(&s, &args).ok()), losses(&out));
+    let infer = ["infer", "-m", CONFIG, "-o", "runner.use_gpu=False"];
+    assert_eq!(epochs(&regatta(&s, &infer).ok()).len(), 3);
+}
+
+#[test]
+fn servers_beside_the_worker_train_the_same() {
+    let s = paddlerec();
+    let alone = regatta(&s, &["train", "-m", CONFIG, "-o", "runner.use_gpu=False"]).ok();
+    let both = ["train", "-m", CONFIG, "-o", "runner.use_gpu=False", "runner.use_fleet=True"];
+    let job = [&both[..], &["--servers", "2", "--workers", "1"]].concat();
+    let out = regatta(&s, &job).ok();
+    assert!(out.contains("1 worker, 2 servers, mode gpubox"), "{out}");
+    assert_eq!(losses(&out), losses(&alone));
+    let launch = ["--server_num=1", "--worker_num=1", "--gpus=0,1", "regatta"];
+    let fleetrun = [&launch[..], &both[..]].concat();
+    let out = run(&s, env!("CARGO_BIN_EXE_fleetrun"), &fleetrun, &[]).ok();
+    assert_eq!(losses(&out), losses(&alone), "{out}");
+    let ranks = [&both[..], &["--ranks", "2"]].concat();
+    let words = ["runner.sync_mode: gpubox trains with servers, not with ranks", "fleetrun"];
+    regatta(&s, &ranks).fails(2, &words);
+}
+
+#[test]
+fn the_script_runs_with_a_plain_shell() {
+    let s = paddlerec();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/run_gpubox.sh");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let servers = format!("127.0.0.1:{port}");
+    let command = format!("{} train -m {CONFIG}", env!("CARGO_BIN_EXE_regatta"));
+    let variables = [
+        ("SC", command.as_str()),
+        ("PADDLE_PSERVERS_IP_PORT_LIST", servers.as_str()),
+        ("PADDLE_PSERVER_NUMS", "1"),
+        ("FLAGS_selected_gpus", "0,1"),
+        ("FLAGS_LAUNCH_BARRIER", "0"),
+        ("NCCL_LAUNCH_MODE", "GROUP"),
+    ];
+    let shell = if std::path::Path::new("/bin/dash").exists() { "/bin/dash" } else { "/bin/sh" };
+    let out = run(&s, shell, &[script, "-o", "runner.use_gpu=False"], &variables).ok();
+    assert!(out.contains("worker 0, devices 0,1, log ./log/worker.0.log"), "{out}");
+    assert_eq!(epochs(&s.read("log/worker.0.log")).len(), 3);
+    assert!(s.read("log/pserver.0.log").contains(&format!("Server listening on {servers}")));
+    // The exit code is the worker's, and no server is left to hold the port.
+    let wrong = run(&s, shell, &[script, "-o", "runner.epochs=x"], &variables);
+    wrong.fails(2, &["the worker failed with exit code 2", "-o runner.epochs"]);
+}
+
+#[test]
+fn what_the_mode_does_not_take() {
+    let s = paddlerec();
+    let queue = ["train", "-m", CONFIG, "-o", "runner.reader_type=QueueDataset"];
+    regatta(&s, &queue).fails(2, &["sync_mode gpubox reads InmemoryDataset only"]);
+    let device = ["train", "-m", CONFIG, "-o", "runner.device=gpu"];
+    regatta(&s, &device).fails(2, &["-o runner.device: should be auto, cpu, opencl"]);
+    let gpu = ["train", "-m", CONFIG];
+    let words = ["runner.use_gpu: no device", "OpenCL", "CUDA", "-o runner.use_gpu=False"];
+    regatta(&s, &gpu).fails(2, &words);
+    assert!(!s.path("models/rank/dnn/output_model_dnn_queue/0").exists());
+}
