@@ -34,8 +34,7 @@
 //! happens between requests: `life.rs` ([`SparseTable::shrink`]), `export.rs` ([`SaveMode`]),
 //! `snapshot.rs` ([`SparseTable::snapshot`], one moment saved while training continues),
 //! `stats.rs`, `inspect.rs`. Tables larger than memory: `tier`, which begins with [`TierConfig`].
-//! Then [`DenseTable`]. With the feature `testing`, `suite` holds what
-//! every table must pass.
+//! Then [`DenseTable`]. With the feature `testing`, `suite` holds what every table must pass.
 #![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 
