@@ -4,7 +4,7 @@
 //! `--batches=N` per round, `--dir=DIR` for the cold rows.
 //!
 //! Rows of dimension 9 with Adam. A batch has the distinct ids of 26 slots x 512 examples, drawn
-//! from a zipf distribution (exponent 1.05) over all rows. A step pulls, computes for 7.3 ms, which
+//! from zipf distributions (exponent 1.05) over vocabularies of different sizes. A step pulls, computes for 7.3 ms, which
 //! is what a click model of this size takes, and pushes. Rounds are interleaved: compare within a
 //! line. At the end all rows of both tables are compared bit by bit. Then how long a snapshot with
 //! most rows cold stops the table.
@@ -24,6 +24,7 @@ const DIM: usize = 9;
 const ROW_BYTES: u64 = 4 * 3 * DIM as u64;
 const EXAMPLES: usize = 512;
 const SLOTS: usize = 26;
+const EXPONENT: f64 = 1.05;
 const COMPUTE: Duration = Duration::from_micros(7300);
 
 fn value(flag: &str, usual: u64) -> u64 {
@@ -31,17 +32,46 @@ fn value(flag: &str, usual: u64) -> u64 {
     own.unwrap_or(usual)
 }
 
+/// The ids of each slot: the first one and how many. Vocabularies differ by up to 20,000.
+fn slots(n_rows: u64) -> Vec<(u64, u64)> {
+    let share = |i: usize| 20_000f64.powf(-(i as f64) / (SLOTS - 1) as f64);
+    let whole: f64 = (0..SLOTS).map(share).sum();
+    let mut first = 0;
+    let slot = |i: usize| {
+        let n = ((n_rows as f64 * share(i) / whole) as u64).max(1);
+        first += n;
+        (first - n, n)
+    };
+    (0..SLOTS).map(slot).collect()
+}
+
+/// What the ranks below `n` have of the weight of all, times a constant.
+fn span(n: u64) -> f64 {
+    1.0 - (n as f64 + 1.0).powf(1.0 - EXPONENT)
+}
+
 /// The distinct keys of a batch, in order of first appearance.
-fn batch(n_rows: u64, number: u64, index: &mut RowIndex) -> Vec<u64> {
+fn batch(slots: &[(u64, u64)], number: u64, index: &mut RowIndex) -> Vec<u64> {
     let rng = Rng::new(17, number);
-    let exponent = 1.0 - 1.05f64;
-    let span = (n_rows as f64 + 1.0).powf(exponent) - 1.0;
     index.clear(EXAMPLES * SLOTS);
     let draw = |i: usize| {
-        let rank = (span * rng.unit_f64(i as u64) + 1.0).powf(1.0 / exponent) as u64 - 1;
-        mix(rank.min(n_rows - 1))
+        let (first, n) = slots[i % SLOTS];
+        let part = 1.0 - span(n) * rng.unit_f64(i as u64);
+        let rank = part.powf(1.0 / (1.0 - EXPONENT)) as u64 - 1;
+        mix(first + rank.min(n - 1))
     };
     (0..EXAMPLES * SLOTS).map(draw).filter(|key| index.insert(*key).1).collect()
+}
+
+/// All keys, the most frequent ones last.
+fn by_frequency(slots: &[(u64, u64)]) -> Vec<u64> {
+    let frequency = |n: u64, rank: u64| (rank as f64 + 1.5).powf(-EXPONENT) / span(n);
+    let of_slot = |&(first, n): &(u64, u64)| {
+        (0..n).map(move |rank| (frequency(n, rank) as f32, mix(first + rank)))
+    };
+    let mut keys: Vec<(f32, u64)> = slots.iter().flat_map(of_slot).collect();
+    keys.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    keys.into_iter().map(|(_, key)| key).collect()
 }
 
 fn table(tier: Option<TierConfig>) -> SparseTable {
@@ -51,14 +81,15 @@ fn table(tier: Option<TierConfig>) -> SparseTable {
     SparseTable::new(SparseConfig { tier, ..config }).unwrap()
 }
 
-fn fill(table: &SparseTable, n_rows: u64) {
+/// Makes all rows, the most frequent ones last: they are in memory at the end, as they are after
+/// some thousand batches.
+fn fill(table: &SparseTable, keys: &[u64]) {
     let mut scratch = Scratch::default();
     let mut out = vec![0.0; DIM << 16];
-    table.reserve(n_rows as usize).unwrap();
-    for first in (0..n_rows).step_by(1 << 16) {
-        let keys: Vec<u64> = (first..n_rows.min(first + (1 << 16))).map(mix).collect();
+    table.reserve(keys.len()).unwrap();
+    for keys in keys.chunks(1 << 16) {
         let out = &mut out[..keys.len() * DIM];
-        table.pull(&keys, out, PullMode::Train, &mut scratch).unwrap();
+        table.pull(keys, out, PullMode::Train, &mut scratch).unwrap();
     }
 }
 
@@ -124,10 +155,12 @@ fn main() {
     let dir = folder.path().join("cold");
     let tiered = table(Some(TierConfig { memory_bytes, dir, lookahead: ahead }));
     let all = table(None);
+    let slots = slots(n_rows);
+    let keys = by_frequency(&slots);
     for table in [&all, &tiered] {
         let start = Instant::now();
-        fill(table, n_rows);
-        println!("{n_rows} rows made in {:?}", start.elapsed());
+        fill(table, &keys);
+        println!("{} rows made in {:?}", keys.len(), start.elapsed());
     }
     let mut index = RowIndex::default();
     let mut ratios = Vec::new();
@@ -135,7 +168,7 @@ fn main() {
     for round in 0..=rounds {
         let first = round * n_batches;
         let batches: Vec<_> =
-            (first..first + n_batches).map(|i| batch(n_rows, i, &mut index)).collect();
+            (first..first + n_batches).map(|i| batch(&slots, i, &mut index)).collect();
         let before = tiered.stats().unwrap();
         let [a, b] = [(&all, 0), (&tiered, ahead)].map(|(table, ahead)| {
             (n_batches as usize * EXAMPLES) as f64 / train(table, &batches, ahead).as_secs_f64()

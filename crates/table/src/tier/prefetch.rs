@@ -22,6 +22,9 @@ use crate::tier::slots::Arrival;
 /// Calls whose reads are under way at most.
 const MOST_TASKS: usize = 256;
 
+/// How far ahead lines of the index are asked for.
+const AHEAD: usize = 16;
+
 /// Reads that were begun together.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
@@ -190,7 +193,10 @@ impl Task {
     fn want(&mut self, shard_idx: usize, shard: &Shard, items: &[Item]) {
         let Some(tier) = shard.tier.as_ref().filter(|tier| tier.cold.len() > 0) else { return };
         let mut loading = tier.loading();
-        for item in items {
+        for (i, item) in items.iter().enumerate() {
+            if let Some(ahead) = items.get(i + AHEAD) {
+                shard.index.prefetch(ahead.hash);
+            }
             let place = shard.index.find(item.hash);
             if let Some(slot) = place.slot() {
                 tier.slots[usize::from(place.has(Place::EXTENDED))].pin(slot);
