@@ -103,15 +103,19 @@ impl ColdIndex {
     /// Line and place in it of all entries that may be of a hash.
     fn places(&self, hash: u64) -> impl Iterator<Item = (usize, usize)> + '_ {
         let tag = self.tag(hash);
-        let mut next = Some(self.home(tag));
-        let lines = std::iter::from_fn(move || {
-            let at = next?;
-            next = (self.lines[at][PER_LINE - 1] != 0).then(|| self.after(at));
-            Some(at)
-        });
-        lines.flat_map(move |at| (0..PER_LINE).map(move |i| (at, i))).filter(move |&(at, i)| {
-            let entry = self.lines[at][i];
-            entry != 0 && entry >> TAG == tag
+        let mut at = self.home(tag);
+        let mut found = matches(&self.lines[at], tag);
+        std::iter::from_fn(move || {
+            while found == 0 {
+                if self.lines[at][PER_LINE - 1] == 0 {
+                    return None;
+                }
+                at = self.after(at);
+                found = matches(&self.lines[at], tag);
+            }
+            let i = found.trailing_zeros() as usize;
+            found &= found - 1;
+            Some((at, i))
         })
     }
 
@@ -263,6 +267,13 @@ impl ColdIndex {
         old.iter().for_each(|entry| self.put(entry));
         Ok(())
     }
+}
+
+/// Which entries of a line have a tag, a bit each.
+#[inline(always)]
+fn matches(line: &Line, tag: u64) -> u32 {
+    let is = |entry: u64| u32::from(entry >> TAG == tag) & u32::from(entry != 0);
+    line.iter().enumerate().fold(0, |bits, (i, entry)| bits | is(*entry) << i)
 }
 
 #[cfg(test)]

@@ -96,8 +96,8 @@ impl TierCounters {
         self.prefetched.fetch_add(n as u64, Ordering::Relaxed);
     }
 
-    fn left_out(&self) {
-        self.left_out.fetch_add(1, Ordering::Relaxed);
+    fn left_out(&self, n: usize) {
+        self.left_out.fetch_add(n as u64, Ordering::Relaxed);
     }
 }
 

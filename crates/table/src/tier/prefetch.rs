@@ -1,26 +1,27 @@
 //! Rows that are brought into memory ahead of their use.
 //!
-//! [`SparseTable::prefetch`] begins reads and returns; a thread of the table waits for them, in the
-//! order in which they began, and moves the rows into memory. Who needs a row whose read is under
-//! way waits for that read.
+//! [`SparseTable::prefetch`] tells a thread of the table and returns. The thread looks for the
+//! rows, begins to read them, and moves them into memory in the order in which their reads began.
+//! Who needs a row whose read is under way waits for that read.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use regatta_cold::{RecordNo, Ticket};
 
 use crate::Error;
-use crate::group::{Item, Scratch};
+use crate::group::{Groups, Item, Scratch};
 use crate::index::Place;
 use crate::shard::Shard;
-use crate::sparse::SparseTable;
+use crate::sparse::{SparseTable, poisoned};
 use crate::tier::Core;
 use crate::tier::slots::Arrival;
 
-/// Calls whose reads are under way at most.
-const MOST_TASKS: usize = 256;
+/// Calls that wait at most.
+const MOST_CALLS: usize = 256;
 
 /// How far ahead lines of the index are asked for.
 const AHEAD: usize = 16;
@@ -112,21 +113,21 @@ impl Task {
     }
 }
 
-/// The thread that moves rows into memory. It ends when this is dropped.
+/// The thread that reads rows ahead and moves them into memory. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Promoter {
-    queue: Option<SyncSender<(Task, Ticket)>>,
+    queue: Option<SyncSender<Vec<u64>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Promoter {
-    pub(crate) fn start(core: &Core) -> Result<Promoter, Error> {
-        let (queue, tasks) = sync_channel(MOST_TASKS);
-        let name = format!("tier-{}", core.table.0);
-        let thread = std::thread::Builder::new().name(name).spawn(move || serve(&tasks));
+    pub(crate) fn start(core: &Arc<Core>) -> Result<Promoter, Error> {
+        let (queue, wanted) = sync_channel(MOST_CALLS);
+        let (name, own) = (format!("tier-{}", core.table.0), core.clone());
+        let thread = std::thread::Builder::new().name(name).spawn(move || serve(&own, &wanted));
         let thread = thread.map_err(|e| Error::Cold {
             table: core.table,
-            what: format!("cannot start the thread that moves rows into memory: {e}"),
+            what: format!("cannot start the thread that reads ahead: {e}"),
         })?;
         Ok(Promoter { queue: Some(queue), thread: Some(thread) })
     }
@@ -142,15 +143,52 @@ impl Drop for Promoter {
     }
 }
 
-fn serve(tasks: &Receiver<(Task, Ticket)>) {
-    while let Ok((task, ticket)) = tasks.recv() {
-        // An error has poisoned the table: whoever asks next gets it.
-        if task.run(ticket).is_ok() {
-            let core = task.core.clone();
-            drop(task);
-            let _ = core.keep_up();
+/// Begins the reads of all that is wanted, and then waits for the oldest of them, until nobody can
+/// want anything any more. An error has poisoned the table: whoever asks next gets it.
+fn serve(core: &Arc<Core>, wanted: &Receiver<Vec<u64>>) {
+    let mut groups = Groups::default();
+    let mut under_way = VecDeque::new();
+    loop {
+        let keys = match under_way.is_empty() {
+            true => wanted.recv().map_err(|_| TryRecvError::Disconnected),
+            false => wanted.try_recv(),
+        };
+        match keys {
+            Ok(keys) => {
+                groups.arrange(&keys, core.cells.len(), None);
+                under_way.extend(begin(core, &groups).unwrap_or_default());
+            }
+            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => {
+                let Some((task, ticket)): Option<(Task, Ticket)> = under_way.pop_front() else {
+                    continue;
+                };
+                let done = task.run(ticket);
+                drop(task);
+                let _ = done.and_then(|()| core.keep_up());
+            }
         }
     }
+}
+
+/// Begins to read the cold rows of keys, if there are some.
+fn begin(core: &Arc<Core>, groups: &Groups) -> Result<Option<(Task, Ticket)>, Error> {
+    core.check()?;
+    let load = Arc::new(Load::default());
+    let mut task = Task { core: core.clone(), wants: Vec::new(), load };
+    for (shard_idx, cell) in core.cells.iter().enumerate() {
+        let items = groups.shard(shard_idx);
+        if !items.is_empty() {
+            let shard = cell.lock.read().map_err(|_| poisoned(core.table, shard_idx))?;
+            task.want(shard_idx, &shard, items);
+        }
+    }
+    if task.wants.is_empty() {
+        return Ok(None);
+    }
+    let numbers: Vec<_> = task.wants.iter().map(|w| RecordNo::from_u32(w.record)).collect();
+    let ticket = core.cold(core.store.submit(&numbers))?;
+    Ok(Some((task, ticket)))
 }
 
 impl SparseTable {
@@ -162,27 +200,15 @@ impl SparseTable {
     /// to the pull.
     ///
     /// # Errors
-    /// [`Error::Cold`], [`Error::Poisoned`].
-    pub fn prefetch(&self, keys: &[u64], scratch: &mut Scratch) -> Result<(), Error> {
+    /// [`Error::Cold`] if reads or writes have failed, ahead or not.
+    pub fn prefetch(&self, keys: &[u64], _scratch: &mut Scratch) -> Result<(), Error> {
         let Some(tier) = &self.tier else { return Ok(()) };
-        let groups = &mut scratch.push;
-        groups.arrange(keys, self.shards.len(), self.config.padding_idx);
-        let load = Arc::new(Load::default());
-        let mut task = Task { core: tier.core.clone(), wants: Vec::new(), load };
-        for shard_idx in 0..self.shards.len() {
-            let items = groups.shard(shard_idx);
-            if !items.is_empty() {
-                task.want(shard_idx, &*self.read(shard_idx)?, items);
-            }
-        }
-        if task.wants.is_empty() {
-            return Ok(());
-        }
-        let numbers: Vec<_> = task.wants.iter().map(|w| RecordNo::from_u32(w.record)).collect();
-        let ticket = tier.core.cold(tier.core.store.submit(&numbers))?;
+        tier.core.check()?;
         if let Some(queue) = &tier.promoter.queue {
             // If the thread is behind, these rows are left to the pull.
-            let _ = queue.try_send((task, ticket));
+            if queue.try_send(keys.to_vec()).is_err() {
+                tier.core.counters.left_out(keys.len());
+            }
         }
         Ok(())
     }
@@ -211,7 +237,7 @@ impl Task {
                 }
                 if self.core.n_ahead.fetch_add(1, Ordering::Relaxed) >= self.core.most_ahead {
                     self.core.n_ahead.fetch_sub(1, Ordering::Relaxed);
-                    self.core.counters.left_out();
+                    self.core.counters.left_out(1);
                     continue;
                 }
                 loading.insert(entry.record(), self.load.clone());
