@@ -103,7 +103,7 @@ pub use model::{
 };
 pub use open_tensors::OpenTensors;
 pub use parts::{read_bytes, read_tensors, write_bytes, write_tensors};
-pub use persistables::{PERSISTABLES_FILE, load_persistables, save_persistables};
+pub use persistables::{PERSISTABLES_FILE, load_persistables, not_finite, save_persistables};
 pub use private::private_temp_dir;
 pub use publish::{publish_dir, publish_file, try_dir, try_file};
 pub use resume::{Check, Choice, PassedOver, Resume};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use regatta_ir::Program;
-use regatta_tensor::Tensor;
+use regatta_tensor::{DType, Tensor};
 
 use crate::format::{check_metadata, differences, metadata_of};
 use crate::{Difference, Error, load_checked, save_tensors};
@@ -49,6 +49,20 @@ pub fn load_persistables(
     let mut file = load_checked(&path)?;
     check_metadata(&path, &file.metadata)?;
     take_persistables(program, &mut file.tensors, &path)
+}
+
+/// The first persistable of a program that holds NaN or infinity.
+pub fn not_finite<'t>(
+    program: &Program,
+    lookup: impl Fn(&str) -> Option<&'t Tensor>,
+) -> Option<String> {
+    let mut names = program.persistables().map(|var| var.name.as_str());
+    names.find(|name| lookup(name).is_some_and(has_non_finite)).map(str::to_string)
+}
+
+/// Whether a tensor of floats holds NaN or infinity.
+pub(crate) fn has_non_finite(tensor: &Tensor) -> bool {
+    tensor.dtype() == DType::F32 && tensor.f32().iter().any(|x| !x.is_finite())
 }
 
 /// The values of a program's persistables, in the order of the program.

@@ -63,7 +63,7 @@ pub use regularize::regularize;
 pub use sharding::{Sharding, sharding};
 pub use split_batch::{Parts, split_batch};
 pub use split_server::{ServerPartition, split_server};
-pub use split_trainer::{DenseSpec, Split, TableSpec, split_trainer};
+pub use split_trainer::{DenseSpec, Split, TableSpec, learning_rate, split_trainer};
 pub use sync_batch_norm::sync_batch_norm;
 pub use updates::insert_updates;
 

@@ -96,12 +96,23 @@ pub fn split_trainer(programs: &Programs) -> Result<Split, Error> {
     block.drop_unused_vars(&[]);
     let (learning_rate, schedule) = match schedule {
         Some(found) => found,
-        None => {
-            let op = startup_op(&programs.startup, LEARNING_RATE)?;
-            (op.float("value")?, Schedule::Constant)
-        }
+        None => learning_rate(programs)?,
     };
     Ok(Split { trainer: checked(trainer)?, exchange, tables, dense, learning_rate, schedule })
+}
+
+/// The base learning rate of a training program, with its schedule.
+///
+/// # Errors
+/// If the program updates nothing.
+pub fn learning_rate(programs: &Programs) -> Result<(f64, Schedule), Error> {
+    match programs.main.block().ops.iter().find(|op| op.kind == "lr_schedule") {
+        Some(op) => Ok((op.float("base")?, schedule_of(op)?)),
+        None => {
+            let op = startup_op(&programs.startup, LEARNING_RATE)?;
+            Ok((op.float("value")?, Schedule::Constant))
+        }
+    }
 }
 
 /// What the updates of a program say.

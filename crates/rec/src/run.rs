@@ -5,7 +5,7 @@ use regatta_exec::{MemoryShortage, Options, Scope, check_memory, run_startup};
 use regatta_fleet::DistributedStrategy;
 use regatta_fleet::collective::{optimizer_for, plan_ranks};
 use regatta_ir::Program;
-use regatta_passes::split_trainer;
+use regatta_passes::{learning_rate, split_trainer};
 use regatta_ps::message::ServerStats;
 use regatta_ps::{Client, Mode, Server};
 use regatta_train::job::{client_config, server_config, worker_startup};
@@ -169,6 +169,7 @@ fn spec(config: &Config, network: &Network) -> RunSpec {
         allow_non_finite_loss: config.runner.allow_non_finite_loss,
         print_interval: config.runner.print_interval,
         seed: config.runner.seed,
+        learning_rate: learning_rate(&network.train).ok(),
         settings: config.to_json(),
         fixed: FIXED.to_vec(),
         folders: vec![config.runner.model_save_path.clone()],

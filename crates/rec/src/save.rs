@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use regatta_checkpoint::server_parts::{self, ServerParts};
 use regatta_checkpoint::{
     Difference, Encoding, Error as CheckpointError, ModelAbout, ModelSpec, PERSISTABLES_FILE,
-    TableRows, load_about, load_checked, load_statistics, publish_epoch, save_about, save_model,
-    save_persistables, save_statistics, try_epoch,
+    TableRows, load_about, load_checked, load_statistics, not_finite, publish_epoch, save_about,
+    save_model, save_persistables, save_statistics, try_epoch,
 };
 use regatta_exec::Scope;
 use regatta_ir::{Program, VarDef};
@@ -129,8 +129,26 @@ impl Files<'_> {
         Ok(names.is_none())
     }
 
+    /// Refuses values that are no numbers, which would take the place of a good epoch.
+    fn check_finite(
+        &self,
+        model: &TrainedModel<'_>,
+        find: impl FnOnce() -> Result<Option<String>, Error>,
+    ) -> Result<(), Error> {
+        if self.config.runner.allow_non_finite_loss {
+            return Ok(());
+        }
+        let (epoch, step) = (model.epoch, model.step);
+        match find()? {
+            None => Ok(()),
+            Some(variable) => Err(TrainError::NonFiniteValue { epoch, step, variable }.into()),
+        }
+    }
+
     /// Saves everything that the training program keeps.
     fn save_here(&self, model: &TrainedModel<'_>, folder: &Path) -> Result<(), Error> {
+        let main = &self.network.train.main;
+        self.check_finite(model, || Ok(not_finite(main, |name| model.get(name))))?;
         let about = about(self.config, model.step);
         let fill = |temp: &Path| {
             save_persistables(&self.network.train.main, |name| model.get(name), temp)?;
@@ -178,6 +196,7 @@ impl Files<'_> {
         publish_epoch(folder, |temp| {
             save_parts(model.backend, temp)?;
             server_parts::check_arrived(temp)?;
+            self.check_finite(model, || Ok(server_parts::not_finite(temp)?))?;
             save_about(temp, &about(config, model.step))?;
             let forward = &self.network.forward.main;
             save_statistics(forward, |name| model.scope.get(name), temp)?;

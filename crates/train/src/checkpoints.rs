@@ -9,12 +9,13 @@ use regatta_checkpoint::{
     Checkpoint, CheckpointConfig, CheckpointDir, Draft, Kind, Manifest, Metadata, Part, Progress,
     Resume, Topology, WorkerPosition, program_hash, write_tensors,
 };
-use regatta_ir::Program;
+use regatta_optim::Schedule;
 use regatta_ps::{Client, SnapshotOrder, SnapshotScope, WrittenTicket};
 use regatta_tensor::Tensor;
 
 use crate::Error;
 use crate::backend::{Backend, Snapshot, SnapshotValues};
+use crate::front::RunSpec;
 use crate::observe::{Event, Observer};
 use crate::remote::Mirror;
 use crate::report::CheckpointReport;
@@ -162,6 +163,8 @@ pub(crate) struct Checkpoints {
     dir: CheckpointDir,
     program_hash: String,
     job: serde_json::Value,
+    /// Its base and how it changes.
+    learning_rate: Option<(f64, Schedule)>,
     /// What the data are.
     data: Option<String>,
     topology: Topology,
@@ -209,9 +212,8 @@ impl Checkpoints {
     /// If the directory cannot be made.
     pub(crate) fn new(
         wanted: &Checkpointing,
-        program: &Program,
         topology: Topology,
-        (seed, job, data): (u64, serde_json::Value, Option<String>),
+        (spec, data): (&RunSpec, Option<String>),
     ) -> Result<Checkpoints, Error> {
         if wanted.config.full_every > 1 && topology.servers == 0 {
             return Err(Error::Resume(format!(
@@ -225,11 +227,12 @@ impl Checkpoints {
         Ok(Checkpoints {
             dir: wanted.config.open(),
             config: wanted.config.clone(),
-            program_hash: program_hash(program),
-            job,
+            program_hash: program_hash(&spec.program),
+            job: spec.settings.clone(),
+            learning_rate: spec.learning_rate.clone(),
             data,
             topology,
-            seed,
+            seed: spec.seed,
             last: Instant::now(),
             due: false,
             open: None,
@@ -301,6 +304,12 @@ impl Checkpoints {
         manifest.rng =
             BTreeMap::from([("seed".into(), self.seed), ("step".into(), first.loop_step)]);
         manifest.learning_rate.step = first.loop_step;
+        if let Some((base, schedule)) = &self.learning_rate {
+            let last = first.loop_step.saturating_sub(1);
+            // As f32, as steps use it, and with no more digits than that.
+            let used = schedule.lr(*base, last).to_string();
+            manifest.learning_rate.value = used.parse().unwrap_or_default();
+        }
         manifest
     }
 

@@ -25,17 +25,35 @@ pub enum Error {
     Data(Box<regatta_data::Error>),
     /// You or them: the loss is no number any more, and neither are the parameters.
     #[error(
-        "epoch {epoch}, batch {batch}: the loss is {loss}; check_nan_inf=True names the op that \
+        "step {step}, epoch {epoch}, batch {batch}: the loss '{name}' is {loss}; check_nan_inf=True names the op that \
          writes the first such value (a lower learning rate or clipping often helps), \
          allow_non_finite_loss=True continues all the same"
     )]
     NonFiniteLoss {
+        /// Steps since training began.
+        step: u64,
+        /// The variable.
+        name: String,
         /// The data pass.
         epoch: u64,
         /// The batch in it, from 0.
         batch: u64,
         /// NaN or an infinity.
         loss: f32,
+    },
+    /// You or them: parameters are no numbers any more, though the last loss was one.
+    #[error(
+        "step {step}, epoch {epoch}: '{variable}' holds NaN or infinity, so the epoch is not \
+         saved; a lower learning rate or clipping often helps, allow_non_finite_loss=True saves \
+         it all the same"
+    )]
+    NonFiniteValue {
+        /// The data pass.
+        epoch: u64,
+        /// Steps since training began.
+        step: u64,
+        /// The parameter, or a part of the optimizer's state.
+        variable: String,
     },
     /// A step failed on values of a file.
     #[error("{error}; in a batch of {examples} examples, read up to {place}")]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use regatta_data::{BadLines, Batch, Position, Stages};
 use regatta_exec::Scope;
 use regatta_ir::Program;
+use regatta_optim::Schedule;
 use regatta_tensor::Tensor;
 
 use crate::Error;
@@ -37,6 +38,8 @@ pub struct RunSpec {
     pub print_interval: u64,
     /// Everything random follows from it.
     pub seed: u64,
+    /// The base of the learning rate and how it changes, for manifests.
+    pub learning_rate: Option<(f64, Schedule)>,
     /// All settings, for the report and the manifests.
     pub settings: serde_json::Value,
     /// Those of the settings, by their names with dots between the parts, without which a run that

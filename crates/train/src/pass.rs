@@ -181,7 +181,8 @@ impl Pass<'_> {
             return Ok(());
         }
         let (epoch, batch) = (self.state.epoch, self.state.batches);
-        Err(Error::NonFiniteLoss { epoch, batch, loss })
+        let (step, name) = (self.state.steps, self.fetch.names[0].clone());
+        Err(Error::NonFiniteLoss { step, name, epoch, batch, loss })
     }
 
     fn measure(&mut self, fetched: &[Tensor], examples: usize) {

@@ -1,10 +1,11 @@
 //! Resuming: the checkpoint that a run continues from, and what each worker finds in it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use regatta_checkpoint::{Check, Checkpoint, Resume, WorkerPosition, program_hash};
-use regatta_ir::Program;
 use regatta_tensor::Tensor;
+use serde_json::Value as Settings;
 
 use crate::Error;
 use crate::checkpoints::{Checkpointing, DATA, MODEL_PART, STATE};
@@ -35,7 +36,7 @@ impl ResumePoint {
     /// If the requested one is not good, or belongs to another model or kind of job.
     pub(crate) fn choose(
         wanted: Option<&Checkpointing>,
-        program: &Program,
+        spec: &RunSpec,
         family: Family,
         note: &mut dyn FnMut(&str),
     ) -> Result<Option<ResumePoint>, Error> {
@@ -49,7 +50,7 @@ impl ResumePoint {
         let choice = wanted.config.open().choose(&wanted.resume, Check::Checksums)?;
         choice.passed_over.iter().for_each(|passed| note(&passed.to_string()));
         let Some(checkpoint) = choice.checkpoint else { return Ok(None) };
-        ResumePoint::open(checkpoint, program, family).map(Some)
+        ResumePoint::open(checkpoint, spec, family).map(Some)
     }
 
     /// The checkpoint that another process has chosen.
@@ -58,20 +59,22 @@ impl ResumePoint {
     /// If it cannot be read, or belongs to another model or kind of job.
     pub(crate) fn open_at(
         path: &Path,
-        program: &Program,
+        spec: &RunSpec,
         family: Family,
     ) -> Result<ResumePoint, Error> {
-        ResumePoint::open(Checkpoint::open(path)?, program, family)
+        ResumePoint::open(Checkpoint::open(path)?, spec, family)
     }
 
-    fn open(
-        checkpoint: Checkpoint,
-        program: &Program,
-        family: Family,
-    ) -> Result<ResumePoint, Error> {
+    fn open(checkpoint: Checkpoint, spec: &RunSpec, family: Family) -> Result<ResumePoint, Error> {
         let path = checkpoint.path().to_path_buf();
         let manifest = checkpoint.manifest();
-        manifest.check_program(&path, &program_hash(program))?;
+        if let Err(error) = manifest.check_program(&path, &program_hash(&spec.program)) {
+            let changes = changed_settings(&manifest.config, &spec.settings);
+            return Err(match changes.is_empty() {
+                true => error.into(),
+                false => Error::Resume(format!("{error}; changed: {}", changes.join(", "))),
+            });
+        }
         let of_servers = manifest.topology.servers > 0;
         if of_servers != (family == Family::Servers) {
             let with = |servers: bool| if servers { "with" } else { "without" };
@@ -191,5 +194,31 @@ impl ResumePoint {
             progress.step,
             progress.global_step
         )
+    }
+}
+
+/// Settings of the network that are not what they were, each with both values.
+fn changed_settings(old: &Settings, new: &Settings) -> Vec<String> {
+    let (mut before, mut now) = (BTreeMap::new(), BTreeMap::new());
+    flatten("", old, &mut before);
+    flatten("", new, &mut now);
+    let text = |value: Option<&String>| value.map_or("not set", String::as_str).to_string();
+    let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    let is_of_network = |name: &&String| !name.starts_with("runner.") || name.ends_with(".amp");
+    let changed = names.into_iter().filter(is_of_network).filter(|n| before.get(*n) != now.get(*n));
+    changed
+        .map(|n| format!("{n} was {} and is {}", text(before.get(n)), text(now.get(n))))
+        .collect()
+}
+
+/// All values of a tree by their names with dots between the parts.
+fn flatten(name: &str, value: &Settings, out: &mut BTreeMap<String, String>) {
+    let Some(section) = value.as_object() else {
+        out.insert(name.to_string(), value.to_string());
+        return;
+    };
+    for (key, value) in section {
+        let dot = if name.is_empty() { "" } else { "." };
+        flatten(&format!("{name}{dot}{key}"), value, out);
     }
 }

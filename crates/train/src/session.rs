@@ -111,7 +111,7 @@ impl Session {
         let mut note = |text: &str| observer.event(&Event::Note(text));
         let wanted = spec.checkpoint.as_ref().filter(|_| is_first);
         let locks = if is_first { lock_folders(&spec, &mut note)? } else { vec![] };
-        let chosen = ResumePoint::choose(wanted, &spec.program, family, &mut note)?;
+        let chosen = ResumePoint::choose(wanted, &spec, family, &mut note)?;
         Ok(Session {
             due: Due::new(spec.checkpoint.as_ref()),
             spec,
@@ -209,8 +209,8 @@ impl Session {
                 if let Some(resumed) = &self.chosen {
                     resumed.check_same(&self.spec, identity.as_deref(), &mut note)?;
                 }
-                let keep = (self.spec.seed, self.spec.settings.clone(), identity);
-                let made = Checkpoints::new(wanted, &self.spec.program, backend.topology(), keep)?;
+                let keep = (&self.spec, identity);
+                let made = Checkpoints::new(wanted, backend.topology(), keep)?;
                 self.log.checkpoints = Some(made);
             }
         }
@@ -239,9 +239,7 @@ impl Session {
         match chosen {
             Some(resumed) => Ok(Some(resumed)),
             None if first.is_empty() => Ok(None),
-            None => {
-                ResumePoint::open_at(Path::new(&*first), &self.spec.program, self.family).map(Some)
-            }
+            None => ResumePoint::open_at(Path::new(&*first), &self.spec, self.family).map(Some),
         }
     }
 

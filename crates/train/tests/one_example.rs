@@ -157,6 +157,7 @@ fn spec(model: &Model, dir: &Path) -> RunSpec {
         allow_non_finite_loss: false,
         print_interval: 1,
         seed: 1,
+        learning_rate: None,
         settings: serde_json::json!({}),
         fixed: vec![],
         folders: vec![],

@@ -8,8 +8,8 @@ use regatta_table::{DensePiece, Row, RowBody, SparseTable};
 use regatta_tensor::DType;
 
 use super::{
-    CONTENT, KIND_CANDIDATE, KIND_EXTENDED, LOAD_THREADS, SAVE_ID, WEIGHTS_ALONE, dense_pieces,
-    part_of, piece_name,
+    CONTENT, KIND_CANDIDATE, KIND_EXTENDED, LOAD_THREADS, NOT_FINITE, SAVE_ID, WEIGHTS_ALONE,
+    dense_pieces, part_of, piece_name,
 };
 use crate::{Error, OpenTensors};
 
@@ -68,6 +68,20 @@ pub fn check_arrived(dir: &Path) -> Result<(), Error> {
         }
         other => other,
     })
+}
+
+/// A variable of a saved model that holds NaN or infinity, as the servers that wrote it say.
+///
+/// # Errors
+/// If a part is missing or damaged.
+pub fn not_finite(dir: &Path) -> Result<Option<String>, Error> {
+    for path in files(dir)? {
+        if let Some(name) = OpenTensors::open(&path)?.metadata.get(NOT_FINITE) {
+            let named = name.trim_start_matches("table/").trim_start_matches("dense/");
+            return Ok(Some(named.split('/').next().unwrap_or(named).to_string()));
+        }
+    }
+    Ok(None)
 }
 
 /// A saved model of servers that is open for reading. All parts are there, are of one save, and fit

@@ -17,7 +17,9 @@ use regatta_table::DensePiece;
 use regatta_tensor::{DType, Tensor};
 
 pub(crate) use load::open_all;
-pub use load::{ServerParts, check_arrived, is_part, is_weights_alone, load_table, saved_pieces};
+pub use load::{
+    ServerParts, check_arrived, is_part, is_weights_alone, load_table, not_finite, saved_pieces,
+};
 pub use save::{SavePart, TableWeights, save_part, save_weights};
 pub use snapshot::{ServerSnapshot, restore_pieces, restore_table, saved_keys};
 
@@ -36,6 +38,8 @@ const KIND_CANDIDATE: u64 = 2;
 const WEIGHTS: &str = "weights";
 /// Where a file says which save it belongs to.
 const SAVE_ID: &str = "save";
+/// Where a file names a variable that holds NaN or infinity, if there is one.
+const NOT_FINITE: &str = "not_finite";
 /// Where a file says what it holds, if it holds less than a server does.
 const CONTENT: &str = "content";
 /// Weights that come from elsewhere, without optimizer state.

@@ -7,9 +7,10 @@ use regatta_table::{DensePiece, Receipt, RowBody, SaveMode, SparseTable};
 use regatta_tensor::Tensor;
 
 use super::{
-    CONTENT, KIND_BASE, KIND_CANDIDATE, KIND_EXTENDED, SAVE_ID, WEIGHTS, WEIGHTS_ALONE, part_of,
-    steps_key,
+    CONTENT, KIND_BASE, KIND_CANDIDATE, KIND_EXTENDED, NOT_FINITE, SAVE_ID, WEIGHTS, WEIGHTS_ALONE,
+    part_of, steps_key,
 };
+use crate::persistables::has_non_finite;
 use crate::{Error, Metadata, save_tensors};
 
 /// Which part of which save a file is.
@@ -51,6 +52,9 @@ pub fn save_part<'a>(
         (SAVE_ID.to_string(), format!("{id:016x}")),
     ]);
     metadata.extend(counted);
+    // Whoever publishes the whole may refuse it, without reading it again.
+    let spoilt = out.iter().find(|(_, tensor)| has_non_finite(tensor));
+    metadata.extend(spoilt.map(|(name, _)| (NOT_FINITE.to_string(), name.clone())));
     let tensors = out.iter().map(|(name, tensor)| (name.as_str(), tensor));
     save_tensors(&path, tensors, &metadata)?;
     let saved = |(name, table, receipt): &(&str, &SparseTable, Receipt)| {

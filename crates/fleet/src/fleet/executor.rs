@@ -157,6 +157,7 @@ impl FleetExecutor {
             allow_non_finite_loss: config.allow_non_finite_loss,
             print_interval: config.print_interval.max(1),
             seed: 0,
+            learning_rate: regatta_passes::learning_rate(&plan.programs).ok(),
             settings: serde_json::json!({ "strategy": plan.strategy.to_yaml() }),
             fixed: vec![],
             folders: vec![],

@@ -125,9 +125,10 @@ fn a_loss_that_is_no_number_ends_the_training() {
         s.run(&[&["train", "-m", "c.yaml", "-o", rate], more].concat())
     };
     let place = "in a batch of 2 examples, read up to ";
-    train(&[]).fails(1, &["epoch 0, batch 1: the loss is ", "check_nan_inf=True names the op"]);
+    train(&[])
+        .fails(1, &["step 1, epoch 0, batch 1: the loss '", "check_nan_inf=True names the op"]);
     train(&[]).fails(1, &[place, "data/a.txt:4\n"]);
-    let words = ["epoch 0, batch ", ": the loss is ", "allow_non_finite_loss=True continues"];
+    let words = ["epoch 0, batch ", ": the loss '", "allow_non_finite_loss=True continues"];
     train(&["--ranks", "1"]).fails(1, &words);
     train(&["--servers", "1", "--workers", "1"]).fails(1, &words);
     nothing_written(&s);
