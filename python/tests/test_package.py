@@ -170,6 +170,21 @@ def test_train_reports_what_is_wrong(config):
         rg.train(config, epochs=2)
 
 
+def test_what_the_wheel_was_built_without_is_named(config):
+    def refusal(*arguments, env=None):
+        done = python("-m", "regatta", "train", "-m", str(config), *arguments, env=env or {})
+        assert done.returncode != 0
+        return done.stderr
+
+    data = ["runner.train_data_dir=.", "runner.data_format=parquet",
+            'runner.data_columns=["label -> label: id", "C1 -> 1: hash"]']
+    assert "without the feature 'parquet'" in refusal("-o", *data)
+    rank = {f"OMPI_COMM_WORLD_{name}": "0" for name in ("RANK", "LOCAL_RANK")}
+    size = {f"OMPI_COMM_WORLD_{name}": "2" for name in ("SIZE", "LOCAL_SIZE")}
+    printed = refusal("--transport", "mpi", env={**rank, **size})
+    assert "cargo build --release --features mpi" in printed
+
+
 def test_interrupting_train_ends_it(config):
     code = (
         "import regatta as rg\n"

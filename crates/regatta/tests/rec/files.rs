@@ -46,10 +46,6 @@ fn tables_by_a_column_map() {
     s.run(&["train", "-m", "c.yaml"]).fails(2, &["runner.data_columns", "'number'"]);
     s.write("c.yaml", &config("csv", ""));
     s.run(&["train", "-m", "c.yaml"]).fails(2, &["runner.data_columns: must be set"]);
-    s.write("c.yaml", &config("parquet", columns));
-    if !cfg!(feature = "parquet") {
-        s.run(&["train", "-m", "c.yaml"]).fails(2, &["without the feature 'parquet'"]);
-    }
 }
 
 #[test]
