@@ -10,6 +10,8 @@
 //! Open addressing over cache lines as in `index.rs`, with lines of eight and steps of a fifteenth:
 //! together with what the store keeps of a record, a cold row takes less than 12 bytes of memory.
 
+use regatta_kernels::prefetch;
+
 use crate::Error;
 use crate::index::Place;
 use crate::memory::Region;
@@ -98,6 +100,12 @@ impl ColdIndex {
 
     fn after(&self, at: usize) -> usize {
         if at + 1 == self.lines.len() { 0 } else { at + 1 }
+    }
+
+    /// Asks for the line where the search for a hash will begin.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        prefetch(&self.lines, self.home(self.tag(hash)));
     }
 
     /// Line and place in it of all entries that may be of a hash.

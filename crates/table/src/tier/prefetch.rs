@@ -97,7 +97,9 @@ impl Task {
             at += of_shard.len();
             let mut shard = core.write(of_shard[0].shard as usize)?;
             let mut n = 0;
+            shard.expect(of_shard.iter().take(AHEAD).map(|want| want.hash));
             for (i, want) in of_shard.iter().enumerate() {
+                shard.expect(of_shard.get(i + AHEAD).into_iter().map(|want| want.hash));
                 let Some(record) = held.get(first + i) else { continue };
                 let tier = shard.tier.as_ref();
                 let entry = tier.and_then(|tier| tier.cold.find(want.hash, want.record));

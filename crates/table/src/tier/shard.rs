@@ -18,6 +18,9 @@ use crate::{Error, TableId};
 /// until rows leave, so they leave seldom and many at once.
 const MOST_AT_ONCE: usize = 512;
 
+/// How far ahead memory is asked for.
+const AHEAD: usize = 8;
+
 /// What a shard of a table with a tier has beside its index and slabs.
 pub(crate) struct ShardTier {
     pub(crate) table: TableId,
@@ -175,6 +178,15 @@ impl Shard {
         }
     }
 
+    /// Asks for the lines of the indices where a row is looked for.
+    pub(crate) fn expect(&self, hashes: impl Iterator<Item = u64>) {
+        let Some(tier) = &self.tier else { return };
+        hashes.for_each(|hash| {
+            self.index.prefetch(hash);
+            tier.cold.prefetch(hash);
+        });
+    }
+
     /// Moves a cold row into memory, whose entry and record these are.
     pub(crate) fn promote(
         &mut self,
@@ -226,12 +238,21 @@ impl Shard {
         let Some(tier) = &mut self.tier else { return Ok(()) };
         tier.cold.reserve(victims.len())?;
         let mut batch = PutBatch::new(self.base.stride().max(self.extended.stride()));
-        for &(slab, slot, hash) in victims {
+        for (i, &(slab, slot, hash)) in victims.iter().enumerate() {
+            if let Some(&(slab, slot, hash)) = victims.get(i + AHEAD) {
+                self.index.prefetch(hash);
+                let rows = if slab == 1 { &self.extended } else { &self.base };
+                rows.prefetch(slot, rows.stride());
+            }
             let rows = if slab == 1 { &self.extended } else { &self.base };
             batch.push(hash, self.index.find(hash).to_tag(), rows.row(slot));
         }
         let (numbers, result) = batch.put(tier);
-        for (&(slab, slot, hash), number) in victims.iter().zip(&numbers) {
+        for (i, (&(slab, slot, hash), number)) in victims.iter().zip(&numbers).enumerate() {
+            if let Some((.., hash)) = victims.get(i + AHEAD) {
+                self.index.prefetch(*hash);
+                tier.cold.prefetch(*hash);
+            }
             let place = self.index.remove(hash);
             tier.cold.insert(hash, number.get(), place.marks())?;
             [&mut self.base, &mut self.extended][slab].free(slot);
