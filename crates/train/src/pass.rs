@@ -37,10 +37,7 @@ pub fn run_pass(
     let mut lookahead = Lookahead::default();
     loop {
         match backend.advance(scope)? {
-            Turn::Read => {
-                let next = lookahead.next(feed, backend)?;
-                backend.give(next)?;
-            }
+            Turn::Read => lookahead.read(feed, backend)?,
             Turn::Step(input) => pass.count_step(backend, feed, input)?,
             Turn::Idle => pass.after_turn(backend)?,
             Turn::Snapshot => pass.snapshot(backend, scope)?,
