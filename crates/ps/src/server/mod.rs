@@ -22,7 +22,7 @@ mod weight_prediction;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use regatta_net::memory::Network;
 use regatta_net::{
@@ -210,7 +210,9 @@ impl Server {
         let outcome = self.core.watch(stop);
         self.core.finish_writing();
         let stats = self.core.stats();
-        self.serving.shutdown(Duration::from_secs(2));
+        let Server { core, serving } = self;
+        serving.shutdown(LAST_REQUESTS);
+        release_tables(core);
         outcome.map(|()| stats)
     }
 }
@@ -218,6 +220,19 @@ impl Server {
 /// An address, or a name inside this process.
 pub(crate) fn endpoint(network: Option<&Network>, name: &str) -> Endpoint {
     network.map_or_else(|| Endpoint::from(name), |network| network.endpoint(name))
+}
+
+/// How long the last requests may take after everything is done.
+const LAST_REQUESTS: Duration = Duration::from_secs(2);
+
+/// Lets go of the tables. Those with rows on disk remove their files, which must be done before the
+/// process ends: threads of connections that are closing hold the tables for a moment.
+fn release_tables(core: Arc<Core>) {
+    let has_files = core.tables.iter().any(|table| table.setup.config.tier.is_some());
+    let until = Instant::now() + LAST_REQUESTS;
+    while has_files && Arc::strong_count(&core) > 1 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Hands requests of the network to the core.
