@@ -200,3 +200,51 @@ KERNEL void cast_unsigned(uint n, GLOBAL const ulong *x, GLOBAL float *out)
         out[i] = (float)x[i];
     }
 }
+
+// One step of a chain: `v` is what the chain has so far, `o` its operand. Hundreds of `code` say
+// what to do: 0: a function of v, 1: of v and o, 2: of o and v, 3: the gradient v through a
+// function that kept o, 4: the gradient o through one that kept v, 5: v + p * o.
+DEVICE float chain_step(int code, float v, float o, float p, float q)
+{
+    switch (code / 100) {
+    case 0: return unary_value(code, v, p, q);
+    case 1: return binary_value(code - 100, v, o);
+    case 2: return binary_value(code - 200, o, v);
+    case 3: return unary_slope(code - 300, o, v, p, q);
+    case 4: return unary_slope(code - 400, v, o, p, q);
+    default: return v + p * o;
+    }
+}
+
+DEVICE float chain_load(GLOBAL const uint *from, uint i, GLOBAL const float *a,
+                        GLOBAL const float *b, GLOBAL const float *c, GLOBAL const float *d,
+                        GLOBAL const float *e)
+{
+    uint at = i / from[1] * from[2] + i % from[3];
+    switch (from[0]) {
+    case 0: return a[at];
+    case 1: return b[at];
+    case 2: return c[at];
+    case 3: return d[at];
+    default: return e[at];
+    }
+}
+
+// Several functions of one element after the other. An operand is an array and three numbers:
+// element i of the chain meets element i / x * y + i % z of the array. `steps` has the first
+// operand, and for each step its code and its operand; `params` two floats for each step.
+KERNEL void chain(uint n, uint count, GLOBAL const uint *steps, GLOBAL const float *params,
+                  GLOBAL const float *a, GLOBAL const float *b, GLOBAL const float *c,
+                  GLOBAL const float *d, GLOBAL const float *e, GLOBAL float *out)
+{
+    uint i = (uint)GLOBAL_X;
+    if (i < n) {
+        float v = chain_load(steps, i, a, b, c, d, e);
+        for (uint k = 0; k < count; k++) {
+            GLOBAL const uint *step = steps + 4 + 5 * k;
+            float o = step[0] < 100 ? 0.0f : chain_load(step + 1, i, a, b, c, d, e);
+            v = chain_step((int)step[0], v, o, params[2 * k], params[2 * k + 1]);
+        }
+        out[i] = v;
+    }
+}

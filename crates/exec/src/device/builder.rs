@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use regatta_device::Kind;
 use regatta_ir::{Block, Layout, VarType};
 
+use super::chain::{Chain, Operand};
 use super::launch::{Arg, Count, Launch, Place, Work};
 use super::lookups::Lookups;
 use crate::Error;
@@ -34,6 +35,8 @@ pub(super) struct Builder<'a> {
     pub(super) temps: Vec<u64>,
     pub(super) constants: Vec<Constant>,
     pub(super) launches: Vec<Launch>,
+    /// Temporaries that are written more than once.
+    pub(super) rewritten: Vec<usize>,
 }
 
 impl<'a> Builder<'a> {
@@ -61,6 +64,7 @@ impl<'a> Builder<'a> {
             temps,
             constants,
             launches,
+            rewritten: Vec::new(),
         }
     }
 
@@ -176,7 +180,8 @@ impl<'a> Builder<'a> {
             Arg::F32(0.0),
             Arg::F32(0.0),
         ];
-        self.launches.push(Launch { kernel: "unary", work: Work::Items(n), args });
+        let chain = Some(Chain { n, first: Operand::same(from), steps: vec![], out: to });
+        self.launches.push(Launch { kernel: "unary", work: Work::Items(n), args, chain });
     }
 
     /// Checks that 32 bits count the elements of every variable.

@@ -2,6 +2,8 @@
 
 use regatta_device::Grid;
 
+use super::chain::Chain;
+
 /// Where a variable is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Place {
@@ -72,6 +74,8 @@ pub(super) struct Launch {
     pub(super) kernel: &'static str,
     pub(super) work: Work,
     pub(super) args: Vec<Arg>,
+    /// What it does to single elements, if that is all.
+    pub(super) chain: Option<Chain>,
 }
 
 impl Launch {

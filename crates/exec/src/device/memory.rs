@@ -70,7 +70,7 @@ mod tests {
 
     fn launch(temps: &[usize]) -> Launch {
         let args = temps.iter().map(|&temp| Arg::At(Place::Temp(temp))).collect();
-        Launch { kernel: "unary", work: Work::Items(Count::fixed(1)), args }
+        Launch { kernel: "unary", work: Work::Items(Count::fixed(1)), args, chain: None }
     }
 
     #[test]

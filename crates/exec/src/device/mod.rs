@@ -21,12 +21,13 @@
 //! [`device_kinds`]. Metrics run on the host from what was fetched.
 //!
 //! Reading order: [`DeviceProgram`] (`program`), [`Preparer`] and [`DeviceBatch`] (`batch`,
-//! `lookups`), `plan` (launches for one batch size), `lower` (what each op becomes), `memory`
-//! (temporaries share buffers), `values` (parameters, states and their updates), [`DeviceGroup`]
-//! (several devices).
+//! `lookups`), `plan` (launches for one batch size), `lower` (what each op becomes), `chain`
+//! (neighbours are joined), `memory` (temporaries share buffers), `values` (parameters, states and
+//! their updates), [`DeviceGroup`] (several devices).
 
 mod batch;
 mod builder;
+mod chain;
 mod codes;
 mod group;
 mod launch;

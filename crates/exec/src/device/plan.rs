@@ -8,6 +8,7 @@ use regatta_tensor::DType;
 
 use super::batch::Preparer;
 use super::builder::{Builder, Constant};
+use super::chain::{Untouched, join_chains};
 use super::launch::{Arg, Count, Launch, Place, Work};
 use super::lower::lower;
 use super::memory::share;
@@ -103,8 +104,11 @@ impl DevicePlan {
                 _ => None,
             })
             .collect();
-        let Builder { temps: bytes, constants, launches, .. } = builder;
+        let Builder { temps: bytes, mut constants, launches, rewritten, .. } = builder;
         let elsewhere: Vec<usize> = pinned.iter().map(|(temp, _)| *temp).collect();
+        let read = [kept.as_slice(), &elsewhere].concat();
+        let untouched = Untouched { kept: &read, rewritten: &rewritten };
+        let launches = join_chains(launches, &untouched, &mut constants);
         let sharing = share(&bytes, &launches, &kept, &elsewhere);
         let buffers = sharing.bytes.iter().map(|&n| device.alloc(n));
         let buffers = buffers.collect::<Result<Vec<_>, _>>()?;

@@ -5,8 +5,9 @@ use regatta_tensor::DType;
 
 use super::{Lower, Rule};
 use crate::Error;
+use crate::device::chain::{Index, OF_BOTH, Operand, SLOPE_OF_KEPT, Step};
 use crate::device::codes::{BINARY, UNARY, Unary};
-use crate::device::launch::{Arg, Count};
+use crate::device::launch::{Arg, Count, Place};
 use crate::device::{refused, unsupported};
 
 pub(super) const RULES: &[(&str, Rule)] = &[
@@ -76,6 +77,10 @@ fn params(to: &Lower<'_, '_>, function: &Unary) -> Result<[Arg; 2], Error> {
     Ok(params)
 }
 
+fn float(arg: Arg) -> f32 {
+    if let Arg::F32(x) = arg { x } else { 0.0 }
+}
+
 fn unary(to: &mut Lower<'_, '_>) -> Result<(), Error> {
     let function = function(&to.op.kind);
     let x = to.floats("X")?;
@@ -83,6 +88,8 @@ fn unary(to: &mut Lower<'_, '_>) -> Result<(), Error> {
     let (out, n, [p, q]) = (to.out("Out")?, to.count("X"), params(to, function)?);
     let args = vec![Arg::I32(function.code), Arg::Count(n), Arg::At(x), Arg::At(out), p, q];
     to.each("unary", n, args);
+    let step = Step { code: function.code as u32, operand: None, params: [p, q].map(float) };
+    to.as_chain(n, Operand::same(x), vec![step], out);
     Ok(())
 }
 
@@ -94,18 +101,21 @@ fn unary_grad(to: &mut Lower<'_, '_>) -> Result<(), Error> {
     let code = Arg::I32(function.code);
     let args = vec![code, Arg::Count(n), Arg::At(kept), Arg::At(d), Arg::At(dx), p, q];
     to.each("unary_grad", n, args);
+    let (code, operand) = (SLOPE_OF_KEPT + function.code as u32, Some(Operand::same(kept)));
+    let step = Step { code, operand, params: [p, q].map(float) };
+    to.as_chain(n, Operand::same(d), vec![step], dx);
     Ok(())
 }
 
 /// A dimension of the result: its size, and the strides of X and Y, 0 where one repeats.
-type Step = [u32; 3];
+type Stride = [u32; 3];
 
 /// The walk over the result of two shapes; dimensions without a gap are one.
-fn walk(x: &[u32], y: &[u32]) -> Vec<Step> {
+fn walk(x: &[u32], y: &[u32]) -> Vec<Stride> {
     let rank = x.len().max(y.len());
     let dim = |s: &[u32], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |at| s[at]);
     let (xs, ys) = (strides(x, rank), strides(y, rank));
-    let mut steps: Vec<Step> = Vec::new();
+    let mut steps: Vec<Stride> = Vec::new();
     for i in 0..rank {
         let size = dim(x, i).max(dim(y, i));
         if dim(x, i) == 0 || dim(y, i) == 0 {
@@ -148,6 +158,15 @@ fn binary(to: &mut Lower<'_, '_>) -> Result<(), Error> {
     let code = Arg::I32(code_of(&to.op.kind));
     let args = vec![code, Arg::Count(n), Arg::At(shape), Arg::At(x), Arg::At(y), Arg::At(out)];
     to.each("binary", n, args);
+    let index = |side: usize| {
+        Index::of(&steps.iter().map(|step| (step[0], step[side])).collect::<Vec<_>>())
+    };
+    if let (Some(of_x), Some(of_y)) = (index(1), index(2)) {
+        let operand = Some(Operand { place: y, index: of_y });
+        let code = OF_BOTH + code_of(&to.op.kind) as u32;
+        let step = Step { code, operand, params: [0.0; 2] };
+        to.as_chain(n, Operand { place: x, index: of_x }, vec![step], out);
+    }
     Ok(())
 }
 
@@ -208,6 +227,16 @@ fn sum(to: &mut Lower<'_, '_>) -> Result<(), Error> {
         to.each("sum_arrays", n, args);
         first = Some(out);
     }
+    if places.len() > 4 {
+        to.to.rewritten.extend(if let Place::Temp(temp) = out { Some(temp) } else { None });
+    } else if let Some((first, rest)) = places.split_first() {
+        let step = |&place: &Place| Step {
+            code: OF_BOTH,
+            operand: Some(Operand::same(place)),
+            params: [0.0; 2],
+        };
+        to.as_chain(n, Operand::same(*first), rest.iter().map(step).collect(), out);
+    }
     Ok(())
 }
 
@@ -246,6 +275,6 @@ mod tests {
         assert_eq!(walk(&[2, 3, 4], &[2, 3, 4]), [[24, 1, 1]]);
         assert_eq!(walk(&[2, 3, 4], &[4]), [[6, 4, 0], [4, 1, 1]]);
         assert_eq!(walk(&[2, 1, 3], &[4, 1]), [[2, 3, 0], [4, 0, 1], [3, 1, 0]]);
-        assert_eq!(walk(&[1], &[1]), [] as [Step; 0]);
+        assert_eq!(walk(&[1], &[1]), [] as [Stride; 0]);
     }
 }

@@ -15,6 +15,7 @@ use regatta_ir::{Layout, Op, VarType};
 use regatta_tensor::DType;
 
 use super::builder::Builder;
+use super::chain::{Chain, Operand, Step};
 use super::launch::{Arg, Count, Launch, Place, Work};
 use super::{refused, unsupported};
 use crate::Error;
@@ -153,7 +154,14 @@ impl Lower<'_, '_> {
     }
 
     fn launch(&mut self, kernel: &'static str, work: Work, args: Vec<Arg>) {
-        self.to.launches.push(Launch { kernel, work, args });
+        self.to.launches.push(Launch { kernel, work, args, chain: None });
+    }
+
+    /// Says what the last launch does to single elements, so that neighbours can join it.
+    fn as_chain(&mut self, n: Count, first: Operand, steps: Vec<Step>, out: Place) {
+        if let Some(launch) = self.to.launches.last_mut() {
+            launch.chain = Some(Chain { n, first, steps, out });
+        }
     }
 
     /// A launch with one item for each of `n` elements.

@@ -3,6 +3,7 @@
 use super::{Lower, Rule};
 use crate::Error;
 use crate::device::batch::Part;
+use crate::device::chain::{ADD_SCALED, Operand, Step};
 use crate::device::launch::{Arg, Count, Place, Work};
 use crate::device::refused;
 
@@ -56,6 +57,11 @@ fn decay(to: &mut Lower<'_, '_>) -> Result<(), Error> {
     let Some(table) = n.table else {
         let args = [l1, Arg::Count(n), Arg::F32(coeff), Arg::At(x), Arg::At(w), Arg::At(out)];
         to.each("decay", n, args.to_vec());
+        if to.op.kind == "l2_decay" {
+            let operand = Some(Operand::same(w));
+            let step = Step { code: ADD_SCALED, operand, params: [coeff, 0.0] };
+            to.as_chain(n, Operand::same(x), vec![step], out);
+        }
         return Ok(());
     };
     let slots = to.to.part(&Part::Slots(table)).filter(|_| w == Place::Arena(table));

@@ -2,6 +2,7 @@
 
 use super::{Lower, Rule};
 use crate::Error;
+use crate::device::chain::{Index, Operand};
 use crate::device::launch::{Arg, Count, Place, Work};
 
 pub(super) const RULES: &[(&str, Rule)] = &[
@@ -133,6 +134,11 @@ fn reduce_grad(to: &mut Lower<'_, '_>) -> Result<(), Error> {
         let into = if is_last { dx } else { to.to.scratch(u64::from(outer * r * c) * 4) };
         let factor = if is_last { whole } else { 1.0 };
         to.middle("repeat_middle", [outer, r, c], outer * r * c, factor, from, into);
+        if factor == 1.0 {
+            let index = Index { over: r * c, by: c, within: c };
+            let n = Count::fixed(outer * r * c);
+            to.as_chain(n, Operand { place: from, index }, vec![], into);
+        }
         from = into;
     }
     Ok(())
