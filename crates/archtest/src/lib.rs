@@ -42,8 +42,8 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
 
 #[rustfmt::skip]
 const TRAIN: &[&str] = &[
-    "checkpoint", "collective", "data", "exec", "ir", "ops", "optim", "passes", "ps", "table",
-    "tensor",
+    "checkpoint", "collective", "data", "device", "exec", "ir", "ops", "optim", "passes", "ps",
+    "table", "tensor",
 ];
 
 #[rustfmt::skip]
@@ -54,8 +54,8 @@ const FLEET: &[&str] = &[
 
 #[rustfmt::skip]
 const REC: &[&str] = &[
-    "checkpoint", "collective", "data", "exec", "fleet", "ir", "ops", "optim", "passes", "ps",
-    "table", "tensor", "train",
+    "checkpoint", "collective", "data", "device", "exec", "fleet", "ir", "ops", "optim", "passes",
+    "ps", "table", "tensor", "train",
 ];
 
 #[rustfmt::skip]
@@ -165,8 +165,13 @@ pub const BANS: &[Ban] = &[
 ];
 
 /// What differs between the kinds of training.
-const BACKENDS: &[&str] =
-    &["train/src/local.rs", "train/src/servers.rs", "train/src/geo.rs", "train/src/ranks.rs"];
+const BACKENDS: &[&str] = &[
+    "train/src/local.rs",
+    "train/src/servers.rs",
+    "train/src/geo.rs",
+    "train/src/ranks.rs",
+    "train/src/gpubox",
+];
 
 /// Folders and files below `crates/` that may contain `unsafe`.
 pub const UNSAFE: &[&str] = &[

@@ -66,6 +66,15 @@ pub use strategy::DistributedStrategy;
 pub use transpiler::{DistributeTranspiler, parse_endpoints};
 pub use util::Util;
 
+/// Devices that the environment leaves to this process: `FLAGS_selected_gpus` and
+/// `CUDA_VISIBLE_DEVICES`.
+///
+/// # Errors
+/// If a variable is no list of numbers, or they contradict each other.
+pub fn devices() -> Result<regatta_cluster::Devices, Error> {
+    Ok(regatta_cluster::Devices::from_env(&regatta_cluster::Env::process())?)
+}
+
 /// Writes a line for the user to standard error, in one call: several processes may share it.
 pub fn notify(line: &dyn std::fmt::Display) {
     // Training continues when nobody reads its lines any more.

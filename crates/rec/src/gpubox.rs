@@ -1,14 +1,17 @@
 //! `sync_mode: gpubox`: a worker and the servers of its rows in one process, or several of each.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use regatta_passes::split_trainer;
+use regatta_device::{Choice, Device};
+use regatta_passes::{Split, split_trainer};
 use regatta_ps::{JobToken, Network as InProcess, Server};
+use regatta_table::Admission;
 use regatta_train::Job;
 use regatta_train::job::server_config;
 use regatta_train::observe::{Event, Observer};
 
-use crate::config::{DeviceChoice, GpuBox};
+use crate::config::{DeviceChoice, DeviceKind, GpuBox};
 use crate::network::Network;
 use crate::run::{Outcome, Place, train_as};
 use crate::{Config, Error};
@@ -50,36 +53,90 @@ fn own_job(config: &Config) -> Job {
     job
 }
 
-/// Makes sure that there is the device of the mode, and says what computes if it is no device.
-pub(crate) fn check_device(
+/// Opens the device of the mode, and says what computes.
+pub(crate) fn open_device(
     config: &Config,
     place: &Place<'_>,
     observer: &mut dyn Observer,
-) -> Result<(), Error> {
-    let Some(GpuBox { device }) = config.runner.distributed.gpubox else { return Ok(()) };
-    if device != DeviceChoice::Cpu {
-        return Err(no_device(device));
+) -> Result<Option<Device>, Error> {
+    let Some(GpuBox { device, .. }) = &config.runner.distributed.gpubox else { return Ok(None) };
+    if *device == DeviceChoice::Cpu {
+        if place.index().0 == 0 {
+            observer.event(&Event::Note(ON_CPU));
+        }
+        return Ok(None);
     }
-    if place.index().0 == 0 {
-        observer.event(&Event::Note(ON_CPU));
-    }
-    Ok(())
+    let opened = selected(*device)?.open().map_err(|e| no_device(*device, &e))?;
+    let text = format!("sync_mode gpubox computes on {}", opened.info());
+    observer.event(&Event::Note(&text));
+    Ok(Some(opened))
 }
 
 /// What a run without a device says.
 const ON_CPU: &str =
     "sync_mode gpubox computes on the CPU: rows are in memory and on disk, not on a device";
 
-fn no_device(device: DeviceChoice) -> Error {
+/// The device that the configuration names, or that the environment selects of its kind.
+fn selected(device: DeviceChoice) -> Result<Choice, Error> {
+    let devices = regatta_fleet::devices()?;
+    let number = match device {
+        DeviceChoice::Kind(_, Some(number)) => number,
+        _ => {
+            let selected = devices.selected.unwrap_or_else(|| vec![0]);
+            let [number] = selected[..] else {
+                let reason = format!(
+                    "{device} is {} devices (FLAGS_selected_gpus), and rows are on one: select one",
+                    selected.len()
+                );
+                return Err(Error::key("runner.device", reason));
+            };
+            // Drivers of NVIDIA leave out by themselves what is not visible.
+            let visible = devices.visible.filter(|_| device != DeviceChoice::Auto);
+            visible.and_then(|list| list.get(number).copied()).unwrap_or(number)
+        }
+    };
+    Ok(match device {
+        DeviceChoice::Kind(DeviceKind::OpenClCpu, _) => Choice::OpenClCpu(number),
+        DeviceChoice::Kind(DeviceKind::OpenCl, _) => Choice::OpenCl(number),
+        DeviceChoice::Kind(DeviceKind::Cuda, named) => Choice::Cuda(named.unwrap_or(number)),
+        DeviceChoice::Auto | DeviceChoice::Cpu => Choice::Auto,
+    })
+}
+
+fn no_device(device: DeviceChoice, error: &regatta_device::Error) -> Error {
     let key = match device {
         DeviceChoice::Auto | DeviceChoice::Cpu => "runner.use_gpu",
         DeviceChoice::Kind(..) => "runner.device",
     };
-    let reason = format!(
-        "no device for '{device}': this program was built without OpenCL and CUDA; train on the CPU \
-         with the same tiers: -o runner.use_gpu=False runner.device=cpu"
-    );
-    Error::key(key, reason)
+    let instead = "train on the CPU with the same tiers: -o runner.use_gpu=False";
+    Error::key(key, format!("{error}; {instead}"))
+}
+
+/// Bytes of the device for the rows of each table of a program.
+pub(crate) fn arenas(config: &Config, split: &Split, device: &Device) -> Result<Vec<u64>, Error> {
+    let none = BTreeMap::new();
+    let given = config.runner.distributed.gpubox.as_ref().map_or(&none, |g| &g.device_bytes);
+    let key = |table: &str| format!("table_parameters.{table}.device_mb");
+    let names: Vec<&str> = split.tables.iter().map(|table| table.name.as_str()).collect();
+    if let Some(table) = given.keys().find(|table| !names.contains(&table.as_str())) {
+        let reason = format!("there is no table '{table}'; there are {}", names.join(", "));
+        return Err(Error::key(key(table), reason));
+    }
+    if config.runner.distributed.entry != Admission::None {
+        let reason = "cannot be honoured with rows on a device: every id of a batch is a row there";
+        return Err(Error::key("table_parameters.entry", reason));
+    }
+    let info = device.info();
+    let share = (info.memory / 4).min(1 << 30) / names.len().max(1) as u64;
+    let bytes = |name: &&str| match given.get(*name) {
+        Some(bytes) if *bytes > info.max_buffer => Err(Error::key(
+            key(name),
+            format!("a buffer of {info} has at most {} MB", info.max_buffer >> 20),
+        )),
+        Some(bytes) => Ok(*bytes),
+        None => Ok(share.min(info.max_buffer)),
+    };
+    names.iter().map(bytes).collect()
 }
 
 /// Refuses ranks: the rows of the mode are on servers.

@@ -120,7 +120,8 @@ fn begin(config: &Config, network: &Network, data: Option<&Data>, observer: &mut
 
 fn report(config: &Config, epochs: Vec<EpochReport>) -> Report {
     let (config, peak_rss_mb) = (config.to_json(), peak_rss_mb());
-    Report { config, epochs, peak_rss_mb, resumed_from: None, checkpoints: vec![] }
+    let (resumed_from, checkpoints, device) = (None, vec![], None);
+    Report { config, device, epochs, peak_rss_mb, resumed_from, checkpoints }
 }
 
 /// One data pass over the test data: this worker's numbers, and those of all.

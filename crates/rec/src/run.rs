@@ -1,6 +1,7 @@
 //! A configuration becomes a run: alone, as a worker of parameter servers, or as a rank.
 
 use regatta_collective::Group;
+use regatta_device::Device;
 use regatta_exec::{MemoryShortage, Options, Scope, check_memory, run_startup};
 use regatta_fleet::DistributedStrategy;
 use regatta_fleet::collective::{optimizer_for, plan_ranks};
@@ -14,7 +15,8 @@ use regatta_train::observe::{Event, Observer};
 use regatta_train::report::{EpochReport, Report};
 use regatta_train::tier::refuse_without_servers;
 use regatta_train::{
-    Backend, Family, Farewell, Geo, Job, Local, Ranks, RunReports, RunSpec, Servers, Session, leave,
+    Backend, Family, Farewell, Geo, GpuBox, Job, Local, Ranks, RunReports, RunSpec, Servers,
+    Session, leave,
 };
 
 use crate::data::Data;
@@ -78,7 +80,7 @@ pub fn train_as(
     if let (Place::Alone, Some(_)) = (&place, &config.runner.distributed.gpubox) {
         return gpubox::train_in_process(config, observer);
     }
-    gpubox::check_device(config, &place, observer)?;
+    let device = gpubox::open_device(config, &place, observer)?;
     let strategy = match &place {
         Place::Rank(_) => Some(strategy(config)?),
         _ => None,
@@ -108,7 +110,8 @@ pub fn train_as(
     };
     let session = Session::open(spec(config, &network), family, is_first, observer)?;
     let mut scope = Scope::new();
-    let mut backend = backend(config, &network, place, strategy.as_ref(), &mut scope)?;
+    let how = (strategy.as_ref(), device.as_ref());
+    let mut backend = backend(config, &network, place, how, &mut scope)?;
     let mut files = Files { config, network: &network, export };
     let trained = session.train(&mut *backend, &mut scope, &mut data, &mut files, observer)?;
     let Farewell { servers, lost } = leave(&mut *backend)?;
@@ -192,7 +195,7 @@ fn backend(
     config: &Config,
     network: &Network,
     place: Place<'_>,
-    strategy: Option<&DistributedStrategy>,
+    (strategy, device): (Option<&DistributedStrategy>, Option<&Device>),
     scope: &mut Scope,
 ) -> Result<Box<dyn Backend>, Error> {
     let (programs, options) = (&network.train, options(config));
@@ -209,6 +212,10 @@ fn backend(
                 return Ok(Box::new(Geo::new(programs, &split, every, client, options)?));
             }
             initial_values(config, &worker_startup(&programs.startup, &split), scope)?;
+            if let Some(device) = device {
+                let arenas = gpubox::arenas(config, &split, device)?;
+                return Ok(Box::new(GpuBox::new(&split, client, device, &arenas)?));
+            }
             Ok(Box::new(Servers::new(&split, job.mode, client, options)?))
         }
         Place::Rank(group) => {

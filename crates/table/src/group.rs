@@ -194,6 +194,8 @@ pub(crate) struct Work {
     pub(crate) places: Vec<Place>,
     /// Items that are not rows yet.
     pub(crate) missing: Vec<u32>,
+    /// The values of items are whole rows, weights and state.
+    pub(crate) whole: bool,
 }
 
 impl Work {

@@ -49,6 +49,7 @@ mod hash;
 mod index;
 mod init;
 mod inspect;
+mod lease;
 mod life;
 mod memory;
 mod plain;

@@ -106,8 +106,8 @@ impl Plain {
     /// are noted in `work.missing`.
     pub(crate) fn pull(&self, shard: &Shard, items: &[Item], out: &mut [f32], work: &mut Work) {
         work.start(items.len());
-        let Work { places, missing } = work;
-        let dim = self.dim;
+        let dim = if work.whole { self.row_len() } else { self.dim };
+        let Work { places, missing, .. } = work;
         by_dim!(dim, D => {
             wide_pipeline(items.len(), &mut Pull::<D> { shard, items, out, places, missing, dim });
         });
@@ -125,6 +125,9 @@ impl Plain {
         work: &mut Work,
     ) -> usize {
         work.start(items.len());
+        if work.whole {
+            return self.overwrite(shard, items, values, day, &mut work.places);
+        }
         if let Some(known) = known {
             work.places.copy_from_slice(known);
         }
@@ -137,6 +140,31 @@ impl Plain {
             }
         });
         work.places.iter().filter(|place| place.slot().is_some()).count()
+    }
+}
+
+impl Plain {
+    /// Writes whole rows at their positions in `rows` over those of items; gives how many there
+    /// are.
+    fn overwrite(
+        &self,
+        shard: &mut Shard,
+        items: &[Item],
+        rows: &[f32],
+        day: u32,
+        places: &mut [Place],
+    ) -> usize {
+        let len = self.row_len();
+        let mut n = 0;
+        for (Item { hash, pos }, noted) in items.iter().zip(places) {
+            let place = shard.index.find(*hash);
+            *noted = place;
+            let Some(slot) = place.slot() else { continue };
+            shard.index.touch(*hash, place, day);
+            copy_floats(&rows[*pos as usize * len..][..len], shard.base.row_mut(slot));
+            n += 1;
+        }
+        n
     }
 }
 

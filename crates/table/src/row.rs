@@ -80,7 +80,8 @@ impl Kind {
     /// Writes what a pull gives of a row.
     pub(crate) fn copy_out(&self, row: &[f32], out: &mut [f32]) {
         match self {
-            Kind::Plain(plain) => out.copy_from_slice(&row[..plain.dim]),
+            // Weights, or the whole row.
+            Kind::Plain(_) => out.copy_from_slice(&row[..out.len()]),
             Kind::Ctr(ctr) => ctr.copy_out(Some(row), out),
         }
     }

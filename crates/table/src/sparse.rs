@@ -170,12 +170,12 @@ impl SparseTable {
         mode: PullMode<'_>,
         scratch: &mut Scratch,
     ) -> Result<PullCounts, Error> {
-        self.check_pull(keys, out, mode)?;
+        self.check_pull(keys, out, mode, &scratch.work)?;
         if let Some(tier) = &self.tier {
             return self.pull_tiered(&tier.core, keys, out, mode, scratch);
         }
         let Scratch { pull, found, work, .. } = scratch;
-        self.arrange_pull(keys, out, pull);
+        self.arrange_pull(keys, out, pull, self.width_of(work));
         found.start(&self.identity, self.shards.len(), keys.len());
         let mut counts = PullCounts::default();
         for shard_idx in pull.visit_order(self.shards.len()) {
@@ -402,8 +402,8 @@ impl SparseTable {
         out: &mut [f32],
         work: &mut Work,
     ) {
-        let width = self.pull_width();
-        let Work { places, missing } = work;
+        let width = self.width_of(work);
+        let Work { places, missing, .. } = work;
         missing.retain(|&i| {
             let Item { hash, pos } = items[i as usize];
             let place = &mut places[i as usize];
@@ -416,10 +416,16 @@ impl SparseTable {
     }
 
     /// Arranges the keys of a pull. Padding is in no group and gets its zeros here.
-    pub(crate) fn arrange_pull(&self, keys: &[u64], out: &mut [f32], groups: &mut Groups) {
+    pub(crate) fn arrange_pull(
+        &self,
+        keys: &[u64],
+        out: &mut [f32],
+        groups: &mut Groups,
+        width: usize,
+    ) {
         groups.arrange(keys, self.shards.len(), self.config.padding_idx);
         if let Some(padding) = self.config.padding_idx {
-            for (key, out) in keys.iter().zip(out.chunks_exact_mut(self.pull_width())) {
+            for (key, out) in keys.iter().zip(out.chunks_exact_mut(width)) {
                 if *key == padding {
                     out.fill(0.0);
                 }
@@ -431,12 +437,39 @@ impl SparseTable {
         mode != PullMode::Test && self.config.create == Create::OnPull
     }
 
-    fn check_pull(&self, keys: &[u64], out: &[f32], mode: PullMode<'_>) -> Result<(), Error> {
+    fn check_pull(
+        &self,
+        keys: &[u64],
+        out: &[f32],
+        mode: PullMode<'_>,
+        work: &Work,
+    ) -> Result<(), Error> {
         let table = self.config.table;
         if let PullMode::TrainCounted(counts) = mode {
             check_len(table, "counts of a pull", counts.len(), keys.len())?;
         }
-        check_len(table, "output of a pull", out.len(), keys.len() * self.pull_width())
+        check_len(table, "output of a pull", out.len(), keys.len() * self.width_of(work))
+    }
+
+    /// Floats of an item: those that are pulled, or the whole row.
+    pub(crate) fn width_of(&self, work: &Work) -> usize {
+        match &self.kind {
+            Kind::Plain(plain) if work.whole => plain.row_len(),
+            kind => kind.pull_width(),
+        }
+    }
+
+    /// Writes whole rows over those of distinct keys; see `lease.rs`.
+    pub(crate) fn overwrite(
+        &self,
+        keys: &[u64],
+        rows: &[f32],
+        scratch: &mut Scratch,
+    ) -> Result<(), Error> {
+        let Scratch { push, work, .. } = scratch;
+        push.arrange(keys, self.shards.len(), self.config.padding_idx);
+        let shared = SharedState::default();
+        self.push_arranged(rows, (0.0, &shared), (push, None), work, |_| true).map(|_| ())
     }
 
     pub(crate) fn check_push(&self, keys: &[u64], values: &[f32]) -> Result<Columns, Error> {

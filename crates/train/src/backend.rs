@@ -44,6 +44,11 @@ pub trait Backend {
     /// The kind of job and its size, for the manifests of checkpoints.
     fn topology(&self) -> Topology;
 
+    /// What computes, if it is not the processors.
+    fn device(&self) -> Option<String> {
+        None
+    }
+
     /// Steps of the job, which a checkpoint keeps.
     fn step(&self) -> u64;
 

@@ -105,6 +105,13 @@ pub enum Error {
     Internal(String),
 }
 
+/// A device fails in a step, or before one.
+impl From<regatta_device::Error> for Error {
+    fn from(error: regatta_device::Error) -> Error {
+        ExecError::from(error).into()
+    }
+}
+
 impl Error {
     /// Wraps an error of a front end.
     pub fn front(e: impl std::error::Error + Send + Sync + 'static) -> Error {

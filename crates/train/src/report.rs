@@ -14,6 +14,9 @@ use crate::Error;
 pub struct Report {
     /// The configuration as resolved.
     pub config: serde_json::Value,
+    /// What computed, if it was not the processors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// One entry for each epoch, in order.
     pub epochs: Vec<EpochReport>,
     /// Most memory that the process has held, in megabytes (2^20 bytes).

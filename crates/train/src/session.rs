@@ -176,6 +176,7 @@ impl Session {
         self.end(backend, scope, observer)?;
         let report = Report {
             config: self.spec.settings,
+            device: backend.device(),
             epochs: self.state.epochs,
             peak_rss_mb: peak_rss_mb(),
             resumed_from: self.resumed_from,

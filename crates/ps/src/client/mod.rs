@@ -10,6 +10,7 @@ mod exchange;
 mod geo;
 mod meeting;
 mod prefetch;
+mod rows;
 mod shards;
 mod snapshot;
 

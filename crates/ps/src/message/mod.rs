@@ -3,12 +3,13 @@
 //!
 //! Data travels as fixed heads followed by plain arrays, each starting at a multiple of 8 bytes
 //! (`bytes.rs`), so that neither side copies or converts them: [`Pull`], [`Push`], [`PushPull`],
-//! [`Geo`], [`SetDense`], [`Gather`], [`Prefetch`]. Where the network is slow, pulls and pushes
-//! can be made shorter: [`Wire`]. Everything rare is a [`Control`] message in JSON. `reply.rs` has
-//! the statuses.
+//! [`Geo`], [`SetDense`], [`Gather`], [`Prefetch`], [`LeaseRows`], [`ReturnRows`],
+//! [`DenseState`]. Where the network is slow, pulls and pushes can be made shorter: [`Wire`].
+//! Everything rare is a [`Control`] message in JSON. `reply.rs` has the statuses.
 
 mod bytes;
 pub(crate) mod control;
+mod dense_state;
 mod exact;
 mod gather;
 mod geo;
@@ -17,6 +18,7 @@ mod pull;
 mod push;
 mod push_pull;
 pub(crate) mod reply;
+mod rows;
 mod set_dense;
 mod wire;
 
@@ -25,6 +27,7 @@ pub use control::{
     Control, ControlReply, Hello, Idle, Inspection, ReduceOp, Rejoin, ServerStats, SnapshotTaken,
     TableStats, TierStats,
 };
+pub use dense_state::DenseState;
 pub use gather::{Gather, GatherReply, MAX_GATHER_BYTES, MAX_GATHER_REPLY_BYTES};
 pub use geo::{Geo, GeoReply};
 pub use prefetch::Prefetch;
@@ -32,6 +35,7 @@ pub use pull::{Pull, PullSpec, PullTable};
 pub(crate) use pull::{PullReply, PullReplyWriter};
 pub use push::{Gradients, Push, PushTable};
 pub use push_pull::PushPull;
+pub use rows::{LeaseRows, ReturnRows};
 pub use set_dense::SetDense;
 pub use wire::Wire;
 
@@ -57,14 +61,24 @@ pub enum Kind {
     Gather = 7,
     /// A [`Prefetch`].
     Prefetch = 8,
+    /// A [`LeaseRows`].
+    LeaseRows = 9,
+    /// A [`ReturnRows`].
+    ReturnRows = 10,
+    /// Asks for a [`DenseState`].
+    LeaseDense = 11,
+    /// A [`DenseState`] that is given back.
+    ReturnDense = 12,
 }
 
 impl TryFrom<u16> for Kind {
     type Error = Error;
     fn try_from(kind: u16) -> Result<Kind, Error> {
         use Kind::{Control, Gather, Geo, Prefetch, Pull, Push, PushPull, SetDense};
+        use Kind::{LeaseDense, LeaseRows, ReturnDense, ReturnRows};
         [Pull, Push, PushPull, Geo, SetDense, Control, Gather, Prefetch]
             .into_iter()
+            .chain([LeaseRows, ReturnRows, LeaseDense, ReturnDense])
             .find(|k| *k as u16 == kind)
             .ok_or_else(|| Error::malformed(format!("unknown request kind {kind}")))
     }

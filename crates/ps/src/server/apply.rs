@@ -38,7 +38,7 @@ enum Task {
 }
 
 impl Core {
-    fn table_of(&self, number: u64) -> Result<&Table, Error> {
+    pub(super) fn table_of(&self, number: u64) -> Result<&Table, Error> {
         let table = usize::try_from(number).ok().and_then(|n| self.tables.get(n));
         table.ok_or_else(|| Error::malformed(format!("there is no table {number}")))
     }

@@ -14,6 +14,7 @@ mod reduce;
 mod request;
 mod roles;
 mod round;
+mod rows;
 mod shards;
 mod slot_reuse;
 mod snapshot;

@@ -6,6 +6,7 @@ use super::core::Core;
 use crate::Error;
 use crate::message::reply::{refuse, refuse_for};
 use crate::message::{Control, Gather, Geo, Kind, Prefetch, Pull, Push, PushPull, SetDense, Wire};
+use crate::message::{DenseState, LeaseRows, ReturnRows};
 
 /// What a client wants. Arrays are positions in the payload.
 pub(super) enum Request {
@@ -16,6 +17,10 @@ pub(super) enum Request {
     SetDense(SetDense),
     Gather(Gather),
     Prefetch(Prefetch),
+    LeaseRows(LeaseRows),
+    ReturnRows(ReturnRows),
+    LeaseDense,
+    ReturnDense(DenseState),
     Control(Control),
 }
 
@@ -41,6 +46,10 @@ impl Request {
             Kind::SetDense => Request::SetDense(SetDense::decode(payload)?),
             Kind::Gather => Request::Gather(Gather::decode(payload)?),
             Kind::Prefetch => Request::Prefetch(Prefetch::decode(payload)?),
+            Kind::LeaseRows => Request::LeaseRows(LeaseRows::decode(payload)?),
+            Kind::ReturnRows => Request::ReturnRows(ReturnRows::decode(payload)?),
+            Kind::LeaseDense => Request::LeaseDense,
+            Kind::ReturnDense => Request::ReturnDense(DenseState::decode(payload)?),
             Kind::Control => Request::Control(Control::decode(payload)?),
         })
     }
@@ -86,6 +95,10 @@ impl Core {
                 self.gather(worker, gather, &payload, responder);
             }),
             Request::Prefetch(hint) => self.prefetch(hint, payload, responder),
+            Request::LeaseRows(lease) => self.lease_rows(lease, &payload, responder),
+            Request::ReturnRows(rows) => self.return_rows(rows, &payload, responder),
+            Request::LeaseDense => self.lease_dense(responder),
+            Request::ReturnDense(state) => self.return_dense(&state, responder),
             Request::Control(control) => self.control(worker, control, id, responder),
         }
     }

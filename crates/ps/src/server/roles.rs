@@ -44,6 +44,8 @@ impl Request {
             Request::SetDense(_) => ("set dense parameters", Who::FirstWorker),
             Request::Gather(_) => ("gather", Who::Workers),
             Request::Prefetch(_) => ("prefetch rows", Who::Workers),
+            Request::LeaseRows(_) | Request::LeaseDense => ("lease rows", Who::FirstWorker),
+            Request::ReturnRows(_) | Request::ReturnDense(_) => ("return rows", Who::FirstWorker),
             Request::Control(control) => return control.rule(),
         };
         Rule { verb, who }

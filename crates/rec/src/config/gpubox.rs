@@ -1,8 +1,10 @@
 //! `sync_mode: gpubox`: which device holds the hottest rows, and what the mode takes.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use super::keys;
 use super::resolver::Resolver;
 use crate::HyperValue;
 
@@ -12,10 +14,12 @@ pub(super) const DEVICE: &str = "runner.device";
 const USE_GPU: &str = "runner.use_gpu";
 
 /// Settings of `sync_mode: gpubox`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct GpuBox {
     /// What computes, and holds the rows of the batches in flight.
     pub device: DeviceChoice,
+    /// Bytes of the device for the rows of a table, by its name.
+    pub device_bytes: BTreeMap<String, u64>,
 }
 
 /// What computes in `sync_mode: gpubox`.
@@ -100,7 +104,28 @@ pub(super) fn resolve_gpubox(r: &mut Resolver) -> GpuBox {
         );
         r.problem("runner.reader_type", reason);
     }
-    GpuBox { device: resolve_device(r) }
+    GpuBox { device: resolve_device(r), device_bytes: resolve_device_bytes(r) }
+}
+
+/// `table_parameters.<table>.device_mb` of all tables.
+fn resolve_device_bytes(r: &mut Resolver) -> BTreeMap<String, u64> {
+    let table = |key: &str| {
+        let name = key.strip_prefix("table_parameters.")?.strip_suffix(".device_mb")?;
+        Some((name.to_string(), key.to_string()))
+    };
+    let written: Vec<(String, String)> = r.written_keys().filter_map(table).collect();
+    let kind = keys::find("table_parameters.<table>.device_mb").map(|key| key.kind);
+    let mut all = BTreeMap::new();
+    for (name, key) in written {
+        match kind.and_then(|kind| r.field(&key, kind, None)) {
+            Some(HyperValue::Float(mb)) if mb > 0.0 && mb < 1e9 => {
+                all.insert(name, (mb * f64::from(1 << 20)) as u64);
+            }
+            Some(value) => r.problem(&key, format!("should be more than 0, but is {value}")),
+            None => {}
+        }
+    }
+    all
 }
 
 /// `use_gpu` says whether there is a device, `device` which one; a named device is enough.

@@ -185,6 +185,7 @@ pub const KEYS: &[Key] = &[
     unset("table_parameters.<table>.memory_mb", Kind::Int(1, MANY), "megabytes of rows of the table in the memory of each server; the other rows are on its disk"),
     unset("table_parameters.<table>.ssd_dir", Kind::Path, "with memory_mb: folder for rows on disk; must be set"),
     key("table_parameters.<table>.lookahead", Kind::Int(1, LOOKAHEAD), "8", "with memory_mb: batches ahead of training whose rows are read from disk"),
+    unset("table_parameters.<table>.device_mb", Kind::Float, "gpubox: megabytes of the device for rows of the table; else a quarter of its memory, at most 1024"),
     // No meaning here.
     without_effect("runner.independent_recv_thread", Kind::Bool, "every connection has a receiving thread; pull_ahead prefetches"),
     without_effect("runner.thread_pool_size", Kind::Int(0, THREADS), "requests to all servers are in flight at the same time"),

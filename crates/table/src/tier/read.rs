@@ -237,7 +237,7 @@ impl SparseTable {
         work: &mut Work,
         found: Found<'_>,
     ) -> Result<usize, Error> {
-        let (n, width) = (work.missing.len(), self.pull_width());
+        let (n, width) = (work.missing.len(), self.width_of(work));
         let mut copy = |item: u32, row: &[f32]| {
             let at = items[item as usize].pos as usize * width;
             self.kind.copy_out(row, &mut out[at..at + width]);

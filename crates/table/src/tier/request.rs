@@ -23,7 +23,7 @@ impl SparseTable {
         scratch: &mut Scratch,
     ) -> Result<PullCounts, Error> {
         let Scratch { pull, found, work, .. } = scratch;
-        self.arrange_pull(keys, out, pull);
+        self.arrange_pull(keys, out, pull, self.width_of(work));
         found.start(&self.identity, self.shards.len(), keys.len());
         let mut counts = PullCounts::default();
         let mut reads = Reads::default();

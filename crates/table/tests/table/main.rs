@@ -2,6 +2,7 @@
 
 mod ctr;
 mod dense;
+mod lease;
 mod life;
 mod snapshot;
 mod sparse;
