@@ -93,8 +93,9 @@ fn fill(table: &SparseTable, keys: &[u64]) {
     }
 }
 
-/// Trains on batches and gives the time that it took.
-fn train(table: &SparseTable, batches: &[Vec<u64>], ahead: usize) -> Duration {
+/// Trains on batches and gives the time that it took: all of it, and pulls and pushes of it.
+fn train(table: &SparseTable, batches: &[Vec<u64>], ahead: usize) -> [Duration; 3] {
+    let [mut pulls, mut pushes] = [Duration::ZERO; 2];
     let (mut scratch, mut other) = (Scratch::default(), Scratch::default());
     let mut room = vec![0.0; DIM * EXAMPLES * SLOTS];
     let start = Instant::now();
@@ -105,15 +106,19 @@ fn train(table: &SparseTable, batches: &[Vec<u64>], ahead: usize) -> Duration {
             table.prefetch(keys, &mut other).unwrap();
         }
         let out = &mut room[..keys.len() * DIM];
+        let pull = Instant::now();
         table.pull(keys, out, PullMode::Train, &mut scratch).unwrap();
+        pulls += pull.elapsed();
         let computed = Instant::now();
         out.iter_mut().for_each(|x| *x = *x * 0.01 + 0.001);
         while computed.elapsed() < COMPUTE {
             black_box(&mut *out);
         }
+        let push = Instant::now();
         table.push(keys, out, 1e-3, &mut scratch).unwrap();
+        pushes += push.elapsed();
     }
-    start.elapsed()
+    [start.elapsed(), pulls, pushes]
 }
 
 fn compare(all: &SparseTable, tiered: &SparseTable) {
@@ -171,7 +176,10 @@ fn main() {
             (first..first + n_batches).map(|i| batch(&slots, i, &mut index)).collect();
         let before = tiered.stats().unwrap();
         let [a, b] = [(&all, 0), (&tiered, ahead)].map(|(table, ahead)| {
-            (n_batches as usize * EXAMPLES) as f64 / train(table, &batches, ahead).as_secs_f64()
+            let [whole, pulls, pushes] = train(table, &batches, ahead).map(|t| t.as_secs_f64());
+            let per_batch = [pulls, pushes].map(|t| 1e3 * t / n_batches as f64);
+            println!("  pull {:.2} ms, push {:.2} ms per batch", per_batch[0], per_batch[1]);
+            (n_batches as usize * EXAMPLES) as f64 / whole
         });
         let now = tiered.stats().unwrap();
         println!(
