@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use regatta_device::{Choice, Device};
+use regatta_device::{Api, Choice, Device, Listing};
 use regatta_passes::{Split, split_trainer};
 use regatta_ps::{JobToken, Network as InProcess, Server};
 use regatta_table::Admission;
@@ -53,54 +53,60 @@ fn own_job(config: &Config) -> Job {
     job
 }
 
-/// Opens the device of the mode, and says what computes.
-pub(crate) fn open_device(
+/// Opens the devices of the mode, and says what computes; none if it is the processors.
+pub(crate) fn open_devices(
     config: &Config,
     place: &Place<'_>,
     observer: &mut dyn Observer,
-) -> Result<Option<Device>, Error> {
-    let Some(GpuBox { device, .. }) = &config.runner.distributed.gpubox else { return Ok(None) };
+) -> Result<Vec<Device>, Error> {
+    let Some(GpuBox { device, .. }) = &config.runner.distributed.gpubox else { return Ok(vec![]) };
     if *device == DeviceChoice::Cpu {
         if place.index().0 == 0 {
             observer.event(&Event::Note(ON_CPU));
         }
-        return Ok(None);
+        return Ok(vec![]);
     }
-    let opened = selected(*device)?.open().map_err(|e| no_device(*device, &e))?;
-    let text = format!("sync_mode gpubox computes on {}", opened.info());
+    let open = |choice: Choice| choice.open().map_err(|e| no_device(*device, &e));
+    let opened = selected(*device)?.into_iter().map(open).collect::<Result<Vec<_>, Error>>()?;
+    let names: Vec<String> = opened.iter().map(|device| device.info().to_string()).collect();
+    let text = format!("sync_mode gpubox computes on {}", names.join(", "));
     observer.event(&Event::Note(&text));
-    Ok(Some(opened))
+    Ok(opened)
 }
 
 /// What a run without a device says.
 const ON_CPU: &str =
     "sync_mode gpubox computes on the CPU: rows are in memory and on disk, not on a device";
 
-/// The device that the configuration names, or that the environment selects of its kind.
-fn selected(device: DeviceChoice) -> Result<Choice, Error> {
+/// The device that the configuration names, or those that the environment selects of its kind.
+fn selected(device: DeviceChoice) -> Result<Vec<Choice>, Error> {
     let devices = regatta_fleet::devices()?;
-    let number = match device {
-        DeviceChoice::Kind(_, Some(number)) => number,
-        _ => {
-            let selected = devices.selected.unwrap_or_else(|| vec![0]);
-            let [number] = selected[..] else {
-                let reason = format!(
-                    "{device} is {} devices (FLAGS_selected_gpus), and rows are on one: select one",
-                    selected.len()
-                );
-                return Err(Error::key("runner.device", reason));
-            };
-            // Drivers of NVIDIA leave out by themselves what is not visible.
-            let visible = devices.visible.filter(|_| device != DeviceChoice::Auto);
-            visible.and_then(|list| list.get(number).copied()).unwrap_or(number)
-        }
+    let (kind, named) = match device {
+        DeviceChoice::Kind(kind, named) => (Some(kind), named),
+        DeviceChoice::Auto | DeviceChoice::Cpu => (None, None),
     };
-    Ok(match device {
-        DeviceChoice::Kind(DeviceKind::OpenClCpu, _) => Choice::OpenClCpu(number),
-        DeviceChoice::Kind(DeviceKind::OpenCl, _) => Choice::OpenCl(number),
-        DeviceChoice::Kind(DeviceKind::Cuda, named) => Choice::Cuda(named.unwrap_or(number)),
-        DeviceChoice::Auto | DeviceChoice::Cpu => Choice::Auto,
-    })
+    let selected = match named {
+        Some(number) => vec![number],
+        None => devices.selected.unwrap_or_else(|| vec![0]),
+    };
+    // CUDA leaves out by itself what is not visible.
+    let filters = named.is_none() && kind != Some(DeviceKind::Cuda);
+    let visible = devices.visible.filter(|_| filters);
+    let number = |n: usize| visible.as_ref().and_then(|list| list.get(n).copied()).unwrap_or(n);
+    let Some(kind) = kind else {
+        let found = Choice::Auto.find(&Listing::take());
+        let kind = match found.map_err(|e| no_device(device, &e))?.api {
+            Api::Cuda => Choice::Cuda,
+            Api::OpenCl => Choice::OpenCl,
+        };
+        return Ok(selected.into_iter().map(kind).collect());
+    };
+    let choice = |n: usize| match kind {
+        DeviceKind::OpenClCpu => Choice::OpenClCpu(number(n)),
+        DeviceKind::OpenCl => Choice::OpenCl(number(n)),
+        DeviceKind::Cuda => Choice::Cuda(n),
+    };
+    Ok(selected.into_iter().map(choice).collect())
 }
 
 fn no_device(device: DeviceChoice, error: &regatta_device::Error) -> Error {

@@ -80,7 +80,7 @@ pub fn train_as(
     if let (Place::Alone, Some(_)) = (&place, &config.runner.distributed.gpubox) {
         return gpubox::train_in_process(config, observer);
     }
-    let device = gpubox::open_device(config, &place, observer)?;
+    let devices = gpubox::open_devices(config, &place, observer)?;
     let strategy = match &place {
         Place::Rank(_) => Some(strategy(config)?),
         _ => None,
@@ -110,7 +110,7 @@ pub fn train_as(
     };
     let session = Session::open(spec(config, &network), family, is_first, observer)?;
     let mut scope = Scope::new();
-    let how = (strategy.as_ref(), device.as_ref());
+    let how = (strategy.as_ref(), devices.as_slice());
     let mut backend = backend(config, &network, place, how, &mut scope)?;
     let mut files = Files { config, network: &network, export };
     let trained = session.train(&mut *backend, &mut scope, &mut data, &mut files, observer)?;
@@ -195,7 +195,7 @@ fn backend(
     config: &Config,
     network: &Network,
     place: Place<'_>,
-    (strategy, device): (Option<&DistributedStrategy>, Option<&Device>),
+    (strategy, devices): (Option<&DistributedStrategy>, &[Device]),
     scope: &mut Scope,
 ) -> Result<Box<dyn Backend>, Error> {
     let (programs, options) = (&network.train, options(config));
@@ -212,9 +212,9 @@ fn backend(
                 return Ok(Box::new(Geo::new(programs, &split, every, client, options)?));
             }
             initial_values(config, &worker_startup(&programs.startup, &split), scope)?;
-            if let Some(device) = device {
+            if let Some(device) = devices.first() {
                 let arenas = gpubox::arenas(config, &split, device)?;
-                return Ok(Box::new(GpuBox::new(&split, client, device, &arenas)?));
+                return Ok(Box::new(GpuBox::new(&split, client, devices, &arenas)?));
             }
             Ok(Box::new(Servers::new(&split, job.mode, client, options)?))
         }

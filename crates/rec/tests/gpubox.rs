@@ -121,7 +121,8 @@ fn on_cpu(examples: u64) -> Ran {
 
 fn on_device(device: &Device, servers: usize, examples: u64, rows: u64) -> Result<Ran, Error> {
     let bytes = [rows * STRIDE * 4];
-    let make = |split: &Split, client| GpuBox::new(split, client, device, &bytes);
+    let devices = std::slice::from_ref(device);
+    let make = |split: &Split, client| GpuBox::new(split, client, devices, &bytes);
     train(servers, examples, make, GpuBox::moved)
 }
 
@@ -162,6 +163,23 @@ fn a_small_arena_equals_a_large_one_exactly() {
         // Plans have a few sizes of their own.
         let ends = 4 * (3 * small.dense.len() as u64 + ROWS / 10) + 4096;
         assert!((up..=up + ends).contains(&counts.bytes_up), "{up} {ends} {counts:?}");
+    }
+}
+
+#[test]
+fn two_devices_share_a_batch() {
+    // One device, opened twice: two contexts, each with its own rows.
+    let (Some(first), Some(second)) = (device(), device()) else { return };
+    let examples = 40 * BATCH as u64 + 7;
+    let one = on_device(&first, 1, examples, ROWS).unwrap();
+    let devices = [first, second];
+    for rows in [ROWS, ROWS / 10] {
+        let bytes = [rows * STRIDE * 4];
+        let make = |split: &Split, client| GpuBox::new(split, client, &devices, &bytes);
+        let two = train(1, examples, make, GpuBox::moved).unwrap();
+        assert!(apart(&two.losses, &one.losses) < 1e-5, "{:?}\n{:?}", two.losses, one.losses);
+        assert_eq!(two.labels, one.labels);
+        assert!(apart(&two.rows, &one.rows) < 1e-2 && apart(&two.dense, &one.dense) < 1e-2);
     }
 }
 

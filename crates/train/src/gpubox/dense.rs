@@ -1,19 +1,19 @@
 //! Dense parameters with their optimizer states: from servers to the device and back.
 
 use regatta_exec::Scope;
-use regatta_exec::device::DeviceProgram;
 use regatta_passes::{DenseSpec, Split};
 use regatta_ps::message::DenseState;
 use regatta_table::DensePiece;
 use regatta_tensor::Tensor;
 
+use super::engine::Engine;
 use crate::Error;
 
 /// Puts what servers have on the device, and into `scope`.
 pub(super) fn load(
     split: &Split,
     state: &DenseState,
-    program: &mut DeviceProgram,
+    engine: &mut Engine,
     scope: &mut Scope,
 ) -> Result<(), Error> {
     let whole: Vec<DensePiece> =
@@ -21,10 +21,10 @@ pub(super) fn load(
     for (spec, piece) in split.dense.iter().zip(&whole) {
         scope.set(&spec.name, tensor(spec, piece.weights.clone())?);
     }
-    program.write_values(scope)?;
+    engine.write_values(scope)?;
     for piece in whole {
         let states: Vec<Vec<f32>> = piece.states.into_iter().map(|(_, values)| values).collect();
-        program.set_states(&piece.name, &states)?;
+        engine.set_states(&piece.name, &states)?;
     }
     Ok(())
 }
@@ -32,15 +32,15 @@ pub(super) fn load(
 /// Takes all dense parameters from the device, in the order of the job, and puts them into `scope`.
 pub(super) fn take(
     split: &Split,
-    program: &DeviceProgram,
+    engine: &Engine,
     scope: &mut Scope,
 ) -> Result<Vec<DensePiece>, Error> {
-    program.read_values(scope)?;
+    engine.read_values(scope)?;
     let mut pieces = Vec::new();
     for spec in &split.dense {
         let missing = || Error::Internal(format!("'{}' is not on the device", spec.name));
         let weights = scope.get(&spec.name).ok_or_else(missing)?.f32().to_vec();
-        let states = program.states(&spec.name)?.ok_or_else(missing)?;
+        let states = engine.states(&spec.name)?.ok_or_else(missing)?;
         let states = states.into_iter().map(|(name, values)| (name.to_string(), values)).collect();
         pieces.push(DensePiece { name: spec.name.clone(), offset: 0, weights, states });
     }

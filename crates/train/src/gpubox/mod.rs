@@ -1,13 +1,15 @@
-//! Training with rows on a device: the program runs there, rows of the next batches are brought
-//! while a batch computes, updates happen in place, and servers hold everything else.
+//! Training with rows on devices: the program runs there, rows of the next batches are brought
+//! while a batch computes, updates happen in place, and servers hold everything else. Several
+//! devices share every batch.
 //!
 //! One worker owns all rows that are on its device. It writes what changed to the servers before a
 //! checkpoint, at the end of a data pass and before a model is saved; rows stay where they are.
 //!
 //! Reading order: [`GpuBox`] (here), `window` (which rows are in which slots), `rows` (how they
-//! move), `dense` (all other parameters).
+//! move), `engine` (one device or several), `dense` (all other parameters).
 
 mod dense;
+mod engine;
 mod rows;
 mod window;
 
@@ -15,8 +17,8 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use regatta_checkpoint::Topology;
-use regatta_device::{Arena, Device, Queue};
-use regatta_exec::device::{DeviceBatch, DeviceInputs, DeviceProgram, Preparer};
+use regatta_device::Device;
+use regatta_exec::device::DeviceBatch;
 use regatta_exec::{Lookup, Options, Scope};
 use regatta_ir::Origin;
 use regatta_passes::Split;
@@ -24,8 +26,9 @@ use regatta_ps::message::DenseState;
 use regatta_ps::{Client, Idle, SnapshotOrder};
 use regatta_tensor::{RowIndex, Tensor, Value};
 
+use self::engine::{Engine, Prepared};
 pub use self::rows::Moved;
-use self::rows::TableRows;
+use self::rows::Table;
 use crate::Error;
 use crate::backend::{Backend, PassStart, Snapshot, StepTimes, Turn};
 use crate::input::{Input, Next};
@@ -35,12 +38,12 @@ use crate::tables::pull_tables;
 /// Batches whose rows are on the device before they compute.
 const DEPTH: usize = 4;
 
-/// A worker that trains a split program on a device.
+/// A worker that trains a split program on devices.
 pub struct GpuBox {
     client: Client,
     split: Split,
-    device: Device,
-    tables: Vec<TableRows>,
+    devices: Vec<Device>,
+    tables: Vec<Table>,
     on_device: Option<OnDevice>,
     /// Steps of the job, and updates that the learning rate counts.
     step: u64,
@@ -60,7 +63,8 @@ pub struct GpuBox {
     /// Servers do not have the last updates.
     changed: bool,
     index: RowIndex,
-    spare: Vec<(Vec<Lookup>, DeviceInputs)>,
+    spare: Vec<Prepared>,
+    hints: Vec<Lookup>,
     batch: DeviceBatch,
     moved: Moved,
     times: StepTimes,
@@ -68,8 +72,7 @@ pub struct GpuBox {
 
 /// The program with its dense parameters, for what is fetched.
 struct OnDevice {
-    program: DeviceProgram,
-    preparer: Preparer,
+    engine: Engine,
     /// Names that the device gives, in order.
     fetch: Vec<String>,
 }
@@ -77,10 +80,9 @@ struct OnDevice {
 /// A batch between reading and its end.
 struct Work {
     input: Input,
-    lookups: Vec<Lookup>,
-    inputs: DeviceInputs,
-    /// By table.
-    slots: Vec<Vec<u32>>,
+    prepared: Prepared,
+    /// By table, device and slot of each key.
+    slots: Vec<Vec<(u32, u32)>>,
 }
 
 /// What reading has come to.
@@ -93,14 +95,14 @@ enum State {
 }
 
 impl GpuBox {
-    /// Prepares a device for the tables of a program: `arena_bytes` by table.
+    /// Prepares devices for the tables of a program: `arena_bytes` by table, on each device.
     ///
     /// # Errors
     /// If there are several workers, the device has no room, or it cannot run the program.
     pub fn new(
         split: &Split,
         client: Client,
-        device: &Device,
+        devices: &[Device],
         arena_bytes: &[u64],
     ) -> Result<GpuBox, Error> {
         if client.workers() > 1 {
@@ -111,13 +113,13 @@ impl GpuBox {
             )));
         }
         let tables = split.tables.iter().zip(arena_bytes).enumerate();
-        let tables = tables.map(|(at, (spec, bytes))| TableRows::new(device, at, spec, *bytes));
+        let tables = tables.map(|(at, (spec, bytes))| Table::new(devices, at, spec, *bytes));
         // What the device cannot run is said before anything is read.
-        DeviceProgram::compile(split, device, &[])?;
+        Engine::compile(split, devices, &[])?;
         Ok(GpuBox {
             client,
             split: split.clone(),
-            device: device.clone(),
+            devices: devices.to_vec(),
             tables: tables.collect::<Result<_, _>>()?,
             on_device: None,
             step: 0,
@@ -133,6 +135,7 @@ impl GpuBox {
             changed: false,
             index: RowIndex::default(),
             spare: vec![],
+            hints: vec![],
             batch: DeviceBatch::default(),
             moved: Moved::default(),
             times: StepTimes::default(),
@@ -159,15 +162,14 @@ impl GpuBox {
         let is_input = |name: &String| vars.get(name).is_some_and(|v| v.origin == Origin::Data);
         let fetch: Vec<String> = self.fetch.iter().filter(|f| !is_input(f)).cloned().collect();
         let names: Vec<&str> = fetch.iter().map(String::as_str).collect();
-        let mut program = DeviceProgram::compile(&self.split, &self.device, &names)?;
+        let mut engine = Engine::compile(&self.split, &self.devices, &names)?;
         let state = self.client.lease_dense()?;
-        dense::load(&self.split, &state, &mut program, scope)?;
+        dense::load(&self.split, &state, &mut engine, scope)?;
         self.updates = state.steps;
         for (table, steps) in self.tables.iter_mut().zip(&state.tables) {
             table.set_steps(*steps);
         }
-        let preparer = program.preparer();
-        self.on_device = Some(OnDevice { program, preparer, fetch });
+        self.on_device = Some(OnDevice { engine, fetch });
         Ok(())
     }
 
@@ -175,69 +177,44 @@ impl GpuBox {
         self.running.is_none() && self.ready.is_empty() && self.waiting.is_none()
     }
 
-    fn program(&mut self) -> Result<&mut OnDevice, Error> {
-        self.on_device.as_mut().ok_or_else(|| lost("the program is not on the device"))
-    }
-
     /// Brings the rows of a batch to the device. Gives it back if batches in flight leave no room.
     fn plan(&mut self, input: Input) -> Result<Option<Input>, Error> {
         let start = Instant::now();
-        let (mut lookups, inputs) = self.spare.pop().unwrap_or_default();
-        lookups.resize_with(self.split.exchange.tables.len(), Lookup::default);
-        for (lookup, table) in lookups.iter_mut().zip(&self.split.exchange.tables) {
-            let looked_up = lookup.prepare(table, false, &mut self.index, |name| input.get(name));
-            looked_up.map_err(|e| Error::from(e).in_batch(&input))?;
-        }
-        let mut both = self.tables.iter().zip(&lookups);
-        if let Some((table, lookup)) = both.find(|(t, l)| !t.window.has_room(l.keys())) {
-            if self.ready.is_empty() && self.running.is_none() {
-                return Err(table.too_small(lookup.keys().len()));
+        let on_device = self.on_device.as_mut().ok_or_else(no_program)?;
+        let spare = self.spare.pop();
+        let prepared = on_device.engine.prepare(&self.split, &input, spare, &mut self.index);
+        let mut prepared = prepared.map_err(|e| e.in_batch(&input))?;
+        for (at, table) in self.tables.iter().enumerate() {
+            if let Some(rows) = table.lacks_room(prepared.keys(at)) {
+                if self.ready.is_empty() && self.running.is_none() {
+                    return Err(table.too_small(rows));
+                }
+                self.spare.push(prepared);
+                return Ok(Some(input));
             }
-            self.spare.push((lookups, inputs));
-            return Ok(Some(input));
         }
         let mut slots = Vec::new();
-        for (table, lookup) in self.tables.iter_mut().zip(&lookups) {
-            let moves = table.window.plan(lookup.keys());
-            table.apply(&self.device, &self.client, &moves, &mut self.moved)?;
-            slots.push(moves.slots);
+        for (at, table) in self.tables.iter_mut().enumerate() {
+            slots.push(table.bring(&self.client, prepared.keys(at), &mut self.moved)?);
         }
-        let mut work = Work { input, lookups, inputs, slots };
-        self.upload(&mut work)?;
-        self.ready.push_back(work);
+        let (engine, batch) = (&on_device.engine, &mut self.batch);
+        let sent = engine.upload(&self.split, &input, &mut prepared, &slots, batch);
+        self.moved.batch_bytes += sent.map_err(|e| e.in_batch(&input))?;
+        self.ready.push_back(Work { input, prepared, slots });
         self.times.pull += start.elapsed();
         Ok(None)
-    }
-
-    fn upload(&mut self, work: &mut Work) -> Result<(), Error> {
-        let vars = &self.split.trainer.block().vars;
-        let own = work.input.iter().filter(|(name, _)| vars.contains_key(*name));
-        let tables = work.lookups.iter().zip(&self.split.exchange.tables);
-        let rows = tables.flat_map(|(lookup, table)| lookup.feeds(table));
-        let feeds: Vec<(&str, &Value)> = own.chain(rows).collect();
-        let slots: Vec<&[u32]> = work.slots.iter().map(Vec::as_slice).collect();
-        let on_device = self.on_device.as_ref();
-        let on_device = on_device.ok_or_else(|| lost("the program is not on the device"))?;
-        let made = on_device.preparer.prepare(&feeds, &slots, &mut self.batch);
-        made.map_err(|e| Error::from(e).in_batch(&work.input))?;
-        on_device.program.upload(&self.batch, Queue::Transfer, &mut work.inputs)?;
-        self.moved.batch_bytes += self.batch.bytes() as u64;
-        Ok(())
     }
 
     /// Puts the next batch on the device's queue: forward, backward and all updates.
     fn launch(&mut self) -> Result<(), Error> {
         let Some(mut work) = self.ready.pop_front() else { return Ok(()) };
         let lr = self.split.schedule.lr(self.split.learning_rate, self.updates);
-        let on_device = self.on_device.as_mut();
-        let on_device = on_device.ok_or_else(|| lost("the program is not on the device"))?;
-        let program = &mut on_device.program;
-        let arenas: Vec<&Arena> = self.tables.iter().map(|table| &table.arena).collect();
-        program.compute(&mut work.inputs, &arenas)?;
-        program.apply(lr)?;
-        for (at, table) in self.tables.iter_mut().enumerate() {
-            table.update(&self.device, program.row_grads(at), lr)?;
-            table.window.change(&work.slots[at]);
+        let on_device = self.on_device.as_mut().ok_or_else(no_program)?;
+        let (engine, tables) = (&mut on_device.engine, &mut self.tables);
+        let sent = engine.launch(&mut work.prepared, tables, &work.slots, lr);
+        self.moved.batch_bytes += sent.map_err(|e| e.in_batch(&work.input))?;
+        for (table, slots) in self.tables.iter_mut().zip(&work.slots) {
+            table.change(slots);
         }
         self.updates += 1;
         (self.changed, self.running) = (true, Some(work));
@@ -247,14 +224,14 @@ impl GpuBox {
     /// Waits for the batch that computes.
     fn finish(&mut self, work: Work) -> Result<Turn, Error> {
         let start = Instant::now();
-        let OnDevice { program, fetch, .. } = self.program()?;
-        let given = program.fetch()?;
+        let OnDevice { engine, fetch } = self.on_device.as_ref().ok_or_else(no_program)?;
+        let given = engine.fetch()?;
         let mut named = fetch.iter().cloned().zip(given).collect::<Vec<_>>();
         self.fetched = self.fetch.iter().map(|name| fetched(name, &mut named, &work)).collect();
         for (table, slots) in self.tables.iter_mut().zip(&work.slots) {
-            table.window.release(slots);
+            table.release(slots);
         }
-        self.spare.push((work.lookups, work.inputs));
+        self.spare.push(work.prepared);
         self.step += 1;
         self.times.forward += start.elapsed();
         Ok(Turn::Step(work.input))
@@ -267,10 +244,10 @@ impl GpuBox {
         }
         let start = Instant::now();
         for table in &mut self.tables {
-            table.flush(&self.device, &self.client)?;
+            table.flush(&self.client)?;
         }
         let Some(on_device) = &self.on_device else { return Ok(()) };
-        let pieces = dense::take(&self.split, &on_device.program, scope)?;
+        let pieces = dense::take(&self.split, &on_device.engine, scope)?;
         let tables = self.tables.iter().map(|table| table.steps).collect();
         self.client.return_dense(&DenseState { steps: self.updates, tables, pieces })?;
         self.times.push += start.elapsed();
@@ -288,7 +265,8 @@ impl Backend for GpuBox {
     }
 
     fn device(&self) -> Option<String> {
-        Some(self.device.info().to_string())
+        let names: Vec<String> = self.devices.iter().map(|d| d.info().to_string()).collect();
+        Some(names.join(", "))
     }
 
     fn step(&self) -> u64 {
@@ -400,7 +378,7 @@ impl Backend for GpuBox {
     }
 
     fn prefetch(&mut self, input: &Input) {
-        let (mut lookups, inputs) = self.spare.pop().unwrap_or_default();
+        let lookups = &mut self.hints;
         lookups.resize_with(self.split.exchange.tables.len(), Lookup::default);
         let tables = lookups.iter_mut().zip(&self.split.exchange.tables);
         let mut found = tables.map(|(lookup, table)| {
@@ -411,7 +389,6 @@ impl Backend for GpuBox {
             // A server that is gone is noticed by the next lease.
             let _ = self.client.prefetch(&keys);
         }
-        self.spare.push((lookups, inputs));
     }
 
     fn take_times(&mut self) -> StepTimes {
@@ -437,6 +414,6 @@ fn fetched(name: &str, given: &mut Vec<(String, Tensor)>, work: &Work) -> Tensor
     value.cloned().unwrap_or_else(|| Tensor::from_f32(&[0], vec![]).expect("an empty tensor"))
 }
 
-fn lost(what: &str) -> Error {
-    Error::Internal(format!("training on a device: {what}"))
+fn no_program() -> Error {
+    Error::Internal("training on a device: the program is not there".into())
 }

@@ -1,5 +1,5 @@
-//! The rows of one table on a device: what a batch needs is brought, what changed and must leave is
-//! written to the table.
+//! The rows of one table on its devices: what a batch needs is brought, what changed and must leave
+//! is written to the table. With several devices every row has one owner, by its key.
 
 use regatta_device::{Arena, Buffer, Device, Queue, Step};
 use regatta_exec::device::RowGrads;
@@ -10,17 +10,23 @@ use regatta_ps::Client;
 use super::window::{Moves, Window};
 use crate::Error;
 
-/// Rows of a table on a device.
-pub(super) struct TableRows {
-    /// Its number in the job.
-    number: usize,
+/// A table whose rows are on devices.
+pub(super) struct Table {
     spec: TableSpec,
-    pub(super) window: Window,
-    pub(super) arena: Arena,
+    devices: Vec<TableRows>,
     /// What all rows share, such as the powers of Adam's betas.
     shared: SharedState,
     /// Steps that this counts.
     pub(super) steps: u64,
+}
+
+/// Rows of a table on one device.
+struct TableRows {
+    /// Its number in the job.
+    number: usize,
+    device: Device,
+    window: Window,
+    arena: Arena,
     /// Rows on their way, and their slots; one pair for each direction.
     moving: [Staging; 2],
 }
@@ -43,9 +49,145 @@ pub struct Moved {
     pub batch_bytes: u64,
 }
 
+impl Table {
+    /// Empty arenas of at most so many bytes each.
+    pub(super) fn new(
+        devices: &[Device],
+        number: usize,
+        spec: &TableSpec,
+        bytes: u64,
+    ) -> Result<Table, Error> {
+        let rows = devices.iter().map(|device| TableRows::new(device, number, spec, bytes));
+        let devices = rows.collect::<Result<_, Error>>()?;
+        let (spec, shared) = (spec.clone(), spec.rule.shared_state());
+        Ok(Table { spec, devices, shared, steps: 0 })
+    }
+
+    /// Continues after so many steps.
+    pub(super) fn set_steps(&mut self, steps: u64) {
+        (self.steps, self.shared) = (steps, self.spec.rule.shared_after(steps));
+    }
+
+    /// The rows on a device.
+    pub(super) fn arena(&self, device: usize) -> &Arena {
+        &self.devices[device].arena
+    }
+
+    /// Those on all of them.
+    pub(super) fn arenas(&self) -> Vec<&Arena> {
+        self.devices.iter().map(|rows| &rows.arena).collect()
+    }
+
+    /// Positions of keys by the device that owns their rows.
+    fn by_owner(&self, keys: &[u64]) -> Vec<Vec<u32>> {
+        let mut owned = vec![Vec::new(); self.devices.len()];
+        for (at, key) in keys.iter().enumerate() {
+            owned[owner(*key, self.devices.len())].push(at as u32);
+        }
+        owned
+    }
+
+    /// How many rows of a device a batch needs, if batches in flight leave too little room there.
+    pub(super) fn lacks_room(&self, keys: &[u64]) -> Option<usize> {
+        let owned = self.by_owner(keys);
+        self.devices.iter().zip(&owned).find_map(|(rows, owned)| {
+            let own: Vec<u64> = owned.iter().map(|at| keys[*at as usize]).collect();
+            (!rows.window.has_room(&own)).then_some(own.len())
+        })
+    }
+
+    /// Brings the rows of a batch, for which there is room; device and slot of each.
+    pub(super) fn bring(
+        &mut self,
+        client: &Client,
+        keys: &[u64],
+        moved: &mut Moved,
+    ) -> Result<Vec<(u32, u32)>, Error> {
+        let mut slots = vec![(0, 0); keys.len()];
+        let owned = self.by_owner(keys);
+        for (device, (rows, owned)) in self.devices.iter_mut().zip(&owned).enumerate() {
+            let own: Vec<u64> = owned.iter().map(|at| keys[*at as usize]).collect();
+            let moves = rows.window.plan(&own);
+            rows.apply(client, &moves, moved)?;
+            for (at, slot) in owned.iter().zip(&moves.slots) {
+                slots[*at as usize] = (device as u32, *slot);
+            }
+        }
+        Ok(slots)
+    }
+
+    fn each(&mut self, slots: &[(u32, u32)], what: impl Fn(&mut Window, &[u32])) {
+        for (device, rows) in self.devices.iter_mut().enumerate() {
+            let own = slots.iter().filter(|(owner, _)| *owner as usize == device);
+            let own: Vec<u32> = own.map(|(_, slot)| *slot).collect();
+            what(&mut rows.window, &own);
+        }
+    }
+
+    /// A batch changes these rows.
+    pub(super) fn change(&mut self, slots: &[(u32, u32)]) {
+        self.each(slots, Window::change);
+    }
+
+    /// A batch does not need these rows any more.
+    pub(super) fn release(&mut self, slots: &[(u32, u32)]) {
+        self.each(slots, Window::release);
+    }
+
+    /// Writes all rows that changed to the table; they stay on their devices.
+    pub(super) fn flush(&mut self, client: &Client) -> Result<(), Error> {
+        self.devices.iter_mut().try_for_each(|rows| rows.flush(client))
+    }
+
+    /// The update of the next step.
+    pub(super) fn step(&self, lr: f32) -> Result<Step, Error> {
+        let rate = lr * self.spec.lr_scale as f32;
+        let step = Step::new(&self.spec.rule, rate, &self.shared);
+        step.map_err(|e| Error::Config(e.to_string()))
+    }
+
+    /// A step is made.
+    pub(super) fn advance(&mut self) {
+        self.spec.rule.advance(&mut self.shared);
+        self.steps += 1;
+    }
+
+    /// One step of the rows of a batch, in place, on the only device.
+    pub(super) fn update(&mut self, grads: Option<RowGrads<'_>>, lr: f32) -> Result<(), Error> {
+        let step = self.step(lr)?;
+        if let Some(grads) = grads {
+            let TableRows { device, arena, .. } = &self.devices[0];
+            let rows = (grads.grads, grads.rows as u32);
+            device.update_rows(Queue::Compute, &step, arena, grads.slots, rows)?;
+        }
+        self.advance();
+        Ok(())
+    }
+
+    /// Why a batch with so many rows of a device can never be there.
+    pub(super) fn too_small(&self, rows: usize) -> Error {
+        let TableRows { window, arena, .. } = &self.devices[0];
+        let (name, has, row) = (&self.spec.name, window.capacity(), 4 * arena.stride as usize);
+        let mb = |bytes: u64| format!("{:.2} MB", bytes as f64 / f64::from(1 << 20));
+        let needed = (rows * row).div_ceil(1 << 20);
+        Error::Config(format!(
+            "table '{name}': a batch has {rows} distinct rows, and the arena has room for {has} \
+             ({} / {row} bytes of a row); set table_parameters.{name}.device_mb to at least \
+             {needed}, or take smaller batches",
+            mb(arena.buffer.bytes())
+        ))
+    }
+}
+
+/// The device that owns the row of a key.
+fn owner(key: u64, devices: usize) -> usize {
+    let hash = (key ^ (key >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> 32) as usize % devices
+}
+
 impl TableRows {
     /// An empty arena of at most so many bytes.
-    pub(super) fn new(
+    fn new(
         device: &Device,
         number: usize,
         spec: &TableSpec,
@@ -62,58 +204,27 @@ impl TableRows {
         let arena = Arena::new(device, slots, stride as u32, spec.dim as u32)?;
         Ok(TableRows {
             number,
-            spec: spec.clone(),
+            device: device.clone(),
             window: Window::new(slots as usize),
             arena,
-            shared: spec.rule.shared_state(),
-            steps: 0,
             moving: Default::default(),
         })
-    }
-
-    /// Continues after so many steps.
-    pub(super) fn set_steps(&mut self, steps: u64) {
-        (self.steps, self.shared) = (steps, self.spec.rule.shared_after(steps));
     }
 
     fn width(&self) -> usize {
         self.arena.stride as usize
     }
 
-    /// Why a batch with so many rows can never be on the device.
-    pub(super) fn too_small(&self, rows: usize) -> Error {
-        let (name, has, row) = (&self.spec.name, self.window.capacity(), 4 * self.width());
-        let mb = |bytes: u64| format!("{:.2} MB", bytes as f64 / f64::from(1 << 20));
-        let needed = (rows * row).div_ceil(1 << 20);
-        Error::Config(format!(
-            "table '{name}': a batch has {rows} distinct rows, and the arena has room for {has} \
-             ({} / {row} bytes of a row); set table_parameters.{name}.device_mb to at least \
-             {needed}, or take smaller batches",
-            mb(self.arena.buffer.bytes())
-        ))
-    }
-
     /// Moves rows as planned: changed ones to the table, wanted ones to the device.
-    pub(super) fn apply(
-        &mut self,
-        device: &Device,
-        client: &Client,
-        moves: &Moves,
-        moved: &mut Moved,
-    ) -> Result<(), Error> {
-        self.write_back(device, client, &moves.rows_out, Queue::Transfer)?;
-        self.bring(device, client, &moves.rows_in)?;
+    fn apply(&mut self, client: &Client, moves: &Moves, moved: &mut Moved) -> Result<(), Error> {
+        self.write_back(client, &moves.rows_out, Queue::Transfer)?;
+        self.bring(client, &moves.rows_in)?;
         moved.rows_in += moves.rows_in.len() as u64;
         moved.rows_out += moves.rows_out.len() as u64;
         Ok(())
     }
 
-    fn bring(
-        &mut self,
-        device: &Device,
-        client: &Client,
-        rows: &[(u64, u32)],
-    ) -> Result<(), Error> {
+    fn bring(&mut self, client: &Client, rows: &[(u64, u32)]) -> Result<(), Error> {
         if rows.is_empty() {
             return Ok(());
         }
@@ -121,7 +232,7 @@ impl TableRows {
         let mut values = vec![0.0; keys.len() * self.width()];
         client.lease_rows(self.number, &keys, &mut values)?;
         let (n, width) = (keys.len() as u32, self.arena.stride);
-        let [incoming, _] = &mut self.moving;
+        let ([incoming, _], device) = (&mut self.moving, &self.device);
         let (packed, slots_on) = incoming.room(device, keys.len(), self.arena.stride as usize)?;
         device.write_values(Queue::Transfer, packed, 0, &values)?;
         device.write_values(Queue::Transfer, slots_on, 0, &slots)?;
@@ -131,7 +242,6 @@ impl TableRows {
     /// Writes rows in these slots to the table.
     fn write_back(
         &mut self,
-        device: &Device,
         client: &Client,
         rows: &[(u64, u32)],
         queue: Queue,
@@ -141,7 +251,7 @@ impl TableRows {
         for rows in rows.chunks(ROWS) {
             let (keys, slots): (Vec<u64>, Vec<u32>) = rows.iter().copied().unzip();
             let (n, width) = (keys.len() as u32, self.arena.stride);
-            let [_, outgoing] = &mut self.moving;
+            let ([_, outgoing], device) = (&mut self.moving, &self.device);
             let (packed, slots_on) =
                 outgoing.room(device, keys.len(), self.arena.stride as usize)?;
             device.write_values(queue, slots_on, 0, &slots)?;
@@ -154,28 +264,9 @@ impl TableRows {
     }
 
     /// Writes all rows that changed to the table; they stay on the device.
-    pub(super) fn flush(&mut self, device: &Device, client: &Client) -> Result<(), Error> {
+    fn flush(&mut self, client: &Client) -> Result<(), Error> {
         let changed = self.window.take_changed();
-        self.write_back(device, client, &changed, Queue::Compute)
-    }
-
-    /// One step of the rows of a batch, in place.
-    pub(super) fn update(
-        &mut self,
-        device: &Device,
-        grads: Option<RowGrads<'_>>,
-        lr: f32,
-    ) -> Result<(), Error> {
-        let rate = lr * self.spec.lr_scale as f32;
-        let step = Step::new(&self.spec.rule, rate, &self.shared);
-        let step = step.map_err(|e| Error::Config(e.to_string()))?;
-        if let Some(grads) = grads {
-            let rows = (grads.grads, grads.rows as u32);
-            device.update_rows(Queue::Compute, &step, &self.arena, grads.slots, rows)?;
-        }
-        self.spec.rule.advance(&mut self.shared);
-        self.steps += 1;
-        Ok(())
+        self.write_back(client, &changed, Queue::Compute)
     }
 }
 
