@@ -1,7 +1,8 @@
 //! `sync_mode: gpubox` as PaddleRec's document starts it: its own file, its environment, servers in
 //! the process of the worker or beside it.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use crate::configs::{TO_MULTISLOT, epochs, paddle_config};
 use crate::support::{Ran, Scratch};
@@ -120,4 +121,63 @@ fn what_the_mode_does_not_take() {
     let words = ["runner.use_gpu: no device", "OpenCL", "CUDA", "-o runner.use_gpu=False"];
     regatta(&s, &gpu).fails(2, &words);
     assert!(!s.path("models/rank/dnn/output_model_dnn_queue/0").exists());
+}
+
+/// Rows of the sample on a software device; none where there is no such device.
+fn on_device(s: &Scratch, more: &[&str]) -> Option<Ran> {
+    let args = ["train", "-m", CONFIG, "--report", "d.json", "-o", "runner.device=opencl-cpu"];
+    let ran = regatta(s, &[&args[..], more].concat());
+    let is_missing = ran.code == 2 && ran.err.contains("no device for");
+    is_missing.then(|| eprintln!("left out: {}", ran.err));
+    (!is_missing).then_some(ran)
+}
+
+#[test]
+fn a_named_device_trains_as_the_cpu_does() {
+    let s = paddlerec();
+    let Some(ran) = on_device(&s, &[]) else { return };
+    let out = ran.ok();
+    assert!(out.contains("note: sync_mode gpubox computes on opencl-cpu:0 ("), "{out}");
+    assert_eq!(rows(&s, "d.json"), (1055, 1));
+    let report: serde_json::Value = serde_json::from_str(&s.read("d.json")).unwrap();
+    assert!(report["device"].as_str().unwrap().starts_with("opencl-cpu:0 ("), "{report}");
+    let cpu = ["train", "-m", CONFIG, "-o", "runner.use_gpu=False"];
+    for (a, b) in losses(&out).iter().zip(losses(&regatta(&s, &cpu).ok())) {
+        let apart = (a.parse::<f64>().unwrap() - b.parse::<f64>().unwrap()).abs();
+        assert!(apart < 1e-5, "{a} {b}");
+    }
+    // 27 floats of 4 bytes are a row, and a batch has more than 9 of them.
+    let small = ["table_parameters.SparseFeatFactors.device_mb=0.001"];
+    let words = ["distinct rows", "room for 9", "device_mb to at least 1"];
+    on_device(&s, &small).unwrap().fails(2, &words);
+    let unknown = ["table_parameters.emb.device_mb=1"];
+    on_device(&s, &unknown).unwrap().fails(2, &["there is no table 'emb'", "SparseFeatFactors"]);
+    let number = ["train", "-m", CONFIG, "-o", "runner.device=opencl-cpu:77"];
+    regatta(&s, &number).fails(2, &["runner.device: no device for 'opencl-cpu:77'", "OpenCL has"]);
+}
+
+#[test]
+fn a_killed_run_on_a_device_resumes_to_the_same_model() {
+    let s = paddlerec();
+    let more = ["runner.train_batch_size=4", "runner.epochs=8", "runner.print_interval=1"];
+    let Some(whole) = on_device(&s, &more) else { return };
+    let whole = losses(&whole.ok());
+    let train = ["train", "-m", CONFIG, "--checkpoint-dir", "ck", "--checkpoint-steps", "5"];
+    let with = ["-o", "runner.device=opencl-cpu", "runner.model_save_path=again"];
+    let arena = ["table_parameters.SparseFeatFactors.device_mb=0.05"];
+    let args = [&train[..], &with, &more, &arena].concat();
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "PATH=\"$PWD/bin:$PATH\" exec \"$0\" \"$@\""]);
+    command.arg(env!("CARGO_BIN_EXE_regatta")).args(&args).current_dir(s.path("."));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut made = lines.map_while(Result::ok).filter(|line| line.contains("checkpoint"));
+    assert!(made.nth(2).is_some(), "no checkpoints were made");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let out = regatta(&s, &args).ok();
+    assert!(out.contains("resum"), "{out}");
+    // What is left of the run gives the numbers of the undisturbed one.
+    let left = losses(&out);
+    assert!(!left.is_empty() && whole.ends_with(&left), "{whole:?} {left:?}");
 }
