@@ -71,6 +71,7 @@ mod publish;
 mod resume;
 mod rows;
 pub mod server_parts;
+mod spool;
 mod table;
 mod tensors;
 mod verify;

@@ -11,6 +11,7 @@ use crate::Error;
 use crate::checksum::Summing;
 use crate::open_tensors::OpenTensors;
 use crate::publish::publish_file;
+use crate::spool::Spool;
 
 /// Free text about a file, by key.
 pub type Metadata = BTreeMap<String, String>;
@@ -42,11 +43,21 @@ pub fn save_tensors<'t, N: AsRef<str>>(
     tensors: impl IntoIterator<Item = (N, &'t Tensor)>,
     metadata: &Metadata,
 ) -> Result<(), Error> {
+    let columns = tensors.into_iter().map(|(name, tensor)| (name, Column::Memory(tensor)));
+    save_columns(path.as_ref(), columns.collect(), metadata)
+}
+
+/// As [`save_tensors`], of values in memory and in files.
+pub(crate) fn save_columns<N: AsRef<str>>(
+    path: &Path,
+    columns: Vec<(N, Column<'_>)>,
+    metadata: &Metadata,
+) -> Result<(), Error> {
     let mut metadata = metadata.clone();
     metadata.insert(CHECKSUM_KEY.to_string(), "0".repeat(CHECKSUM_DIGITS));
-    let mut prepared = Prepared::new(tensors.into_iter().collect(), &metadata)?;
-    prepared.seal().map_err(Error::io("write", path.as_ref()))?;
-    publish_file(path.as_ref(), |file| prepared.write(file))
+    let mut prepared = Prepared::of_columns(columns, &metadata)?;
+    prepared.seal().map_err(Error::io("write", path))?;
+    publish_file(path, |file| prepared.write(file))
 }
 
 /// Digits of a checksum.
@@ -63,23 +74,56 @@ pub(crate) fn checksum_digits(header: &[u8]) -> Option<std::ops::Range<usize>> {
     (header.get(end) == Some(&b'"')).then_some(start..end)
 }
 
+/// The values of a tensor.
+pub(crate) enum Column<'t> {
+    /// In memory.
+    Memory(&'t Tensor),
+    /// In a file, because they are more than memory should hold.
+    Spool(&'t Spool),
+}
+
+impl Column<'_> {
+    fn dtype(&self) -> DType {
+        match self {
+            Column::Memory(tensor) => tensor.dtype(),
+            Column::Spool(spool) => spool.dtype(),
+        }
+    }
+
+    fn shape(&self) -> Vec<usize> {
+        match self {
+            Column::Memory(tensor) => tensor.shape().to_vec(),
+            Column::Spool(spool) => spool.shape(),
+        }
+    }
+
+    fn write(&self, file: &mut impl Write) -> io::Result<()> {
+        match self {
+            Column::Memory(tensor) => file.write_all(element_bytes(tensor)),
+            Column::Spool(spool) => spool.copy_to(file),
+        }
+    }
+}
+
 /// Tensors in the order of a file, and its header.
 pub(crate) struct Prepared<'t, N> {
-    tensors: Vec<(N, &'t Tensor)>,
+    columns: Vec<(N, Column<'t>)>,
     header: String,
 }
 
 impl<'t, N: AsRef<str>> Prepared<'t, N> {
-    pub(crate) fn new(
-        mut tensors: Vec<(N, &'t Tensor)>,
-        metadata: &Metadata,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(tensors: Vec<(N, &'t Tensor)>, metadata: &Metadata) -> Result<Self, Error> {
+        let columns = tensors.into_iter().map(|(name, tensor)| (name, Column::Memory(tensor)));
+        Prepared::of_columns(columns.collect(), metadata)
+    }
+
+    fn of_columns(mut columns: Vec<(N, Column<'t>)>, metadata: &Metadata) -> Result<Self, Error> {
         // 8-byte elements first keeps everything aligned, as the format asks for; then by name.
-        tensors.sort_by(|(a, x), (b, y)| {
+        columns.sort_by(|(a, x), (b, y)| {
             y.dtype().size().cmp(&x.dtype().size()).then_with(|| a.as_ref().cmp(b.as_ref()))
         });
-        let header = header(&tensors, metadata)?;
-        Ok(Prepared { tensors, header })
+        let header = header(&columns, metadata)?;
+        Ok(Prepared { columns, header })
     }
 
     /// Puts the checksum of the file into its header.
@@ -95,7 +139,7 @@ impl<'t, N: AsRef<str>> Prepared<'t, N> {
     pub(crate) fn write(&self, file: &mut impl Write) -> io::Result<()> {
         file.write_all(&(self.header.len() as u64).to_le_bytes())?;
         file.write_all(self.header.as_bytes())?;
-        self.tensors.iter().try_for_each(|(_, tensor)| file.write_all(element_bytes(tensor)))
+        self.columns.iter().try_for_each(|(_, column)| column.write(file))
     }
 }
 
@@ -135,27 +179,31 @@ pub(crate) fn type_text(tensor: &Tensor) -> String {
 
 /// The JSON header. The library's own writer keeps metadata in a hash map, so that equal files
 /// would differ in their bytes.
-fn header<N: AsRef<str>>(tensors: &[(N, &Tensor)], metadata: &Metadata) -> Result<String, Error> {
+fn header<N: AsRef<str>>(
+    columns: &[(N, Column<'_>)],
+    metadata: &Metadata,
+) -> Result<String, Error> {
     let mut entries = BTreeMap::new();
     if !metadata.is_empty() {
         entries.insert(METADATA, json!(metadata));
     }
     let mut at = 0;
-    for (name, tensor) in tensors {
+    for (name, column) in columns {
         let name = name.as_ref();
         let bad = |reason: &str| Error::Name { name: name.into(), reason: reason.into() };
         if name == METADATA {
             return Err(bad("the format keeps it for itself"));
         }
-        let end = at + tensor.numel() * tensor.dtype().size();
-        let dtype = match tensor.dtype() {
+        let shape = column.shape();
+        let end = at + shape.iter().product::<usize>() * column.dtype().size();
+        let dtype = match column.dtype() {
             DType::F32 => "F32",
             DType::F16 => "F16",
             DType::BF16 => "BF16",
             DType::I64 => "I64",
             DType::U64 => "U64",
         };
-        let entry = json!({"dtype": dtype, "shape": tensor.shape(), "data_offsets": [at, end]});
+        let entry = json!({"dtype": dtype, "shape": shape, "data_offsets": [at, end]});
         if entries.insert(name, entry).is_some() {
             return Err(bad("there are two of it"));
         }

@@ -3,14 +3,16 @@
 use std::fs;
 use std::path::Path;
 
-use regatta_table::{DensePiece, Receipt, RowBody, SaveMode, SparseTable};
-use regatta_tensor::Tensor;
+use regatta_table::{DensePiece, Receipt, Row, RowBody, SaveMode, SparseTable};
+use regatta_tensor::{DType, Tensor};
 
 use super::{
     CONTENT, KIND_BASE, KIND_CANDIDATE, KIND_EXTENDED, NOT_FINITE, SAVE_ID, WEIGHTS, WEIGHTS_ALONE,
     part_of, steps_key,
 };
 use crate::persistables::has_non_finite;
+use crate::spool::Spool;
+use crate::tensors::{Column, save_columns};
 use crate::{Error, Metadata, save_tensors};
 
 /// Which part of which save a file is.
@@ -35,15 +37,23 @@ pub fn save_part<'a>(
     tables: impl Iterator<Item = (&'a str, &'a SparseTable)>,
     pieces: &[DensePiece],
 ) -> Result<(), Error> {
+    fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
     let mut out = piece_tensors(dir, pieces)?;
+    let mut spooled: Vec<(String, Spool)> = Vec::new();
+    let mut not_finite = None;
     let mut stored: Vec<(&str, &SparseTable, Receipt)> = Vec::new();
     let mut counted: Vec<(String, String)> = Vec::new();
     for (name, table) in tables {
         counted.push((steps_key(name), table.steps().to_string()));
-        let receipts = table_tensors(dir, (name, table), mode, &mut out)?;
+        let receipts = if table.config().tier.is_some() {
+            let rows = spool_table(dir, (name, table), mode, &mut spooled)?;
+            not_finite = not_finite.or(rows.not_finite.then(|| part_of(name, "rows")));
+            rows.receipts
+        } else {
+            table_tensors(dir, (name, table), mode, &mut out)?
+        };
         stored.extend(receipts.into_iter().map(|receipt| (name, table, receipt)));
     }
-    fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
     let SavePart { server, servers, id } = part;
     let path = dir.join(format!("server-{server}-of-{servers}.safetensors"));
     let mut metadata = Metadata::from([
@@ -54,9 +64,11 @@ pub fn save_part<'a>(
     metadata.extend(counted);
     // Whoever publishes the whole may refuse it, without reading it again.
     let spoilt = out.iter().find(|(_, tensor)| has_non_finite(tensor));
-    metadata.extend(spoilt.map(|(name, _)| (NOT_FINITE.to_string(), name.clone())));
-    let tensors = out.iter().map(|(name, tensor)| (name.as_str(), tensor));
-    save_tensors(&path, tensors, &metadata)?;
+    let spoilt = spoilt.map(|(name, _)| name.clone()).or(not_finite);
+    metadata.extend(spoilt.map(|name| (NOT_FINITE.to_string(), name)));
+    let tensors = out.iter().map(|(name, tensor)| (name.as_str(), Column::Memory(tensor)));
+    let files = spooled.iter().map(|(name, spool)| (name.as_str(), Column::Spool(spool)));
+    save_columns(&path, tensors.chain(files).collect(), &metadata)?;
     let saved = |(name, table, receipt): &(&str, &SparseTable, Receipt)| {
         table.saved(receipt).map_err(Error::table(dir, name))
     };
@@ -145,14 +157,9 @@ fn table_tensors(
     for shard in 0..table.n_shards() {
         let rows = table.export(shard, mode).map_err(Error::table(dir, name))?;
         for row in rows.rows() {
-            let (kind, body, extra): (u64, &[f32], u64) = match row.body {
-                RowBody::Base(words) => (KIND_BASE, words, 0),
-                RowBody::Extended(words) => (KIND_EXTENDED, words, 0),
-                RowBody::Candidate { appearances } => (KIND_CANDIDATE, &[], u64::from(appearances)),
-            };
+            let (bits, body) = about_row(&row);
             keys.push(row.key);
-            let bits = kind | u64::from(row.changed) << 2 | u64::from(row.unseen_days) << 3;
-            about.push(bits | extra << 32);
+            about.push(bits);
             words.extend_from_slice(body);
             // Rows of several stages take the room of the longest.
             words.resize(keys.len() * width, 0.0);
@@ -164,6 +171,61 @@ fn table_tensors(
     out.push((part_of(name, "about"), Tensor::from_u64(&[n], about).map_err(unfit(dir))?));
     out.push((part_of(name, "rows"), Tensor::from_f32(&[n, width], words).map_err(unfit(dir))?));
     Ok(receipts)
+}
+
+/// What was saved of a table by way of files.
+struct SpooledRows {
+    receipts: Vec<Receipt>,
+    /// A number is NaN or infinite.
+    not_finite: bool,
+}
+
+/// As [`table_tensors`], for a table that may be larger than memory: one shard is in memory at a
+/// time.
+fn spool_table(
+    dir: &Path,
+    (name, table): (&str, &SparseTable),
+    mode: SaveMode,
+    out: &mut Vec<(String, Spool)>,
+) -> Result<SpooledRows, Error> {
+    let width: usize = table.row_parts().iter().map(|(_, n)| n).sum();
+    let mut keys = Spool::new(dir, DType::U64, None)?;
+    let mut about = Spool::new(dir, DType::U64, None)?;
+    let mut words = Spool::new(dir, DType::F32, Some(width))?;
+    let write =
+        |spool: &mut Spool, bytes: &[u8]| spool.push(bytes).map_err(Error::io("write", dir));
+    let (mut receipts, mut not_finite) = (Vec::new(), false);
+    let mut padded = vec![0.0f32; width];
+    for shard in 0..table.n_shards() {
+        let rows = table.export(shard, mode).map_err(Error::table(dir, name))?;
+        for row in rows.rows() {
+            let (bits, body) = about_row(&row);
+            // Rows of several stages take the room of the longest.
+            padded.fill(0.0);
+            padded[..body.len()].copy_from_slice(body);
+            not_finite |= body.iter().any(|x| !x.is_finite());
+            write(&mut keys, &row.key.to_le_bytes())?;
+            write(&mut about, &bits.to_le_bytes())?;
+            write(&mut words, bytemuck::cast_slice(&padded))?;
+        }
+        receipts.push(rows.receipt());
+    }
+    for (what, mut spool) in [("keys", keys), ("about", about), ("rows", words)] {
+        spool.finish().map_err(Error::io("write", dir))?;
+        out.push((part_of(name, what), spool));
+    }
+    Ok(SpooledRows { receipts, not_finite })
+}
+
+/// The bookkeeping of a row as files hold it, and its words.
+fn about_row<'a>(row: &Row<'a>) -> (u64, &'a [f32]) {
+    let (kind, body, extra): (u64, &[f32], u64) = match row.body {
+        RowBody::Base(words) => (KIND_BASE, words, 0),
+        RowBody::Extended(words) => (KIND_EXTENDED, words, 0),
+        RowBody::Candidate { appearances } => (KIND_CANDIDATE, &[], u64::from(appearances)),
+    };
+    let bits = kind | u64::from(row.changed) << 2 | u64::from(row.unseen_days) << 3;
+    (bits | extra << 32, body)
 }
 
 /// Values that do not fill the shape that they should have.
