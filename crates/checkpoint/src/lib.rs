@@ -106,7 +106,7 @@ pub use open_tensors::OpenTensors;
 pub use parts::{read_bytes, read_tensors, write_bytes, write_tensors};
 pub use persistables::{PERSISTABLES_FILE, load_persistables, not_finite, save_persistables};
 pub use private::private_temp_dir;
-pub use publish::{publish_dir, publish_file, try_dir, try_file};
+pub use publish::{publish_dir, publish_file, publish_link, try_dir, try_file, try_link};
 pub use resume::{Check, Choice, PassedOver, Resume};
 pub use rows::{BlockBuffer, BlockRows, Saved, TableHeader, TableReader, TableWriter};
 pub use table::{SavedPart, SavedTable, save_table};

@@ -87,6 +87,37 @@ pub fn try_dir(path: &Path) -> Result<(), Error> {
     fs::remove_file(&temp).map_err(Error::io("write", path))
 }
 
+/// Makes or replaces a link to something in the same directory; it is never absent in between.
+///
+/// # Errors
+/// If something else has its name, or it cannot be made.
+pub fn publish_link(path: &Path, target: &str) -> Result<(), Error> {
+    try_link(path)?;
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}.link", std::process::id()));
+    let temp = parent(path).join(name);
+    let _ = fs::remove_file(&temp);
+    let link = || {
+        std::os::unix::fs::symlink(target, &temp)?;
+        fs::rename(&temp, path)
+    };
+    link().map_err(Error::io("write", path))
+}
+
+/// Tries whether a name is free for a link, or is one.
+///
+/// # Errors
+/// If something else has it.
+pub fn try_link(path: &Path) -> Result<(), Error> {
+    match path.symlink_metadata() {
+        Ok(about) if !about.is_symlink() => {
+            Err(Error::refused(path, "it is in the way: a link is to be written here"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Tries whether a file can be written, without leaving anything behind.
 ///
 /// # Errors

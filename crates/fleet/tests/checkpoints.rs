@@ -98,6 +98,8 @@ fn train(
             epochs: vec![],
             peak_rss_mb: 0.0,
             resumed_from: None,
+            device: None,
+            best_epoch: None,
             checkpoints: vec![],
         };
         return Ok(Trained { report, dense: vec![] });

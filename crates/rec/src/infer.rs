@@ -120,8 +120,54 @@ fn begin(config: &Config, network: &Network, data: Option<&Data>, observer: &mut
 
 fn report(config: &Config, epochs: Vec<EpochReport>) -> Report {
     let (config, peak_rss_mb) = (config.to_json(), peak_rss_mb());
-    let (resumed_from, checkpoints, device) = (None, vec![], None);
-    Report { config, device, epochs, peak_rss_mb, resumed_from, checkpoints }
+    let (resumed_from, checkpoints, device, best_epoch) = (None, vec![], None, None);
+    Report { config, device, epochs, peak_rss_mb, resumed_from, checkpoints, best_epoch }
+}
+
+/// Judges saved epochs while training, as [`infer`] does.
+pub(crate) struct Validator {
+    config: Config,
+    judge: Judge,
+}
+
+impl Validator {
+    /// None if there are no validation data.
+    ///
+    /// # Errors
+    /// If they cannot be found.
+    pub(crate) fn new(config: &Config, network: &Network) -> Result<Option<Validator>, Error> {
+        let Some((reading, _)) = &config.runner.validation else { return Ok(None) };
+        let mut config = config.clone();
+        config.runner.test = reading.clone();
+        let judge = Judge::new(&config, network)?;
+        Ok(Some(Validator { config, judge }))
+    }
+
+    /// Judges the epoch of a folder.
+    ///
+    /// # Errors
+    /// If it or the data cannot be read.
+    pub(crate) fn run(
+        &mut self,
+        network: &Network,
+        epoch: u64,
+        folder: &Path,
+        observer: &mut dyn Observer,
+    ) -> Result<EpochReport, Error> {
+        let config = &self.config;
+        let (mut evaluator, mut scope) = self.judge.load(config, network, folder)?;
+        let Some(data) = &mut self.judge.data else {
+            return self.judge.answer(config, network, &scope, epoch);
+        };
+        // Its batches and scores are nobody's business but the summary's.
+        let mut quiet = |event: &Event<'_>| match event {
+            Event::Note(_) | Event::BadLines(_) => observer.event(event),
+            _ => {}
+        };
+        let (_, all) =
+            evaluate(config, network, &mut evaluator, &mut scope, data, epoch, &mut quiet)?;
+        Ok(EpochReport { missing_ids: evaluator.missing_ids(), ..all })
+    }
 }
 
 /// One data pass over the test data: this worker's numbers, and those of all.

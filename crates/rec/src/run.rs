@@ -21,6 +21,7 @@ use regatta_train::{
 
 use crate::data::Data;
 use crate::gpubox;
+use crate::infer::Validator;
 use crate::network::Network;
 use crate::save::{Export, Files};
 use crate::{Config, Error, HyperValue};
@@ -112,7 +113,8 @@ pub fn train_as(
     let mut scope = Scope::new();
     let how = (strategy.as_ref(), devices.as_slice());
     let mut backend = backend(config, &network, place, how, &mut scope)?;
-    let mut files = Files { config, network: &network, export };
+    let validator = is_first.then(|| Validator::new(config, &network)).transpose()?.flatten();
+    let mut files = Files { config, network: &network, export, validator };
     let trained = session.train(&mut *backend, &mut scope, &mut data, &mut files, observer)?;
     let Farewell { servers, lost } = leave(&mut *backend)?;
     let RunReports { report, own } = trained;
@@ -176,6 +178,7 @@ fn spec(config: &Config, network: &Network) -> RunSpec {
         settings: config.to_json(),
         fixed: FIXED.to_vec(),
         folders: vec![config.runner.model_save_path.clone()],
+        validation: config.runner.validation.as_ref().map(|(_, how)| how.clone()),
         checkpoint: config.runner.checkpoint.clone(),
     }
 }

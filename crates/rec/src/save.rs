@@ -5,20 +5,23 @@ use std::path::{Path, PathBuf};
 use regatta_checkpoint::server_parts::{self, ServerParts};
 use regatta_checkpoint::{
     Difference, Encoding, Error as CheckpointError, ModelAbout, ModelSpec, PERSISTABLES_FILE,
-    TableRows, load_about, load_checked, load_statistics, not_finite, publish_epoch, save_about,
-    save_model, save_persistables, save_statistics, try_epoch,
+    TableRows, load_about, load_checked, load_statistics, not_finite, publish_epoch, publish_link,
+    save_about, save_model, save_persistables, save_statistics, try_epoch, try_link,
 };
 use regatta_exec::Scope;
 use regatta_ir::{Program, VarDef};
 use regatta_passes::prune;
 use regatta_ps::Client;
 use regatta_tensor::Tensor;
+use regatta_train::observe::Observer;
+use regatta_train::report::EpochReport;
 use regatta_train::{
     Backend, Error as TrainError, ModelFiles, TrainedModel, save_parts, try_target,
 };
 
 use crate::config::InferenceExport;
 use crate::export::{ModelSource, export};
+use crate::infer::Validator;
 use crate::network::{Network, inputs};
 use crate::{Config, Error};
 
@@ -36,7 +39,12 @@ pub(crate) struct Files<'a> {
     pub(crate) network: &'a Network,
     /// The inference model that is exported with every epoch.
     pub(crate) export: Option<Export>,
+    /// Judges epochs by validation data.
+    pub(crate) validator: Option<Validator>,
 }
+
+/// The link to the epoch that is the best by the validation data.
+const BEST: &str = "best";
 
 impl ModelFiles for Files<'_> {
     fn load_initial(
@@ -62,6 +70,9 @@ impl ModelFiles for Files<'_> {
                 try_epoch(&entry.path())?;
             }
         }
+        if self.validator.is_some() {
+            try_link(&root.join(BEST))?;
+        }
         Ok(())
     }
 
@@ -80,6 +91,23 @@ impl ModelFiles for Files<'_> {
             None => self.save_here(model, &folder),
         };
         saved.map(|()| Some(folder)).map_err(Error::in_loop)
+    }
+
+    fn validate(
+        &mut self,
+        epoch: u64,
+        folder: &Path,
+        observer: &mut dyn Observer,
+    ) -> Result<EpochReport, TrainError> {
+        let Some(validator) = &mut self.validator else {
+            return Err(TrainError::Internal("only the first worker validates".into()));
+        };
+        validator.run(self.network, epoch, folder, observer).map_err(Error::in_loop)
+    }
+
+    fn is_best(&mut self, epoch: u64) -> Result<(), TrainError> {
+        let root = &self.config.runner.model_save_path;
+        Ok(publish_link(&root.join(BEST), &epoch.to_string())?)
     }
 }
 

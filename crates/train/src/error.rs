@@ -25,9 +25,9 @@ pub enum Error {
     Data(Box<regatta_data::Error>),
     /// You or them: the loss is no number any more, and neither are the parameters.
     #[error(
-        "step {step}, epoch {epoch}, batch {batch}: the loss '{name}' is {loss}; check_nan_inf=True names the op that \
-         writes the first such value (a lower learning rate or clipping often helps), \
-         allow_non_finite_loss=True continues all the same"
+        "step {step}, epoch {epoch}, batch {batch}: the loss '{name}' is {loss}; \
+         check_nan_inf=True names the op that writes the first such value (a lower learning rate \
+         or clipping often helps), allow_non_finite_loss=True continues all the same"
     )]
     NonFiniteLoss {
         /// Steps since training began.

@@ -1,7 +1,7 @@
 //! What a front end provides: a run, its data, the files of its models.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use regatta_data::{BadLines, Batch, Position, Stages};
 use regatta_exec::Scope;
@@ -13,7 +13,10 @@ use crate::Error;
 use crate::backend::Backend;
 use crate::checkpoints::Checkpointing;
 use crate::metrics::Meter;
+use crate::observe::Observer;
+use crate::report::EpochReport;
 use crate::state::Sharing;
+use crate::validation::Validation;
 
 /// What a run does, whoever wrote it down: a YAML file, the Fleet API, a Rust program.
 #[derive(Clone)]
@@ -47,6 +50,8 @@ pub struct RunSpec {
     pub fixed: Vec<&'static str>,
     /// Folders that this run alone writes to, beside that of its checkpoints.
     pub folders: Vec<PathBuf>,
+    /// How epochs are judged while training, if they are: [`ModelFiles::validate`].
+    pub validation: Option<Validation>,
     /// Checkpoints, if there are to be any.
     pub checkpoint: Option<Checkpointing>,
 }
@@ -183,6 +188,30 @@ pub trait ModelFiles {
     ) -> Result<Option<PathBuf>, Error> {
         let _ = (model, note);
         Ok(None)
+    }
+
+    /// Judges the model of a data pass that was saved to `folder`, on the validation data. Only
+    /// the first worker calls it, while the others wait.
+    ///
+    /// # Errors
+    /// If there are no such data, or they cannot be read.
+    fn validate(
+        &mut self,
+        epoch: u64,
+        folder: &Path,
+        observer: &mut dyn Observer,
+    ) -> Result<EpochReport, Error> {
+        let _ = (folder, observer);
+        Err(Error::Config(format!("there are no validation data for epoch {epoch}")))
+    }
+
+    /// The epoch saved to `folder` is the best one so far.
+    ///
+    /// # Errors
+    /// If that cannot be written down.
+    fn is_best(&mut self, epoch: u64) -> Result<(), Error> {
+        let _ = epoch;
+        Ok(())
     }
 }
 

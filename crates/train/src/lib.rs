@@ -45,6 +45,7 @@ pub mod tensorboard;
 pub mod tier;
 mod tier_meter;
 mod totals;
+mod validation;
 
 pub use backend::{
     Backend, BatchProgress, PassEnd, PassStart, RestoredState, Snapshot, SnapshotValues, StepTimes,
@@ -70,3 +71,4 @@ pub use resume::Family;
 pub use servers::Servers;
 pub use session::{Farewell, RunReports, Session, leave};
 pub use state::{Sharing, WorkerState};
+pub use validation::{Judgement, Validation};

@@ -311,6 +311,7 @@ pub fn epoch_report(
         stages,
         missing_ids,
         metrics,
+        validation: None,
     }
 }
 

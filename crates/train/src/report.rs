@@ -27,6 +27,9 @@ pub struct Report {
     /// Checkpoints that were made.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checkpoints: Vec<CheckpointReport>,
+    /// The epoch that is the best one on the validation data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_epoch: Option<u64>,
 }
 
 /// A checkpoint that was made.
@@ -74,6 +77,20 @@ pub struct EpochReport {
     /// Measures other than those above, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
+    /// The same epoch on the validation data, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Box<EpochReport>>,
+}
+
+impl EpochReport {
+    /// A measure by its name: `loss`, `auc` or one of the metrics.
+    pub fn measure(&self, name: &str) -> Option<f64> {
+        match name {
+            "loss" => self.loss,
+            "auc" => self.auc,
+            other => self.metrics.get(other).copied(),
+        }
+    }
 }
 
 fn is_zero(n: &u64) -> bool {

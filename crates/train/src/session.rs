@@ -27,6 +27,7 @@ use crate::resume::{Family, ResumePoint};
 use crate::state::{Sharing, WorkerState, divide};
 use crate::tier_meter::TierMeter;
 use crate::totals::sum_over_workers;
+use crate::validation::Judgement;
 
 /// The reports of a run.
 pub struct RunReports {
@@ -91,6 +92,8 @@ pub struct Session {
     tiers: TierMeter,
     resumed_from: Option<PathBuf>,
     was_finished: bool,
+    /// The validation data show no better epochs any more.
+    stops_early: bool,
     /// Workers have their values already.
     is_started: bool,
     /// No other job writes to the folders of this one.
@@ -126,6 +129,7 @@ impl Session {
             tiers: TierMeter::default(),
             resumed_from: None,
             was_finished: false,
+            stops_early: false,
             is_started: false,
             _locks: locks,
         })
@@ -166,7 +170,7 @@ impl Session {
         });
         let mut own = Vec::new();
         self.save_again(backend, scope, files, observer)?;
-        while self.state.epoch < self.spec.epochs {
+        while self.state.epoch < self.spec.epochs && !self.stops_early {
             match self.epoch(backend, scope, data, files, observer) {
                 Ok(mine) => own.push(mine),
                 Err(e) if e.is_dropped() => self.rejoin(backend, scope, e, observer)?,
@@ -174,7 +178,9 @@ impl Session {
             }
         }
         self.end(backend, scope, observer)?;
+        let best = self.judgement(&self.state.epochs)?.map(|judged| judged.best.0);
         let report = Report {
+            best_epoch: best,
             config: self.spec.settings,
             device: backend.device(),
             epochs: self.state.epochs,
@@ -216,7 +222,12 @@ impl Session {
             }
         }
         match self.find_checkpoint(backend)? {
-            Some(resumed) => self.restore(backend, scope, resumed, data.sharing(), &mut note),
+            Some(resumed) => {
+                self.restore(backend, scope, resumed, data.sharing(), &mut note)?;
+                // A run that had stopped does not go on when it is started again.
+                let last = self.state.epoch.saturating_sub(1);
+                self.judge(last, backend, files, observer)
+            }
             None if self.is_started => Ok(()),
             None => {
                 let loaded = files.load_initial(backend, scope, &mut note)?;
@@ -332,13 +343,48 @@ impl Session {
         let start = Instant::now();
         let saved = self.save(epoch, backend, scope, files, observer)?;
         all.stages.save = start.elapsed().as_secs_f64();
+        if let (Some(_), Some(folder)) = (&self.spec.validation, &saved) {
+            all.validation = Some(Box::new(files.validate(epoch, folder, observer)?));
+        }
         observer.event(&Event::Epoch(&all));
         if let Some(folder) = saved {
             observer.event(&Event::Saved(&folder));
         }
         self.held.clear();
         self.state.end_pass(all);
+        self.judge(epoch, backend, files, observer)?;
         Ok(mine)
+    }
+
+    fn judgement(&self, epochs: &[EpochReport]) -> Result<Option<Judgement>, Error> {
+        self.spec.validation.as_ref().map_or(Ok(None), |validation| validation.judge(epochs))
+    }
+
+    /// The first worker marks the best epoch, and decides for all whether training goes on.
+    fn judge(
+        &mut self,
+        epoch: u64,
+        backend: &mut dyn Backend,
+        files: &mut dyn ModelFiles,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Error> {
+        if self.spec.validation.is_none() {
+            return Ok(());
+        }
+        let judged = self.judgement(&self.state.epochs)?;
+        if let Some(Judgement { metric, best: (best, value), stops }) = &judged {
+            if *best == epoch {
+                files.is_best(epoch)?;
+            }
+            if *stops && self.state.epoch < self.spec.epochs {
+                let text = format!("training stops early: {metric} was best at epoch {best}");
+                observer.event(&Event::Note(&format!("{text} ({value:.6})")));
+            }
+        }
+        let stops = f64::from(judged.is_some_and(|judged| judged.stops));
+        let stops = backend.reduce("stops early", ReduceOp::Max, &[stops])?;
+        self.stops_early = stops.first().is_some_and(|stops| *stops > 0.0);
+        Ok(())
     }
 
     /// Trains on the rest of the shard that was taken last.

@@ -161,6 +161,7 @@ fn spec(model: &Model, dir: &Path) -> RunSpec {
         settings: serde_json::json!({}),
         fixed: vec![],
         folders: vec![],
+        validation: None,
         checkpoint: Some(checkpoint.into()),
     }
 }

@@ -161,6 +161,7 @@ impl FleetExecutor {
             settings: serde_json::json!({ "strategy": plan.strategy.to_yaml() }),
             fixed: vec![],
             folders: vec![],
+            validation: None,
             checkpoint: config.checkpoint.clone().map(Into::into),
         })
     }

@@ -126,6 +126,9 @@ pub const KEYS: &[Key] = &[
     key("runner.check_nan_inf", Kind::Bool, "False", "stop at the first NaN or infinity, and name the op that wrote it"),
     key("runner.allow_non_finite_loss", Kind::Bool, "False", "continue when the loss is NaN or infinite, which is an error otherwise"),
     key("runner.check_memory", Kind::Bool, "True", "refuse a model that needs more memory than is available"),
+    unset("runner.validation.data_dir", Kind::Data, "data that every saved epoch is judged by while training; read as test data are"),
+    unset("runner.validation.metric", Kind::Text, "the measure that finds the best epoch; else auc where the model has one, or loss"),
+    unset("runner.validation.patience", Kind::Int(1, MANY), "stop after this many epochs without a better one; else never"),
     // Precision and memory.
     key("runner.amp", Kind::Choice(PRECISIONS), "off", "mixed precision: which 16-bit floats chosen ops compute on"),
     key("runner.amp_configs.use_pure", Kind::Bool, "False", "compute all in 16 bits that is not on the black list"),

@@ -17,6 +17,7 @@ mod resolve;
 mod resolver;
 mod show;
 mod tiers;
+mod validation;
 mod value;
 mod written;
 
@@ -36,8 +37,8 @@ use regatta_fleet::yaml;
 use regatta_passes::Optimizer;
 use regatta_ps::{Mode, Wire};
 use regatta_table::Admission;
-use regatta_train::Checkpointing;
 use regatta_train::tier::Tiers;
+use regatta_train::{Checkpointing, Validation};
 
 /// A configuration that has been checked as far as that is possible without looking at the data.
 #[derive(Clone)]
@@ -121,6 +122,8 @@ pub struct Runner {
     pub infer_load_path: PathBuf,
     /// Which of them.
     pub infer_epochs: Range<u64>,
+    /// Data that every epoch is judged by while training, and what follows from it.
+    pub validation: Option<(Reading, Validation)>,
     /// Checkpoints, if any are wanted.
     pub checkpoint: Option<Checkpointing>,
     /// What matters when several processes train together.

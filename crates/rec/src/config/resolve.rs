@@ -9,6 +9,7 @@ use super::optimizer::resolve_optimizer;
 use super::precision::{resolve_amp, resolve_recompute};
 use super::reading::{test_reading, train_reading};
 use super::resolver::Resolver;
+use super::validation::resolve_validation;
 use super::value::Kind;
 use super::written::{Source, Written};
 use super::{Config, InferenceExport, Runner, Setting};
@@ -92,6 +93,7 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
     let formats = Formats::take(r, hyper);
     let train = train_reading(r, &formats, thread_num, seed);
     let test = test_reading(r, &formats, model, &train);
+    let validation = resolve_validation(r, model, &test);
     let model_save_path = r.path("runner.model_save_path").unwrap_or_default();
     let load = r.path("runner.infer_load_path");
     let start = r.int("runner.infer_start_epoch").unwrap_or_default();
@@ -119,6 +121,7 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
         init_var_names: r.texts("runner.init_var_names"),
         inference: resolve_inference(r),
         infer_epochs: start..end,
+        validation,
         checkpoint: resolve_checkpoint(r),
         distributed: resolve_distributed(r),
     };

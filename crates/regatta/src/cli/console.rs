@@ -112,14 +112,12 @@ impl Console {
                 report.stages.iter().map(|(name, s)| format!("{name} {s:.4} s")).collect();
             self.line(&format!("epoch: {} stages: {}", report.epoch, stages.join(", ")));
         }
-        let named: Vec<(String, f64)> = [("loss", report.loss), ("auc", report.auc)]
-            .into_iter()
-            .filter_map(|(name, value)| Some((name.to_string(), value?)))
-            .chain(report.metrics.iter().map(|(n, v)| (n.clone(), *v)))
-            .chain([("examples_per_sec".to_string(), report.examples_per_sec)])
-            .map(|(name, value)| (format!("epoch/{name}"), value))
-            .collect();
+        let named = epoch_values("epoch", report);
         self.write_curves(report.epoch, &named);
+        if let Some(validation) = report.validation.as_deref() {
+            self.line(&format!("validation: {validation}"));
+            self.write_curves(report.epoch, &epoch_values("validation", validation));
+        }
         self.total = Some(report.examples);
         self.before += report.examples;
         self.set_total();
@@ -134,6 +132,17 @@ impl Console {
             self.events = None;
         }
     }
+}
+
+/// The numbers of a data pass, for curves of that group.
+fn epoch_values(group: &str, report: &EpochReport) -> Vec<(String, f64)> {
+    [("loss", report.loss), ("auc", report.auc)]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_string(), value?)))
+        .chain(report.metrics.iter().map(|(n, v)| (n.clone(), *v)))
+        .chain([("examples_per_sec".to_string(), report.examples_per_sec)])
+        .map(|(name, value)| (format!("{group}/{name}"), value))
+        .collect()
 }
 
 impl Observer for Console {

@@ -10,3 +10,4 @@ mod limits;
 mod pipes;
 mod report;
 mod support;
+mod validation;

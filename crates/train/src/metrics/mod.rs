@@ -2,12 +2,14 @@
 
 mod analogy;
 mod auc;
+mod calibration;
 mod ranking;
 
 use regatta_tensor::{Data, Tensor};
 
 pub use analogy::{Analogies, analogy_accuracy};
 pub use auc::{BucketAuc, exact_auc};
+pub use calibration::{Calibration, calibration};
 pub use ranking::{Ranking, rank_groups};
 
 /// A measure of a prediction.
@@ -169,6 +171,10 @@ impl Meter {
                 all.extend(self.auc.value().map(|auc| (named("auc_bucketed"), auc)));
                 all.push((named("log_loss"), self.log_loss / n));
                 all.push((named("accuracy"), self.right as f64 / n));
+                let found = self.scores.as_deref().and_then(calibration);
+                let found =
+                    found.map(|c| [(named("calibration"), c.ratio), (named("ece"), c.error)]);
+                all.extend(found.into_iter().flatten().filter(|(_, value)| value.is_finite()));
             }
             Metric::Rmse => all.push((named("mae"), self.absolute / n)),
             Metric::Accuracy => {}
