@@ -185,6 +185,15 @@ def test_what_the_wheel_was_built_without_is_named(config):
     assert "cargo build --release --features mpi" in printed
 
 
+def test_the_wheel_needs_only_the_c_library():
+    module = rg._core.__file__
+    listed = subprocess.run(["ldd", module], capture_output=True, text=True, check=True).stdout
+    known = ("linux-vdso", "libc.so", "libm.so", "libgcc_s.so", "libpthread.so", "libdl.so",
+             "librt.so", "ld-linux")
+    for line in listed.splitlines():
+        assert any(name in line for name in known), line
+
+
 def test_interrupting_train_ends_it(config):
     code = (
         "import regatta as rg\n"
