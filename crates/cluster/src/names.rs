@@ -63,6 +63,8 @@ pub const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 pub const SELECTED_ACCELERATORS: &str = "FLAGS_selected_accelerators";
 /// How ranks talk: `gloo` says that there is no device.
 pub const BACKEND: &str = "PADDLE_DISTRI_BACKEND";
+/// Whether training stops at the first NaN or infinity, naming the op.
+pub const CHECK_NAN_INF: &str = "FLAGS_check_nan_inf";
 
 /// Name of the job.
 pub const JOB_ID: &str = "PADDLE_JOB_ID";

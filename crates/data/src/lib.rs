@@ -72,7 +72,7 @@ pub use error::{BadLines, Error, LineError, Malformed};
 pub use files::{list_files, split_file_list};
 pub use format::{
     Column, ColumnFrom, ColumnRead, Criteo, CriteoRaw, DenseTransform, Dictionary, Format,
-    LineParser, MakeParser, PartKey, SkipGram, Table, TextFormat, Tokens, feature_hash,
+    LineParser, MakeParser, PaddleRec, PartKey, SkipGram, Table, TextFormat, Tokens, feature_hash,
     write_records,
 };
 pub use records::Records;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use regatta_data::{
     Batches, Criteo, DataLoader, Dataset, Dictionary, Format, InMemoryDataset, LoaderOptions,
-    MemoryOptions, Position, QueueDataset, QueueOptions, Schema, SkipGram, Slot, SlotKind, Source,
-    Stages, Stores, Synthetic, list_files,
+    MemoryOptions, PaddleRec, Position, QueueDataset, QueueOptions, Schema, SkipGram, Slot,
+    SlotKind, Source, Stages, Stores, Synthetic, list_files,
 };
 use regatta_exec::{available_memory, gigabytes};
 
@@ -23,6 +23,8 @@ pub struct Data {
     kind: Kind,
     /// Examples of a data pass, as far as that can be known.
     pub examples: Option<u64>,
+    /// What to say of data that are fewer than a batch.
+    pub note: Option<String>,
     sharing: Sharing,
     /// Names and sizes of all files, in short.
     identity: Option<String>,
@@ -127,7 +129,8 @@ impl Data {
             check_fits(reading, schema, examples)?;
         }
         let batch_size = required(reading.batch_size, reading.batch_key)?;
-        let (drop_last, seed) = (reading.drop_last, reading.seed);
+        let note = examples.and_then(|n| only_batch(reading, n, batch_size, workers, divided));
+        let (drop_last, seed) = (reading.drop_last && note.is_none(), reading.seed);
         let kind = match reading.reader {
             Reader::Loader { shuffle_buffer } => {
                 let base = LoaderOptions::new(batch_size);
@@ -146,7 +149,8 @@ impl Data {
                 Kind::Memory { dataset, shuffle, seed }
             }
         };
-        Ok(Data { kind, examples, sharing: sharing(config, reading), identity, shards: None })
+        let sharing = sharing(config, reading);
+        Ok(Data { kind, examples, note, sharing, identity, shards: None })
     }
 
     /// Starts a data pass. The first one of data that are held in memory loads them, and the stages
@@ -245,6 +249,29 @@ fn check_fits(reading: &Reading, schema: &Schema, examples: Option<u64>) -> Resu
          -o runner.check_memory=False",
         reading.data_key
     )))
+}
+
+/// What to say where this process has fewer examples than a batch, if they are trained even so.
+fn only_batch(
+    reading: &Reading,
+    examples: u64,
+    batch_size: usize,
+    processes: usize,
+    divided: bool,
+) -> Option<String> {
+    if !reading.drop_last || !reading.keep_only_batch || examples >= batch_size as u64 {
+        return None;
+    }
+    let whose = match (divided, processes) {
+        (_, 1) => String::new(),
+        (true, n) => format!(" for each of {n} processes (runner.split_file_list divides them)"),
+        (false, n) => format!(" for each of {n} processes (runner.split_file_list is off)"),
+    };
+    Some(format!(
+        "{}: about {examples} examples{whose} are fewer than {} ({batch_size}); the incomplete \
+         batch is trained",
+        reading.data_key, reading.batch_key
+    ))
 }
 
 /// How workers divide these data.
@@ -372,6 +399,9 @@ fn format(spec: &FormatSpec, schema: &Schema, seed: u64) -> Result<Format, Error
     Ok(match spec {
         FormatSpec::MultiSlot => Format::MultiSlot,
         FormatSpec::Criteo => Format::Criteo(criteo_keys(schema)),
+        FormatSpec::CriteoLog => Format::PaddleRec(PaddleRec::LogDense(criteo_keys(schema))),
+        FormatSpec::PaddleRec(format) => Format::PaddleRec(format.clone()),
+        FormatSpec::VectorPairs => Format::PaddleRec(PaddleRec::Vectors),
         FormatSpec::CriteoRaw(raw) => Format::CriteoRaw(raw.clone()),
         FormatSpec::Table(table) => Format::Table(table.clone()),
         FormatSpec::Parquet(columns) => parquet(columns)?,

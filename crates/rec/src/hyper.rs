@@ -30,6 +30,8 @@ pub enum HyperDefault {
     Str(&'static str),
     /// Integers.
     Ints(&'static [i64]),
+    /// Texts.
+    Strs(&'static [&'static str]),
 }
 
 /// The value of a hyper-parameter.
@@ -59,6 +61,7 @@ impl From<HyperDefault> for HyperValue {
             HyperDefault::Bool(x) => HyperValue::Bool(x),
             HyperDefault::Str(x) => HyperValue::Str(x.to_string()),
             HyperDefault::Ints(x) => HyperValue::Ints(x.to_vec()),
+            HyperDefault::Strs(x) => HyperValue::Strs(x.iter().map(|x| x.to_string()).collect()),
         }
     }
 }
@@ -89,6 +92,7 @@ impl Hyper {
             (HyperValue::Float(_), HyperValue::Int(x)) => HyperValue::Float(x as f64),
             (HyperValue::Bool(_), HyperValue::Int(x @ (0 | 1))) => HyperValue::Bool(x == 1),
             (HyperValue::Ints(_), HyperValue::Int(x)) => HyperValue::Ints(vec![x]),
+            (HyperValue::Strs(_), HyperValue::Str(x)) => HyperValue::Strs(vec![x]),
             (old, value) if std::mem::discriminant(old) == std::mem::discriminant(&value) => value,
             (old, value) => {
                 return Err(Error::key(key(), format!("should be like {old:?}, but is {value:?}")));
@@ -159,6 +163,14 @@ impl Hyper {
         match self.get(name) {
             HyperValue::Str(x) => x,
             other => panic!("'{name}' is {other:?}, not a text"),
+        }
+    }
+
+    /// Texts.
+    pub fn strs(&self, name: &str) -> &[String] {
+        match self.get(name) {
+            HyperValue::Strs(x) => x,
+            other => panic!("'{name}' is {other:?}, not a list of texts"),
         }
     }
 

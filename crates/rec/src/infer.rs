@@ -19,12 +19,13 @@ use regatta_train::{
     SavedTable, epoch_report, leave,
 };
 
+use crate::config::FormatSpec;
 use crate::data::{Data, analogies};
 use crate::network::Network;
 use crate::run::Outcome;
 use crate::save::{epoch_folder, has_server_parts, load_epoch};
 use crate::zoo::Evaluation;
-use crate::{Config, Error};
+use crate::{Config, Error, HyperValue};
 
 /// Evaluates the saved epochs `infer_start_epoch..infer_end_epoch` on the test data.
 ///
@@ -32,6 +33,7 @@ use crate::{Config, Error};
 /// If an epoch has not been saved, the data cannot be read, or they are not what the model's
 /// evaluation needs.
 pub fn infer(config: &Config, observer: &mut dyn Observer) -> Result<Report, Error> {
+    let config = &judged(config)?;
     let network = Network::build(config)?;
     let mut judge = Judge::new(config, &network)?;
     begin(config, &network, judge.data.as_ref(), observer);
@@ -53,6 +55,16 @@ pub fn infer(config: &Config, observer: &mut dyn Observer) -> Result<Report, Err
     Ok(report(config, epochs))
 }
 
+/// The configuration of the network that is judged: where the test data are queries each with its
+/// document, there are no wrong documents.
+fn judged(config: &Config) -> Result<Config, Error> {
+    let mut judged = config.clone();
+    if config.runner.test.format == Some(FormatSpec::VectorPairs) {
+        judged.hyper.set("neg_num", HyperValue::Int(0))?;
+    }
+    Ok(judged)
+}
+
 /// Evaluates as worker `worker` of a job whose servers are started for it. Files (or their records,
 /// if there are fewer files than workers) are divided between workers; the report counts all of
 /// them, and measures are those of one process over the same examples.
@@ -72,6 +84,7 @@ pub fn infer_worker(
             config.model.name
         )));
     }
+    let config = &judged(config)?;
     let network = Network::build(config)?;
     let split = split_trainer(&network.train)?;
     let reading = &config.runner.test;
@@ -109,6 +122,9 @@ fn options(config: &Config) -> Options {
 }
 
 fn begin(config: &Config, network: &Network, data: Option<&Data>, observer: &mut dyn Observer) {
+    if let Some(warning) = &config.runner.gpu_warning {
+        observer.event(&Event::Note(&format!("warning: {warning}")));
+    }
     let epochs = &config.runner.infer_epochs;
     observer.event(&Event::Begin {
         model: config.model.name,

@@ -102,6 +102,12 @@ pub fn train_as(
     let schema = network.checked_schema(whole_tables)?;
     let mut data = Data::open_for(config, &config.runner.train, &schema, &place)?;
     let is_first = place.index().0 == 0;
+    if let Some(note) = data.note.as_ref().filter(|_| is_first) {
+        observer.event(&Event::Note(note));
+    }
+    if let Some(warning) = config.runner.gpu_warning.as_ref().filter(|_| is_first) {
+        observer.event(&Event::Note(&format!("warning: {warning}")));
+    }
     let mut note = |text: &str| observer.event(&Event::Note(text));
     let export = config.runner.inference.as_ref().filter(|_| is_first);
     let export = export.map(|wanted| Export::new(&network, wanted, &mut note)).transpose()?;

@@ -395,12 +395,12 @@ fn checkpoints_by_time_alone() {
 
 #[test]
 fn all_mistakes_are_told_at_once() {
-    let text = "model: dnn\nrunner:\n  epochs: none\n  use_gpu: True\n  nonsense: 1\n";
+    let text = "model: dnn\nrunner:\n  epochs: none\n  use_xpu: True\n  nonsense: 1\n";
     let message = load(text, &[]).err().unwrap();
     let lines: Vec<&str> = message.lines().collect();
     assert_eq!(lines.len(), 3, "{message}");
     assert!(lines[0].starts_with("c.yaml:3: runner.epochs: should be an integer"), "{message}");
-    assert!(lines[1].starts_with("c.yaml:4: runner.use_gpu: True cannot"), "{message}");
+    assert!(lines[1].starts_with("c.yaml:4: runner.use_xpu: True cannot"), "{message}");
     assert_eq!(lines[2], "c.yaml:5: unknown key 'runner.nonsense'");
 }
 

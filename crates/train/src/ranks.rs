@@ -548,7 +548,7 @@ fn refuse_empty_ranks(step: u64, counts: &[u64]) -> Result<(), Error> {
     }
     Err(Error::Exchange(format!(
         "{} has no batch in this data pass, but other ranks have; make batches smaller or use \
-         fewer ranks",
+         fewer ranks, or let every rank read all data (split_file_list: False)",
         empty.join(", ")
     )))
 }

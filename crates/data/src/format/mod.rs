@@ -6,6 +6,7 @@ mod criteo;
 mod criteo_raw;
 mod dictionary;
 mod multislot;
+mod paddlerec;
 #[cfg(feature = "parquet")]
 pub(crate) mod parquet;
 mod skip_gram;
@@ -19,6 +20,7 @@ pub use columns::{Column, ColumnFrom, ColumnRead, feature_hash};
 pub use criteo::Criteo;
 pub use criteo_raw::{CriteoRaw, DenseTransform};
 pub use dictionary::Dictionary;
+pub use paddlerec::PaddleRec;
 pub use skip_gram::{SkipGram, Tokens};
 pub use table::Table;
 pub use write::{TextFormat, write_records};
@@ -67,6 +69,8 @@ pub enum Format {
     Criteo(Criteo),
     /// The 40 tab-separated columns of the original Criteo logs.
     CriteoRaw(CriteoRaw),
+    /// The lines of one of PaddleRec's readers.
+    PaddleRec(PaddleRec),
     /// CSV or TSV with a map from columns to slots.
     Table(Table),
     /// Lines of words for skip-gram with negative sampling.
@@ -87,6 +91,7 @@ impl Format {
             Format::MultiSlot | Format::Custom(_) => Ok(()),
             Format::Criteo(format) => format.check(schema),
             Format::CriteoRaw(format) => format.check(schema),
+            Format::PaddleRec(format) => format.check(schema),
             Format::Table(format) => format.check(schema),
             Format::SkipGram(format) => format.check(schema),
             Format::Analogy(_) => analogy::check(schema),
@@ -101,6 +106,7 @@ impl Format {
             Format::MultiSlot => Box::new(multislot::MultiSlotParser::new(schema)),
             Format::Criteo(format) => Box::new(format.parser(schema)),
             Format::CriteoRaw(format) => Box::new(format.parser(schema)),
+            Format::PaddleRec(format) => Box::new(format.parser(schema)),
             Format::Table(format) => Box::new(format.parser(schema)),
             Format::SkipGram(format) => Box::new(format.parser(key)),
             Format::Analogy(dictionary) => Box::new(analogy::AnalogyParser::new(dictionary)),
@@ -117,6 +123,7 @@ impl fmt::Debug for Format {
             Format::MultiSlot => "MultiSlot",
             Format::Criteo(_) => "Criteo",
             Format::CriteoRaw(_) => "CriteoRaw",
+            Format::PaddleRec(_) => "PaddleRec",
             Format::Table(_) => "Table",
             Format::SkipGram(_) => "SkipGram",
             Format::Analogy(_) => "Analogy",

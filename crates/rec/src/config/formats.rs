@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
-use regatta_data::{Column, ColumnFrom, ColumnRead, CriteoRaw, DenseTransform, Table, Tokens};
+use regatta_data::{
+    Column, ColumnFrom, ColumnRead, CriteoRaw, DenseTransform, PaddleRec, Table, Tokens,
+};
 
 use super::keys;
+use super::paddle_readers::format_of_reader;
 use super::resolver::Resolver;
 use crate::Hyper;
 
@@ -13,8 +16,14 @@ use crate::Hyper;
 pub enum FormatSpec {
     /// PaddleRec's `click:0 dense_feature:0.1 1:737395 ...`.
     Criteo,
+    /// The same with logarithms of the dense values.
+    CriteoLog,
     /// A count and that many values for each slot.
     MultiSlot,
+    /// Lines of one of PaddleRec's readers.
+    PaddleRec(PaddleRec),
+    /// Query and document as dense vectors, to say how like they are.
+    VectorPairs,
     /// The 40 columns of the original logs.
     CriteoRaw(CriteoRaw),
     /// CSV or TSV.
@@ -45,6 +54,7 @@ pub enum FormatSpec {
 
 /// What the keys of formats say.
 pub(super) struct Formats {
+    pub(super) model: &'static str,
     pub(super) chosen: Option<String>,
     columns: Option<Vec<String>>,
     header: Option<bool>,
@@ -54,10 +64,11 @@ pub(super) struct Formats {
     tokens: Tokens,
     window_size: usize,
     negatives: usize,
+    max_len: usize,
 }
 
 impl Formats {
-    pub(super) fn take(r: &mut Resolver, hyper: &Hyper) -> Formats {
+    pub(super) fn take(r: &mut Resolver, model: &'static str, hyper: &Hyper) -> Formats {
         let delimiter = r.text("runner.data_delimiter").and_then(|text| {
             let byte = match text.as_str() {
                 "\\t" | "tab" => Some(b'\t'),
@@ -82,6 +93,7 @@ impl Formats {
         let words = r.text("runner.tokens").as_deref() == Some("words");
         let size = |name: &str| hyper.find_int(name).unwrap_or(5).max(1) as usize;
         Formats {
+            model,
             chosen: r.text("runner.data_format"),
             columns: r.texts("runner.data_columns"),
             header: r.bool("runner.data_header"),
@@ -91,6 +103,7 @@ impl Formats {
             tokens: if words { Tokens::Words } else { Tokens::Ids },
             window_size: size("window_size"),
             negatives: size("neg_num"),
+            max_len: hyper.find_int("max_len").unwrap_or(3).max(1) as usize,
         }
     }
 
@@ -109,7 +122,7 @@ impl Formats {
                 }
                 name.clone()
             }
-            (None, Some(module)) => match format_of_reader(module) {
+            (None, Some(module)) => match format_of_reader(self.model, module) {
                 Some(name) => name.to_string(),
                 None => {
                     let formats = keys::DATA_FORMATS.join(", ");
@@ -131,7 +144,16 @@ impl Formats {
     pub(super) fn spec(&self, r: &mut Resolver, name: &str, analogy: bool) -> Option<FormatSpec> {
         match name {
             "criteo" => Some(FormatSpec::Criteo),
+            "criteo_log" => Some(FormatSpec::CriteoLog),
             "multislot" => Some(FormatSpec::MultiSlot),
+            "esmm" => Some(FormatSpec::PaddleRec(PaddleRec::Esmm { max_len: self.max_len })),
+            "census" => Some(FormatSpec::PaddleRec(PaddleRec::Census)),
+            "din" => Some(FormatSpec::PaddleRec(PaddleRec::Din)),
+            "ids_values" => Some(FormatSpec::PaddleRec(PaddleRec::IdsAndValues)),
+            "vectors" => Some(FormatSpec::PaddleRec(PaddleRec::Vectors)),
+            "slot_ids" => Some(FormatSpec::PaddleRec(PaddleRec::IdsWithSlots)),
+            "vector_pairs" => Some(FormatSpec::VectorPairs),
+            "movielens" => Some(FormatSpec::Table(movielens())),
             "criteo_raw" => Some(FormatSpec::CriteoRaw(self.raw.clone())),
             "csv" | "tsv" => {
                 let csv = name == "csv";
@@ -173,16 +195,12 @@ impl Formats {
     }
 }
 
-/// The format behind a reader module of PaddleRec.
-fn format_of_reader(module: &str) -> Option<&'static str> {
-    // `models.rank.dnn.criteo_reader` and `models/rank/dnn/criteo_reader` are the same module.
-    let name = module.rsplit(['.', '/']).next().unwrap_or(module);
-    match name {
-        "criteo_reader" => Some("criteo"),
-        "queuedataset_reader" => Some("multislot"),
-        "word2vec_reader" | "word2vec_infer_reader" => Some("word2vec"),
-        _ => None,
-    }
+/// `user,item,label`.
+fn movielens() -> Table {
+    let slots = [("user_input", ColumnRead::Id), ("item_input", ColumnRead::Id)];
+    let columns = slots.into_iter().chain([("label", ColumnRead::Label)]).enumerate();
+    let columns = columns.map(|(i, (slot, read))| Column::new(ColumnFrom::Index(i), slot, read));
+    Table { header: false, ..Table::csv(columns.collect()) }
 }
 
 /// Reads `column -> slot: kind`, where kind is `label`, `dense`, `id`, `hash` or `hash(N)`, and
@@ -235,12 +253,5 @@ mod tests {
         for bad in ["C1", "C1 -> 1", "C1 -> 1: float", "C1 -> 1: hash(0)", "C1 -> 1: id splat x"] {
             assert!(parse_column(bad, true).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn reader_modules() {
-        assert_eq!(format_of_reader("criteo_reader"), Some("criteo"));
-        assert_eq!(format_of_reader("models.rank.dnn.criteo_reader"), Some("criteo"));
-        assert_eq!(format_of_reader("dinReader"), None);
     }
 }

@@ -83,6 +83,8 @@ const SYNC_MODES: &[&str] = &["sync", "async", "half_async", "bounded", "geo", G
 pub(super) const GPUBOX: &str = "gpubox";
 
 const STREAMING: &str = "streaming training by days and passes is not part of `regatta train`";
+const OFFLINE: &str =
+    "belongs to PaddleRec's offline_infer.py; `regatta infer` reads test_data_dir";
 const DUMP: &str = "tensors are not dumped here";
 const EMBEDDING_FILES: &str = "embeddings are saved with the model, not as text";
 const REMOTE: &str = "a remote store is named in the path: train_data_dir: hdfs://host:port/path";
@@ -110,7 +112,7 @@ pub const KEYS: &[Key] = &[
     refusing(key("runner.infer_reader_type", Kind::Choice(READER_TYPES), "DataLoader", "how test data are read"), CUSTOM_READER),
     unset("runner.pipe_command", Kind::Text, "QueueDataset, InmemoryDataset: shell command that every file goes through"),
     key("runner.pipe_timeout", Kind::Int(0, MANY), "600", "seconds without output after which pipe_command is an error; 0 waits for ever"),
-    unset("runner.drop_last", Kind::Bool, "leave out an incomplete last batch in training; else True for DataLoader and RecDataset"),
+    key("runner.drop_last", Kind::BoolOrAuto, "auto", "leave out an incomplete last batch in training; auto: with DataLoader and RecDataset, unless there is no complete one"),
     key("runner.shuffle_buffer", Kind::Int(0, MANY), "0", "DataLoader: records in the shuffle buffer"),
     key("runner.local_shuffle", Kind::Bool, "False", "InmemoryDataset: a new order in every epoch"),
     key("runner.max_bad_lines", Kind::Int(0, MANY), "0", "malformed lines per epoch that are skipped"),
@@ -193,10 +195,19 @@ pub const KEYS: &[Key] = &[
     without_effect("runner.independent_recv_thread", Kind::Bool, "every connection has a receiving thread; pull_ahead prefetches"),
     without_effect("runner.thread_pool_size", Kind::Int(0, THREADS), "requests to all servers are in flight at the same time"),
     unset("runner.device", Kind::Text, "gpubox: auto, cpu, opencl[:n], opencl-cpu[:n] or cuda[:n]; else auto with use_gpu, cpu without"),
-    off("runner.use_gpu", "only sync_mode gpubox computes on devices"),
+    unset("runner.use_gpu", Kind::Bool, "gpubox: compute on a device; an error where there is none. Other modes compute on the CPU, with a warning"),
+    key("runner.require_gpu", Kind::Bool, "False", "an error instead of that warning, as `--require-gpu`"),
     off("runner.use_xpu", "training runs on the CPU"),
     off("runner.use_npu", "training runs on the CPU"),
     off("runner.with_coordinator", "there is no federated training"),
+    ignored("runner.model_path", "models are built in: the key `model`, or the folder, names one"),
+    ignored("runner.inference", "PaddleRec's trainers do not read it either"),
+    empty("runner.data_dir", OFFLINE),
+    ignored("runner.batch_size", OFFLINE),
+    ignored("runner.init_model_path", OFFLINE),
+    ignored("runner.model_mode", OFFLINE),
+    ignored("runner.shots_shuffle_list", OFFLINE),
+    ignored("runner.candidate_size", OFFLINE),
     ignored("runner.local_sparse", "belongs to federated training"),
     ignored("runner.remote_sparse", "belongs to federated training"),
     ignored("runner.auc_num", "all AUC counters of a model are reset together"),
@@ -208,6 +219,8 @@ pub const KEYS: &[Key] = &[
     off("runner.parse_content", "lines have no extra content"),
     off("runner.need_dump", DUMP),
     ignored("runner.dump_fields_path", DUMP),
+    ignored("runner.train_dump_fields_dir", DUMP),
+    ignored("runner.infer_dump_fields_dir", DUMP),
     ignored("runner.dump_fields", DUMP),
     ignored("runner.dump_param", DUMP),
     off("runner.need_train_dump", DUMP),
@@ -237,6 +250,9 @@ pub const KEYS: &[Key] = &[
     ignored("runner.train_thread_num", STREAMING),
     ignored("runner.preload_thread_num", STREAMING),
     ignored("runner.shuffle_thread_num", STREAMING),
+    ignored("runner.test_batch_size", STREAMING),
+    ignored("runner.test_thread_num", STREAMING),
+    ignored("runner.need_prune", STREAMING),
     ignored("runner.infer_data_dir", STREAMING),
     ignored("runner.infer_thread_num", STREAMING),
     // The network's section, apart from what the models list themselves.

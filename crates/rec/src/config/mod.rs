@@ -11,6 +11,7 @@ mod formats;
 mod gpubox;
 pub mod keys;
 mod optimizer;
+mod paddle_readers;
 mod precision;
 mod reading;
 mod resolve;
@@ -94,6 +95,8 @@ pub struct Runner {
     pub epochs: u64,
     /// Everything random follows from it.
     pub seed: u64,
+    /// What to say where the file asks for a device that this mode does not use.
+    pub gpu_warning: Option<String>,
     /// Threads that share each batch.
     pub thread_num: usize,
     /// Begin every epoch with new AUC counters.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use regatta_data::Synthetic;
 
 use super::formats::{FormatSpec, Formats};
+use super::paddle_readers::format_of_command;
 use super::resolver::Resolver;
 use crate::HyperValue;
 use crate::zoo::{Evaluation, Model};
@@ -22,12 +23,16 @@ pub struct Reading {
     pub reader: Reader,
     /// Shell command that files go through.
     pub pipe_command: Option<PipeCommand>,
+    /// Whether one of PaddleRec's scripts was named that is built in.
+    pub builtin: bool,
     /// The key of the batch size, for messages.
     pub batch_key: &'static str,
     /// Examples per batch.
     pub batch_size: Option<usize>,
     /// Leave out an incomplete last batch.
     pub drop_last: bool,
+    /// Keep it all the same if there is no complete one: nobody has written `drop_last`.
+    pub keep_only_batch: bool,
     /// Malformed lines that may be skipped per data pass.
     pub max_bad_lines: u64,
     /// What shuffles and samples follow from.
@@ -92,8 +97,10 @@ pub(super) fn train_reading(
         r.problem("runner.local_shuffle", format!("{kind} does not hold the data in memory"));
     }
     let command = resolve_pipe(r);
+    let builtin = builtin_format(r, formats, reader, (&data, &command));
+    let command = command.filter(|_| builtin.is_none());
     let used = command.is_some() && has_pipe(reader, data.as_deref());
-    if !used {
+    if !used && builtin.is_none() {
         let reason = match &command {
             Some(_) if data.as_deref().is_some_and(Synthetic::is_url) => "the data are synthetic",
             Some(_) => "only QueueDataset and InmemoryDataset read through a command",
@@ -103,21 +110,27 @@ pub(super) fn train_reading(
         r.unused(PIPE_TIMEOUT, reason);
     }
     let pipe_command = command.filter(|_| used);
-    let format = format_of(r, formats, "runner.train_reader_path", (&data, &pipe_command), false);
+    let format = match builtin {
+        Some(name) => formats.spec(r, name, false),
+        None => format_of(r, formats, "runner.train_reader_path", (&data, &pipe_command), false),
+    };
     let loader = matches!(reader, Reader::Loader { .. });
-    let drop_last = r.bool("runner.drop_last").unwrap_or_else(|| {
-        r.derive_value("runner.drop_last", HyperValue::Bool(loader));
-        loader
-    });
+    let written = match r.value("runner.drop_last") {
+        Some(HyperValue::Bool(drop)) => Some(drop),
+        _ => None,
+    };
+    let drop_last = written.unwrap_or(loader);
     Reading {
         data_key: "runner.train_data_dir",
         data,
         format,
         reader,
         pipe_command,
+        builtin: builtin.is_some(),
         batch_key: "runner.train_batch_size",
         batch_size: r.int("runner.train_batch_size").map(|n| n as usize),
         drop_last,
+        keep_only_batch: written.is_none(),
         max_bad_lines: r.int("runner.max_bad_lines").unwrap_or_default(),
         seed,
     }
@@ -140,6 +153,9 @@ pub(super) fn test_reading(
     let analogy = model.evaluation == Evaluation::Analogy;
     let pipe_command = train.pipe_command.clone().filter(|_| has_pipe(reader, data.as_deref()));
     let format = format_of(r, formats, "runner.infer_reader_path", (&data, &pipe_command), analogy);
+    // The same files are of the same format, whatever the other reader is called.
+    let same = train.builtin && data == train.data;
+    let format = if same { train.format.clone() } else { format };
     let batch_size = r.int("runner.infer_batch_size").map(|n| n as usize);
     Reading {
         data_key: "runner.test_data_dir",
@@ -147,9 +163,11 @@ pub(super) fn test_reading(
         format,
         reader,
         pipe_command,
+        builtin: same,
         batch_key: "runner.infer_batch_size",
         batch_size: batch_size.or(train.batch_size),
         drop_last: false,
+        keep_only_batch: false,
         max_bad_lines: train.max_bad_lines,
         seed: train.seed,
     }
@@ -182,6 +200,25 @@ fn format_of(
     }
     let name = formats.chosen.clone().unwrap_or_else(|| "multislot".into());
     command.as_ref().and_then(|_| formats.spec(r, &name, analogy))
+}
+
+/// The format behind a script of PaddleRec's that is named as the command and is not there.
+fn builtin_format(
+    r: &mut Resolver,
+    formats: &Formats,
+    reader: Reader,
+    (data, command): (&Option<String>, &Option<PipeCommand>),
+) -> Option<&'static str> {
+    let command = command.as_ref().filter(|_| has_pipe(reader, data.as_deref()))?;
+    let chosen = formats.chosen.is_some();
+    let name = format_of_command(formats.model, &command.text, &r.dir).filter(|_| !chosen)?;
+    r.unused(PIPE, "the script is not in this folder; the reader of that name is built in");
+    r.unused(PIPE_TIMEOUT, "the reader is built in");
+    let key = "runner.train_reader_path";
+    if r.text(key).is_some() {
+        r.unused(key, "runner.pipe_command names the reader");
+    }
+    Some(name)
 }
 
 /// Whether files go through a command: only those of the queue and in-memory readers do.

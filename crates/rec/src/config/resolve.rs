@@ -6,6 +6,7 @@ use super::checkpoints::resolve_checkpoint;
 use super::distributed::resolve_distributed;
 use super::formats::Formats;
 use super::optimizer::resolve_optimizer;
+use super::paddle_readers::implied;
 use super::precision::{resolve_amp, resolve_recompute};
 use super::reading::{test_reading, train_reading};
 use super::resolver::Resolver;
@@ -61,6 +62,7 @@ fn resolve_model(r: &mut Resolver, dir: &Path) -> Result<&'static Model, Error> 
 
 fn resolve_hyper(r: &mut Resolver, model: &Model) -> Hyper {
     let mut hyper = Hyper::defaults(model.keys);
+    let implied = implied(r, model);
     for HyperKey { name, default, max, .. } in model.keys {
         let kind = match default {
             HyperDefault::Int(_) => Kind::Int(0, *max),
@@ -68,6 +70,7 @@ fn resolve_hyper(r: &mut Resolver, model: &Model) -> Hyper {
             HyperDefault::Bool(_) => Kind::Bool,
             HyperDefault::Str(_) => Kind::Text,
             HyperDefault::Ints(_) => Kind::Ints(0, *max),
+            HyperDefault::Strs(_) => Kind::Texts,
         };
         let key = format!("hyper_parameters.{name}");
         if r.has(&key) {
@@ -76,6 +79,9 @@ fn resolve_hyper(r: &mut Resolver, model: &Model) -> Hyper {
             {
                 r.problem(&key, e.to_string());
             }
+        } else if let Some((_, value)) = implied.iter().find(|(key, _)| key == name) {
+            hyper.set(name, value.clone()).expect("a reader implies values of the key's type");
+            r.derive_value(&key, value.clone());
         } else {
             r.derive_value(&key, (*default).into());
         }
@@ -90,7 +96,7 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
     let epochs = r.int("runner.epochs").unwrap_or_default();
     let thread_num = r.int("runner.thread_num").unwrap_or_default() as usize;
     let seed = r.int("runner.seed").unwrap_or_default();
-    let formats = Formats::take(r, hyper);
+    let formats = Formats::take(r, model.name, hyper);
     let train = train_reading(r, &formats, thread_num, seed);
     let test = test_reading(r, &formats, model, &train);
     let validation = resolve_validation(r, model, &test);
@@ -102,7 +108,9 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
         let reason = format!("epochs {start} to {end} (exclusive) are none");
         r.problem("runner.infer_end_epoch", reason);
     }
+    let gpu_warning = resolve_use_gpu(r);
     let runner = Runner {
+        gpu_warning,
         train,
         test,
         epochs,
@@ -132,6 +140,38 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
         r.problem("runner.init_var_names", reason);
     }
     runner
+}
+
+/// Outside of gpubox, `use_gpu` computes on the CPU, with a warning; if that will not do, it is a
+/// mistake.
+fn resolve_use_gpu(r: &mut Resolver) -> Option<String> {
+    let required = r.bool("runner.require_gpu").unwrap_or_default();
+    let gpubox = r.peek("runner.sync_mode").is_some_and(|mode| mode.eq_ignore_ascii_case("gpubox"));
+    if gpubox {
+        return None;
+    }
+    let key = "runner.use_gpu";
+    let reason = "only sync_mode gpubox computes on devices";
+    match (r.bool(key), required) {
+        (Some(true), true) => {
+            let reason = format!("True cannot be honoured: {reason}, and a device is required");
+            r.problem(key, reason);
+            None
+        }
+        (None | Some(false), true) => {
+            let reason = "is set, but runner.use_gpu is not".to_string();
+            r.problem("runner.require_gpu", reason);
+            None
+        }
+        (Some(true), false) => {
+            r.unused(key, reason);
+            Some(format!("{key}: True: {reason}; this run computes on the CPU"))
+        }
+        (_, false) => {
+            r.unused(key, reason);
+            None
+        }
+    }
 }
 
 fn resolve_inference(r: &mut Resolver) -> Option<InferenceExport> {

@@ -24,11 +24,24 @@ impl Resolver {
     pub(super) fn new(dir: PathBuf, written: Written) -> Resolver {
         let workspace = dir.to_string_lossy().into_owned();
         let (settings, ignored, problems) = (Vec::new(), Vec::new(), Vec::new());
+        let mut written = written;
+        for (other, name) in super::paddle_readers::ALIASES {
+            written.rename(other, name);
+        }
         let mut r = Resolver { dir, workspace, written, settings, ignored, problems };
         if let Some(workspace) = r.text("workspace") {
             r.workspace = workspace;
         }
         r
+    }
+
+    /// What was written for a key, if it is a text, without taking it.
+    pub(super) fn peek(&self, key: &str) -> Option<String> {
+        let entry = self.written.entries.iter().find(|e| e.key == key)?;
+        match &entry.value {
+            Text::Node(node) => node.scalar().map(str::to_string),
+            Text::Raw(text) => Some(text.clone()),
+        }
     }
 
     /// Notes a mistake at the place where the key was written.

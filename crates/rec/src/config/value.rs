@@ -84,6 +84,8 @@ impl Kind {
                     items.iter().map(|n| n.scalar().map(str::to_string)).collect();
                 texts.map(HyperValue::Strs).ok_or_else(bad)
             }
+            // A list of directories, as PaddleRec's files for days have it.
+            (Kind::Data, NodeKind::List(items)) if items.len() == 1 => self.read(&items[0], dir),
             (_, NodeKind::Scalar { text, .. }) => self.read_text(text, dir).ok_or_else(bad),
             _ => Err(bad()),
         }

@@ -142,6 +142,15 @@ impl Written {
         Ok(())
     }
 
+    /// Gives a value the other name of its key, unless that is written too.
+    pub(crate) fn rename(&mut self, from: &str, to: &str) {
+        if self.entries.iter().all(|e| e.key != to)
+            && let Some(entry) = self.entries.iter_mut().find(|e| e.key == from)
+        {
+            entry.key = to.to_string();
+        }
+    }
+
     /// Takes a value out.
     pub(crate) fn take(&mut self, key: &str) -> Option<Entry> {
         let at = self.entries.iter().position(|e| e.key == key)?;

@@ -2,7 +2,7 @@
 //!
 //! PaddleRec's model takes counts of letter trigrams, `trigram_d` floats. The sum of the embeddings
 //! of a bag of ids is the product of such counts with a matrix, so here the first layer is a table
-//! and the inputs are the ids themselves.
+//! and the inputs are the ids themselves; with `counts` they are the floats, as in PaddleRec.
 
 use regatta_data::{Schema, Slot};
 use regatta_ir::{Act, Builder, Embedding, ParamAttr, Var};
@@ -13,11 +13,12 @@ use super::{Evaluation, Head, Metric, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
 
-const KEYS: [HyperKey; 4] = [
+const KEYS: [HyperKey; 5] = [
     table_rows("trigram_d", 2900, "different trigrams or words, and id 0 for none"),
     count("neg_num", 1, "documents of an example that do not fit"),
     key("fc_sizes", HyperDefault::Ints(&[300, 300, 128]), "widths of each tower"),
-    key("fc_acts", HyperDefault::Str("relu"), "activation of the layers, or one for each: 'a,b'"),
+    key("fc_acts", HyperDefault::Strs(&["relu"]), "activation of the layers, or one for each"),
+    key("counts", HyperDefault::Bool(false), "inputs are trigram_d floats each, not ids"),
 ];
 
 pub(super) static MODEL: Model = Model {
@@ -32,25 +33,33 @@ pub(super) static MODEL: Model = Model {
     evaluation: Evaluation::Heads,
 };
 
-fn documents(h: &Hyper) -> Result<Vec<String>, Error> {
-    let wrong = (0..h.size("neg_num")?).map(|i| format!("doc_neg_{i}"));
-    Ok(["doc_pos".to_string()].into_iter().chain(wrong).collect())
+fn documents(h: &Hyper) -> Vec<String> {
+    let wrong = (0..h.int("neg_num")).map(|i| format!("doc_neg_{i}"));
+    ["doc_pos".to_string()].into_iter().chain(wrong).collect()
 }
 
 fn schema(h: &Hyper) -> Result<Schema, Error> {
-    let mut slots = vec![Slot::ids("query")];
-    slots.extend(documents(h)?.into_iter().map(Slot::ids));
+    let width = h.size("trigram_d")? as usize;
+    let slot = |name: String| match h.bool("counts") {
+        true => Slot::dense(name, width),
+        false => Slot::ids(name),
+    };
+    let mut slots = vec![slot("query".to_string())];
+    slots.extend(documents(h).into_iter().map(slot));
     Ok(Schema::new(slots)?)
 }
 
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
-    let query = b.sparse_data("query")?;
+    let query = input(h, b, "query")?;
     let query = tower(h, b, "query", &query)?;
     let mut cosines = Vec::new();
-    for name in documents(h)? {
-        let document = b.sparse_data(&name)?;
+    for name in documents(h) {
+        let document = input(h, b, &name)?;
         let document = tower(h, b, "doc", &document)?;
         cosines.push(b.cos_sim(&query, &document)?);
+    }
+    if let [cosine] = &cosines[..] {
+        return similarity(b, cosine);
     }
     let scores = b.concat(&cosines.iter().collect::<Vec<_>>(), 1)?;
     // The right document is always the first.
@@ -61,7 +70,22 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     Ok(Net::new(loss, vec![head]))
 }
 
-/// A bag of ids to a vector. Parameters carry the tower's name: all documents share one.
+fn input(h: &Hyper, b: &mut Builder, name: &str) -> Result<Var, Error> {
+    Ok(match h.bool("counts") {
+        true => b.data(name, DType::F32, &[-1, h.size("trigram_d")?])?,
+        false => b.sparse_data(name)?,
+    })
+}
+
+/// Without a wrong document there is nothing to learn: how like query and document are.
+fn similarity(b: &mut Builder, cosine: &Var) -> Result<Net, Error> {
+    let loss = b.mean(cosine)?;
+    let (predict, label) = (cosine.clone(), cosine.clone());
+    let head = Head { metric: "query_doc_sim", kind: Metric::Mean, predict, label };
+    Ok(Net::new(loss, vec![head]))
+}
+
+/// Ids or counts to a vector. Parameters carry the name of the tower, which documents share.
 fn tower(h: &Hyper, b: &mut Builder, name: &str, ids: &Var) -> Result<Var, Error> {
     let sizes = h.ints("fc_sizes");
     let acts = acts(h, sizes.len())?;
@@ -71,8 +95,16 @@ fn tower(h: &Hyper, b: &mut Builder, name: &str, ids: &Var) -> Result<Var, Error
     let table = ParamAttr::weight().named(format!("{name}_0.w_0"));
     let table =
         Embedding { table, padding_idx: Some(0), ..Embedding::new(h.size("trigram_d")?, first) };
-    let sum = b.embedding(&[ids], &table)?;
-    let sum = b.reshape(&sum, &[-1, first])?;
+    let sum = match h.bool("counts") {
+        true => {
+            let weight = b.param(&format!("{name}_0.w_0"), &[table.rows, first], &table.table)?;
+            b.matmul(ids, &weight, false, false)?
+        }
+        false => {
+            let sum = b.embedding(&[ids], &table)?;
+            b.reshape(&sum, &[-1, first])?
+        }
+    };
     let bias = b.param(&format!("{name}_0.b_0"), &[first], &ParamAttr::bias())?;
     let sum = b.elementwise_add(&sum, &bias)?;
     let mut hidden = b.act(&sum, first_act)?;
@@ -86,7 +118,7 @@ fn tower(h: &Hyper, b: &mut Builder, name: &str, ids: &Var) -> Result<Var, Error
 
 /// The activation of each layer.
 fn acts(h: &Hyper, layers: usize) -> Result<Vec<Act>, Error> {
-    let names: Vec<&str> = h.str("fc_acts").split(',').collect();
+    let names: Vec<&str> = h.strs("fc_acts").iter().flat_map(|text| text.split(',')).collect();
     if names.len() != 1 && names.len() != layers {
         let reason = format!("names {} activations for {layers} layers", names.len());
         return Err(Error::key("hyper_parameters.fc_acts", reason));

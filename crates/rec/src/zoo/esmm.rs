@@ -14,12 +14,13 @@ use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
 
-const KEYS: [HyperKey; 7] = [
+const KEYS: [HyperKey; 8] = [
     table_rows("sparse_feature_number", 737_946, "rows of the embedding table"),
     key("sparse_feature_dim", HyperDefault::Int(12), "floats per embedding"),
     count("num_field", 23, "slots, of any number of ids"),
     key("dense_input_dim", HyperDefault::Int(0), "dense features; 0 for none"),
     key("hash_ids", HyperDefault::Bool(false), "take ids modulo the number of rows"),
+    count("max_len", 3, "ids of a field that PaddleRec's reader keeps, the first ones"),
     key("ctr_fc_sizes", HyperDefault::Ints(&[256, 64]), "widths of the click network"),
     key("cvr_fc_sizes", HyperDefault::Ints(&[256, 64]), "widths of the conversion network"),
 ];
@@ -29,7 +30,7 @@ pub(super) static MODEL: Model = Model {
     group: "multitask",
     summary: "clicks, and conversions as click times conversion after a click",
     keys: &KEYS,
-    ignored_keys: &["max_len"],
+    ignored_keys: &[],
     optimizer: OptimizerDefault::adam(0.001),
     schema,
     build,

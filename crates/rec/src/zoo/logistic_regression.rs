@@ -1,19 +1,35 @@
 //! `logistic_regression`: one weight for every id and every dense feature.
 
-use regatta_ir::{Builder, Embedding, Fc, Initializer, ParamAttr};
+use regatta_data::{Schema, Slot};
+use regatta_ir::{Builder, Embedding, Fc, Initializer, ParamAttr, Regularizer};
+use regatta_tensor::DType;
 
 use super::layers::{
     check_repeated, click_inputs, click_keys, click_net, click_schema, click_table, count, join,
+    key,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
+use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
 
 const CLICK: [HyperKey; 5] = click_keys(1_086_460, 1);
 
-const KEYS: [HyperKey; 5] = join(
+const KEYS: [HyperKey; 7] = join(
     // Without `sparse_feature_dim`: it is 1.
     [CLICK[0], CLICK[1], CLICK[3], CLICK[4]],
-    [count("num_field", 0, "features in all; follows from the other keys")],
+    [
+        count(
+            "num_field",
+            0,
+            "features in all; follows from the other keys but with feature_values",
+        ),
+        key(
+            "feature_values",
+            HyperDefault::Bool(false),
+            "inputs are num_field ids and their values",
+        ),
+        key("reg", HyperDefault::Float(0.0), "factor of the L1 regularization of the weights"),
+    ],
 );
 
 pub(super) static MODEL: Model = Model {
@@ -23,17 +39,55 @@ pub(super) static MODEL: Model = Model {
     keys: &KEYS,
     ignored_keys: &["sparse_feature_dim"],
     optimizer: OptimizerDefault::adam(0.001),
-    schema: click_schema,
+    schema,
     build,
     evaluation: Evaluation::Heads,
 };
 
+fn schema(h: &Hyper) -> Result<Schema, Error> {
+    if !h.bool("feature_values") {
+        return click_schema(h);
+    }
+    let n = h.size("num_field")? as usize;
+    let inputs = [Slot::fixed_ids("feat_idx", n), Slot::dense("feat_value", n)];
+    Ok(Schema::new([&[Slot::label("label")], &inputs[..]].concat())?)
+}
+
+/// PaddleRec's form: every feature is an id with a value, the dense ones too.
+fn build_with_values(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
+    let n = h.size("num_field")?;
+    let label = b.data("label", DType::I64, &[-1, 1])?;
+    let ids = b.data("feat_idx", DType::U64, &[-1, n])?;
+    let values = b.data("feat_value", DType::F32, &[-1, n])?;
+    // One row more than there are features: id 0 stands for none.
+    let rows = h.size("sparse_feature_number")? + 1;
+    let table = weights(h).named("SparseFeatWeights");
+    let hash = h.bool("hash_ids");
+    let table = Embedding { table, hash, padding_idx: Some(0), ..Embedding::new(rows, 1) };
+    let weights = b.embedding(&[&ids], &table)?;
+    let weights = b.reshape(&weights, &[-1, n])?;
+    let products = b.elementwise_mul(&weights, &values)?;
+    let sum = b.reduce_sum(&products, &[1], true)?;
+    let bias = b.param("b_linear", &[1], &ParamAttr::bias())?;
+    let logit = b.elementwise_add(&sum, &bias)?;
+    click_net(b, &logit, label)
+}
+
+fn weights(h: &Hyper) -> ParamAttr {
+    let init = Initializer::TruncatedNormal { mean: 0.0, std: 0.1 };
+    let mut attr = ParamAttr::with_init(init);
+    attr.info.regularizer = Some(h.float("reg")).filter(|c| *c != 0.0).map(Regularizer::L1);
+    attr
+}
+
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
+    if h.bool("feature_values") {
+        return build_with_values(h, b);
+    }
     let inputs = click_inputs(h, b)?;
     let width = h.size("dense_input_dim")?;
     check_repeated(h, "num_field", inputs.sparse.len() as i64 + width)?;
-    let attr = ParamAttr::with_init(Initializer::TruncatedNormal { mean: 0.0, std: 0.1 });
-
+    let attr = weights(h);
     let table = click_table(h, 1, attr.clone().named("SparseFeatWeights"))?;
     let table = Embedding { padding_idx: Some(0), ..table };
     let weights = b.embedding(&inputs.sparse.iter().collect::<Vec<_>>(), &table)?;

@@ -10,10 +10,11 @@ use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
 
-const KEYS: [HyperKey; 4] = [
+const KEYS: [HyperKey; 5] = [
     table_rows("num_users", 6040, "users, numbered from 0"),
     table_rows("num_items", 3706, "items, numbered from 0"),
-    key("latent_dim", HyperDefault::Int(8), "floats per user and item in the product"),
+    key("mf_dim", HyperDefault::Int(8), "floats per user and item in the product"),
+    key("mode", HyperDefault::Str("NCF_NeuMF"), "NCF_GMF, NCF_MLP, or NCF_NeuMF for both"),
     key(
         "fc_layers",
         HyperDefault::Ints(&[64, 32, 16, 8]),
@@ -49,17 +50,32 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
         return Err(Error::key("hyper_parameters.fc_layers", reason));
     };
 
-    let dim = h.size("latent_dim")?;
-    let mf_user = vector(b, &user, "MF_Embedding_User", users, dim)?;
-    let mf_item = vector(b, &item, "MF_Embedding_Item", items, dim)?;
-    let product = b.elementwise_mul(&mf_user, &mf_item)?;
-
-    let mlp_user = vector(b, &user, "MLP_Embedding_User", users, width / 2)?;
-    let mlp_item = vector(b, &item, "MLP_Embedding_Item", items, width / 2)?;
-    let both = b.concat(&[&mlp_user, &mlp_item], 1)?;
-    let hidden = relu_layers(b, &both, layers)?;
-
-    let joined = b.concat(&[&product, &hidden], 1)?;
+    let (gmf, mlp) = match h.str("mode") {
+        "NCF_NeuMF" => (true, true),
+        "NCF_GMF" => (true, false),
+        "NCF_MLP" => (false, true),
+        other => {
+            let reason = format!("is '{other}', not NCF_NeuMF, NCF_GMF or NCF_MLP");
+            return Err(Error::key("hyper_parameters.mode", reason));
+        }
+    };
+    let mut parts = Vec::new();
+    if gmf {
+        let dim = h.size("mf_dim")?;
+        let mf_user = vector(b, &user, "MF_Embedding_User", users, dim)?;
+        let mf_item = vector(b, &item, "MF_Embedding_Item", items, dim)?;
+        parts.push(b.elementwise_mul(&mf_user, &mf_item)?);
+    }
+    if mlp {
+        let mlp_user = vector(b, &user, "MLP_Embedding_User", users, width / 2)?;
+        let mlp_item = vector(b, &item, "MLP_Embedding_Item", items, width / 2)?;
+        let both = b.concat(&[&mlp_user, &mlp_item], 1)?;
+        parts.push(relu_layers(b, &both, layers)?);
+    }
+    let joined = match &parts[..] {
+        [one] => one.clone(),
+        _ => b.concat(&parts.iter().collect::<Vec<_>>(), 1)?,
+    };
     let logit = scaled_fc(b, &joined, 1, Act::None)?;
     click_net(b, &logit, label)
 }

@@ -34,6 +34,7 @@ fn shown(value: HyperValue) -> String {
         HyperValue::Float(x) => x.to_string(),
         HyperValue::Bool(x) => if x { "True" } else { "False" }.to_string(),
         HyperValue::Ints(x) => format!("{x:?}"),
+        HyperValue::Strs(x) => x.join(", "),
         HyperValue::Str(x) => x,
         other => format!("{other:?}"),
     }

@@ -65,6 +65,7 @@ fn head_metric(url: &str, trainer: &mut Trainer, head: usize) -> f64 {
         Metric::Auc => exact_auc(&last_column(&scores, width), &labels.ints),
         Metric::Accuracy => accuracy(&scores, width, &labels.ints),
         Metric::Rmse => rmse(&scores, &labels.floats),
+        Metric::Mean => scores.iter().map(|x| f64::from(*x)).sum::<f64>() / scores.len() as f64,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use regatta_checkpoint::try_file;
-use regatta_cluster::{Env, Place};
+use regatta_cluster::{Env, Place, names};
 use regatta_launch::ThisProgram;
 use regatta_rec::{Config, Error};
 use regatta_train::remote::is_remote;
@@ -103,6 +103,9 @@ pub(crate) struct RunArgs {
     /// Threads that share each batch; the same as -o runner.thread_num=N.
     #[arg(long, value_name = "N", value_parser = super::threads)]
     threads: Option<usize>,
+    /// An error where the file says use_gpu and no device computes, instead of a warning.
+    #[arg(long)]
+    require_gpu: bool,
 }
 
 pub(crate) fn run(args: &Args, this: &ThisProgram) -> anyhow::Result<Outcome> {
@@ -138,8 +141,16 @@ pub(crate) fn run(args: &Args, this: &ThisProgram) -> anyhow::Result<Outcome> {
 impl RunArgs {
     /// The configuration with everything that the flags override.
     pub(super) fn load(&self) -> Result<Config, Error> {
-        let mut overrides = self.overrides.clone();
+        // What is written on the command line counts more than Paddle's flag in the environment.
+        let flag = Env::process().get(names::CHECK_NAN_INF).map(str::to_string);
+        let checked = flag.filter(|text| !text.trim().is_empty());
+        let mut overrides: Vec<String> = checked
+            .map(|text| format!("runner.check_nan_inf={}", text.trim()))
+            .into_iter()
+            .collect();
+        overrides.extend(self.overrides.iter().cloned());
         overrides.extend(self.threads.map(|n| format!("runner.thread_num={n}")));
+        overrides.extend(self.require_gpu.then(|| "runner.require_gpu=True".to_string()));
         Config::load(&self.config, &overrides)
     }
 

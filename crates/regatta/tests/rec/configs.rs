@@ -111,13 +111,40 @@ fn word2vec_as_it_stands() {
 }
 
 #[test]
+fn data_smaller_than_a_batch_are_trained() {
+    let s = Scratch::with_model("rank/dnn");
+    let config = "models/rank/dnn/config_sample.yaml";
+    let large = ["runner.epochs=1", "runner.train_batch_size=512", "runner.split_file_list=True"];
+    let out = s.run(&[&["train", "-m", config, "-o"], &large[..]].concat()).ok();
+    assert!(out.contains("examples: 80,"), "{out}");
+    let note = "about 80 examples are fewer than runner.train_batch_size (512)";
+    assert!(out.contains(note), "{out}");
+    let out = s.run(&[&["train", "-m", config, "--ranks", "2", "-o"], &large[..]].concat()).ok();
+    let note = "about 40 examples for each of 2 processes (runner.split_file_list divides them)";
+    assert!(out.contains(note) && out.contains("examples: 80,"), "{out}");
+    let dropped = [&["train", "-m", config, "-o", "runner.drop_last=True"], &large[..]].concat();
+    s.run(&dropped).fails(1, &["fewer than one batch of 512"]);
+}
+
+#[test]
+fn ratings_are_no_labels_of_clicks() {
+    let s = Scratch::new();
+    s.write("data/a.csv", "1,2,1\n3,4,5\n");
+    let text = "model: ncf\nrunner:\n  train_data_dir: data\n  train_batch_size: 2\n  \
+                train_reader_path: movielens_reader\n";
+    s.write("c.yaml", text);
+    s.run(&["train", "-m", "c.yaml"]).fails(1, &["a.csv:2", "label", "5"]);
+}
+
+#[test]
 fn devices_need_gpubox() {
     let s = Scratch::with_model("rank/dnn");
     let config = "models/rank/dnn/config_sample.yaml";
     let gpu = ["train", "-m", config, "-o", "runner.use_gpu=True"];
-    let words =
-        ["-o runner.use_gpu: True cannot be honoured: only sync_mode gpubox", "use_gpu=False"];
-    s.run(&gpu).fails(2, &words);
+    let out = s.run(&gpu).ok();
+    assert!(out.contains("note: warning: runner.use_gpu: True: only sync_mode gpubox"), "{out}");
+    let required = [&gpu[..3], &["--require-gpu"], &gpu[3..]].concat();
+    s.run(&required).fails(2, &["-o runner.use_gpu: True cannot be honoured", "is required"]);
     let heter = ["train", "-m", config, "-o", "runner.sync_mode=heter"];
     s.run(&heter).fails(2, &["-o runner.sync_mode: heter cannot be honoured", "see gpubox"]);
 }

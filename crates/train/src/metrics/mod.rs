@@ -21,6 +21,8 @@ pub enum Metric {
     Accuracy,
     /// Root of the mean squared error.
     Rmse,
+    /// Mean of the predictions, whatever the labels.
+    Mean,
 }
 
 /// A measure with its name.
@@ -99,6 +101,7 @@ impl Meter {
             match self.kind {
                 Metric::Auc => self.add_probability(scores[scores.len() - 1], label > 0.5),
                 Metric::Accuracy => self.right += u64::from(class(scores) as f64 == label),
+                Metric::Mean => self.absolute += f64::from(scores[0]),
                 Metric::Rmse => {
                     let error = f64::from(scores[0]) - label;
                     self.squared += error * error;
@@ -127,6 +130,7 @@ impl Meter {
             Metric::Auc => self.scores.as_deref().map_or_else(|| self.auc.value(), exact_auc),
             Metric::Accuracy => Some(self.right as f64 / n),
             Metric::Rmse => Some((self.squared / n).sqrt()),
+            Metric::Mean => Some(self.absolute / n),
         }
     }
 
@@ -177,7 +181,7 @@ impl Meter {
                 all.extend(found.into_iter().flatten().filter(|(_, value)| value.is_finite()));
             }
             Metric::Rmse => all.push((named("mae"), self.absolute / n)),
-            Metric::Accuracy => {}
+            Metric::Accuracy | Metric::Mean => {}
         }
         all
     }
