@@ -16,7 +16,8 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("optim", &["kernels"]),
     ("device", &["optim"]),
     ("ir", &["tensor"]),
-    ("data", &["store", "tensor"]),
+    ("features", &[]),
+    ("data", &["features", "store", "tensor"]),
     ("table", &["cold", "kernels", "optim", "tensor"]),
     ("checkpoint", &["ir", "table", "tensor"]),
     ("ps", &["checkpoint", "kernels", "net", "optim", "table", "tensor"]),
@@ -54,7 +55,7 @@ const FLEET: &[&str] = &[
 
 #[rustfmt::skip]
 const REC: &[&str] = &[
-    "checkpoint", "collective", "data", "device", "exec", "fleet", "ir", "ops", "optim", "passes",
+    "checkpoint", "collective", "data", "device", "exec", "features", "fleet", "ir", "ops", "optim", "passes",
     "ps", "table", "tensor", "train",
 ];
 
@@ -65,7 +66,8 @@ const PLAN: &[&str] = &[
 
 #[rustfmt::skip]
 const REGATTA: &[&str] = &[
-    "checkpoint", "cluster", "collective", "data", "device", "exec", "fleet", "ir", "launch", "ops",
+    "checkpoint", "cluster", "collective", "data", "device", "exec", "features", "fleet", "ir",
+    "launch", "ops",
     "optim", "passes", "plan", "predict", "ps", "rec", "serve", "tensor", "train",
 ];
 

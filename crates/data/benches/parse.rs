@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use regatta_data::{
-    Column, ColumnFrom, ColumnRead, Criteo, CriteoRaw, DataLoader, Dataset, Format,
-    InMemoryDataset, LoaderOptions, MemoryOptions, PartKey, Records, Schema, SkipGram, Source,
-    Synthetic, Table, TextFormat, Tokens, write_synthetic,
+    Criteo, CriteoRaw, DataLoader, Dataset, Format, InMemoryDataset, LoaderOptions, MemoryOptions,
+    PartKey, Records, Schema, SkipGram, Source, Synthetic, Table, TextFormat, Tokens,
+    write_synthetic,
 };
+use regatta_features::{Feature, Features, Kind, Learned, Transform};
 
 const ROUNDS: usize = 9;
 
@@ -207,9 +208,17 @@ fn write_tables(synthetic: &Synthetic, raw: &Path, csv: &Path) {
 }
 
 fn table() -> Table {
-    let column = |i, slot: &str, read| Column::new(ColumnFrom::Index(i), slot, read);
-    let mut columns = vec![column(0, "label", ColumnRead::Label)];
-    columns.extend((1..=13).map(|i| column(i, "dense_input", ColumnRead::Dense)));
-    columns.extend((1..=26).map(|i| column(13 + i, &i.to_string(), ColumnRead::Id)));
-    Table { delimiter: b',', header: false, columns }
+    let numbers = (1..=13).map(|i| i.to_string());
+    let id = |i: usize| {
+        let kind = Kind::Id { buckets: 1 << 40 };
+        Feature::new(i.to_string(), kind).of_columns([(13 + i).to_string()])
+    };
+    let mut features = vec![
+        Feature::new("label", Kind::Label { threshold: None }).of_columns(["0"]),
+        Feature::new("numbers", Kind::Raw).of_columns(numbers),
+    ];
+    features.extend((1..=26).map(id));
+    let features = Features::new(features).expect("they fit together");
+    let transform = Transform::new(&features, &Learned::default()).expect("nothing is learned");
+    Table { header: false, ..Table::csv(transform) }
 }

@@ -9,7 +9,8 @@ use regatta_store::{Stores, is_remote};
 use crate::Error;
 
 /// All regular files of a directory in the order of their names. Hidden files (a leading dot) and
-/// sub-directories are left out. The directory may be one of a remote store.
+/// sub-directories are left out. The directory may be one of a remote store. A file stands for
+/// itself.
 ///
 /// # Errors
 /// If the directory does not exist, cannot be read or holds no such file, or if it holds something
@@ -18,6 +19,9 @@ pub fn list_files(dir: impl AsRef<Path>, stores: &Stores) -> Result<Vec<PathBuf>
     let dir = dir.as_ref();
     if is_remote(dir) {
         return list_remote(&dir.to_string_lossy(), stores);
+    }
+    if dir.is_file() {
+        return Ok(vec![dir.to_path_buf()]);
     }
     if !dir.is_dir() {
         return Err(Error::MissingDirectory(dir.to_path_buf()));

@@ -71,9 +71,8 @@ pub use dataset::{
 pub use error::{BadLines, Error, LineError, Malformed};
 pub use files::{list_files, split_file_list};
 pub use format::{
-    Column, ColumnFrom, ColumnRead, Criteo, CriteoRaw, DenseTransform, Dictionary, Format,
-    LineParser, MakeParser, PaddleRec, PartKey, SkipGram, Table, TextFormat, Tokens, feature_hash,
-    write_records,
+    Criteo, CriteoRaw, DenseTransform, Dictionary, Format, LineParser, MakeParser, PaddleRec,
+    PartKey, RowUse, SkipGram, Table, TextFormat, Tokens, Visitor, feature_hash, write_records,
 };
 pub use records::Records;
 pub use regatta_store::{Stores, is_remote};

@@ -8,12 +8,12 @@ use std::time::Duration;
 use regatta_store::Stores;
 
 use crate::files::{list_files, split_range};
-use crate::format::{Format, PartKey};
+use crate::format::{Format, PartKey, RowUse, Table, Visitor};
 use crate::limits::Limits;
 use crate::pipe::Patience;
 use crate::read::{EveryNth, LineReader, PartReader, ReadContext};
 use crate::synthetic::{Synthetic, SyntheticReader};
-use crate::{Error, Schema};
+use crate::{Error, Records, Schema, Slot};
 
 /// Where records come from. Cheap to clone.
 ///
@@ -206,6 +206,36 @@ impl Source {
         }
     }
 
+    /// Shows the rows of all its files to a function: the raw values of the given columns.
+    ///
+    /// # Errors
+    /// If it is not made of tables, or something cannot be read.
+    pub fn visit_rows(&self, columns: Vec<String>, visit: Visitor) -> Result<(), Error> {
+        let rows = RowUse::Visit(columns.into(), visit);
+        let Kind::Files { files, format, pipe_command } = &self.kind else {
+            return Err(Error::config("a synthetic source has no raw values"));
+        };
+        let format = match format {
+            Format::Table(table) => Format::Table(Table { rows, ..table.clone() }),
+            #[cfg(feature = "parquet")]
+            Format::Parquet(_) => Format::Parquet(rows),
+            _ => return Err(Error::config("only csv, tsv and parquet data have raw values")),
+        };
+        // The rows become no records, but records have slots.
+        let schema = Schema::new(vec![Slot::ids("row")])?;
+        format.check(&schema)?;
+        let (files, pipe_command) = (files.clone(), pipe_command.clone());
+        let kind = Kind::Files { files, format, pipe_command };
+        let source = Source { schema, kind, ..self.clone() };
+        let context = ReadContext::new(&source);
+        let mut none = Records::new(&source.schema);
+        for part in source.parts() {
+            let mut reader = source.open_whole(part, 0, &context)?;
+            while reader.read(1, &mut none)? {}
+        }
+        Ok(())
+    }
+
     pub(crate) fn max_bad_lines(&self) -> u64 {
         self.max_bad_lines
     }
@@ -274,13 +304,9 @@ impl Source {
     ) -> Result<Box<dyn PartReader>, Error> {
         match format {
             #[cfg(feature = "parquet")]
-            Format::Parquet(columns) => {
-                let reader = crate::format::parquet::ParquetReader::open(
-                    file,
-                    columns,
-                    &self.schema,
-                    context,
-                )?;
+            Format::Parquet(rows) => {
+                let reader =
+                    crate::format::parquet::ParquetReader::open(file, rows, &self.schema, context)?;
                 Ok(Box::new(reader))
             }
             _ => {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use regatta_data::*;
+use regatta_features::{Feature, Features, Kind, Learned, Transform};
 use regatta_tensor::Value;
 use support::*;
 
@@ -169,12 +170,19 @@ fn tables_with_a_header_in_every_file() {
     let dir = tempfile::tempdir().unwrap();
     let a = write(dir.path(), "a.csv", "y,a\n0,0\n1,1|1\n");
     let b = write(dir.path(), "b.csv", "a,y\n2|2|2,2\n");
-    let column = |name: &str, read| Column::new(ColumnFrom::Name(name.into()), name, read);
-    let columns = vec![column("y", ColumnRead::Label), column("a", ColumnRead::Id).split_at(b'|')];
-    let format = Format::Table(Table::csv(columns));
+    let format = Format::Table(Table::csv(label_and_ids(["y", "a"])));
     let source = Source::files(schema(), format, vec![a, b]).unwrap();
     let loader = DataLoader::new(source, LoaderOptions::new(8)).unwrap();
     assert_eq!(read(&loader).unwrap(), [[0, 1, 2]]);
+}
+
+/// A label and any number of ids, of these columns.
+fn label_and_ids([label, ids]: [&str; 2]) -> Transform {
+    let features = Features::new(vec![
+        Feature::new("y", Kind::Label { threshold: None }).of_columns([label]),
+        Feature::new("a", Kind::Id { buckets: 1 << 40 }).of_columns([ids]).split_at(b'|'),
+    ]);
+    Transform::new(&features.unwrap(), &Learned::default()).unwrap()
 }
 
 /// Formats with schemas that they can fill.
@@ -183,15 +191,13 @@ fn all_formats() -> Vec<(Schema, Format)> {
     let dictionary = Arc::new(Dictionary::new(words).unwrap());
     let samples = |tokens| SkipGram::new(dictionary.clone(), 3, 2, tokens, 1).unwrap();
     let four = ["a", "b", "c", "d"].map(|n| Slot::fixed_ids(n, 1)).to_vec();
-    let column = |i, slot: &str, read| Column::new(ColumnFrom::Index(i), slot, read);
-    let columns =
-        vec![column(0, "y", ColumnRead::Label), column(1, "a", ColumnRead::Id).split_at(b'|')];
+    let transform = label_and_ids(["0", "1"]);
     vec![
         (schema(), Format::MultiSlot),
         (Schema::criteo(), Format::MultiSlot),
         (schema(), Format::Criteo(Criteo::by_name(&schema()))),
         (Schema::criteo(), Format::CriteoRaw(CriteoRaw::default())),
-        (schema(), Format::Table(Table { header: false, ..Table::csv(columns) })),
+        (schema(), Format::Table(Table { header: false, ..Table::csv(transform) })),
         (samples(Tokens::Ids).schema(), Format::SkipGram(samples(Tokens::Ids))),
         (samples(Tokens::Words).schema(), Format::SkipGram(samples(Tokens::Words))),
         (Schema::new(four).unwrap(), Format::Analogy(dictionary)),

@@ -13,25 +13,28 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use regatta_data::*;
+use regatta_features::{Feature, Features, Kind, Learned, Transform};
 
 const ROWS: usize = 10_000;
 
 fn schema() -> Schema {
-    let slots = vec![Slot::label("y"), Slot::dense("d", 2), Slot::ids("tags")];
+    let slots = vec![Slot::label("y"), Slot::dense("dense_input", 2), Slot::ids("tags")];
     Schema::new([slots, vec![Slot::fixed_ids("user", 1), Slot::ids("list")]].concat()).unwrap()
 }
 
-fn columns() -> Vec<Column> {
-    let column =
-        |name: &str, slot: &str, read| Column::new(ColumnFrom::Name(name.into()), slot, read);
+fn features() -> Vec<Feature> {
+    let buckets = 1 << 20;
     vec![
-        column("click", "y", ColumnRead::Label),
-        column("price", "d", ColumnRead::Dense),
-        column("age", "d", ColumnRead::Dense),
-        column("tags", "tags", ColumnRead::Hash { dim: Some(1000) }).split_at(b'|'),
-        column("user", "user", ColumnRead::Id),
-        column("list", "list", ColumnRead::Id).split_at(b' '),
+        Feature::new("y", Kind::Label { threshold: None }).of_columns(["click"]),
+        Feature::new("numbers", Kind::Raw).of_columns(["price", "age"]),
+        Feature::new("tags", Kind::Hash { buckets: 1000 }).split_at(b'|'),
+        Feature::new("user", Kind::Id { buckets }),
+        Feature::new("list", Kind::Id { buckets }).split_at(b' '),
     ]
+}
+
+fn transform(features: Vec<Feature>) -> Transform {
+    Transform::new(&Features::new(features).unwrap(), &Learned::default()).unwrap()
 }
 
 /// Whether the optional values of a row are there, and how long its list is.
@@ -108,13 +111,13 @@ fn load(format: Format, file: PathBuf) -> Result<Vec<Batch>, Error> {
 fn the_same_table_in_both_formats() {
     let dir = tempfile::tempdir().unwrap();
     let text = support::write(dir.path(), "a.csv", csv());
-    let expected = load(Format::Table(Table::csv(columns())), text).unwrap();
+    let expected = load(Format::Table(Table::csv(transform(features()))), text).unwrap();
     for codec in
         [Compression::UNCOMPRESSED, Compression::SNAPPY, Compression::ZSTD(Default::default())]
     {
         let file = dir.path().join("a.parquet");
         write_parquet(&file, codec, 0);
-        let read = load(Format::Parquet(columns()), file).unwrap();
+        let read = load(Format::Parquet(RowUse::Records(transform(features()))), file).unwrap();
         let values = |b: &[Batch]| b.iter().map(|b| b.values().to_vec()).collect::<Vec<_>>();
         assert!(values(&read) == values(&expected), "{codec}");
     }
@@ -125,22 +128,30 @@ fn mistakes_name_file_and_row() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.parquet");
     write_parquet(&file, Compression::UNCOMPRESSED, 0);
-    let mut map = columns();
-    map[0].from = ColumnFrom::Name("clicks".into());
-    let error = load(Format::Parquet(map), file.clone()).unwrap_err().to_string();
+    let mut other = features();
+    other[0].columns = vec!["clicks".into()];
+    let error = load(Format::Parquet(RowUse::Records(transform(other))), file.clone())
+        .unwrap_err()
+        .to_string();
     assert!(error.ends_with("a.parquet: there is no column 'clicks'"), "{error}");
-    let mut map = columns();
-    map[4] = Column::new(ColumnFrom::Name("tags".into()), "user", ColumnRead::Id);
-    let error = load(Format::Parquet(map), file.clone()).unwrap_err().to_string();
-    assert!(
-        error.ends_with(
-            "a.parquet:2: column 1: expected an id (u64) in column 'tags', found 't1|t1'"
-        ),
-        "{error}"
-    );
+    let mut other = features();
+    other[3].columns = vec!["tags".into()];
+    let error = load(Format::Parquet(RowUse::Records(transform(other))), file.clone())
+        .unwrap_err()
+        .to_string();
+    let expected = "a.parquet:2: column 1: expected an id from 0 to 1048575 in column 'tags', \
+                    found 't1|t1'";
+    assert!(error.ends_with(expected), "{error}");
     let rubbish = support::write(dir.path(), "b.parquet", "rubbish");
-    let error = load(Format::Parquet(columns()), rubbish).unwrap_err().to_string();
+    let error = load(Format::Parquet(RowUse::Records(transform(features()))), rubbish)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("b.parquet: "), "{error}");
-    let source = Source::files(schema(), Format::Parquet(columns()), vec![file]).unwrap();
+    let source = Source::files(
+        schema(),
+        Format::Parquet(RowUse::Records(transform(features()))),
+        vec![file],
+    )
+    .unwrap();
     assert!(source.with_pipe_command("cat").is_err());
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use regatta_data::{
     Batches, Criteo, DataLoader, Dataset, Dictionary, Format, InMemoryDataset, LoaderOptions,
-    MemoryOptions, PaddleRec, Position, QueueDataset, QueueOptions, Schema, SkipGram, Slot,
-    SlotKind, Source, Stages, Stores, Synthetic, list_files,
+    MemoryOptions, PaddleRec, Position, QueueDataset, QueueOptions, RowUse, Schema, SkipGram, Slot,
+    SlotKind, Source, Stages, Stores, Synthetic, Table, Visitor, list_files,
 };
 use regatta_exec::{available_memory, gigabytes};
+use regatta_features::{Learned, Transform};
 
 use regatta_checkpoint::Checksum;
 use regatta_train::{Feed, Sharing};
@@ -228,7 +229,7 @@ impl regatta_train::Data for Data {
 fn check_fits(reading: &Reading, schema: &Schema, examples: Option<u64>) -> Result<(), Error> {
     // What a command makes of a line is not known, nor are the rows of a file that is not text.
     let known =
-        reading.pipe_command.is_none() && !matches!(reading.format, Some(FormatSpec::Parquet(_)));
+        reading.pipe_command.is_none() && !matches!(reading.format, Some(FormatSpec::Parquet));
     let (Some(examples), Some(available)) = (examples.filter(|_| known), available_memory()) else {
         return Ok(());
     };
@@ -359,15 +360,9 @@ fn source(
         FormatSpec::Word2vec { .. } => None,
         _ => estimate(&files),
     };
-    let format = format(spec, schema, reading.seed)?;
-    let mut source = Source::files(schema.clone(), format, files)?.with_stores(&stores);
-    if let Some(command) = &reading.pipe_command {
-        source = source.with_pipe_command(&in_folder(config, &command.text))?;
-        if let Some(timeout) = command.timeout {
-            source = source.with_pipe_timeout(timeout);
-        }
-    }
-    Ok((source.with_max_bad_lines(reading.max_bad_lines), examples, identity))
+    let format = format(config, spec, schema, reading.seed)?;
+    let source = Source::files(schema.clone(), format, files)?;
+    Ok((from_files(config, reading, source, &stores)?, examples, identity))
 }
 
 fn synthetic(
@@ -395,7 +390,62 @@ fn synthetic(
     Ok((Source::from(synthetic), examples))
 }
 
-fn format(spec: &FormatSpec, schema: &Schema, seed: u64) -> Result<Format, Error> {
+/// Shows the raw values of data to a function, row by row: those of the given columns.
+///
+/// # Errors
+/// If they are no tables, or cannot be read.
+pub fn visit_rows(
+    config: &Config,
+    reading: &Reading,
+    columns: Vec<String>,
+    visit: Visitor,
+) -> Result<(), Error> {
+    let data = required(reading.data.as_deref(), reading.data_key)?;
+    let rows = RowUse::Visit([].into(), visit.clone());
+    let format = match &reading.format {
+        Some(FormatSpec::Table { delimiter, header, .. }) => {
+            Format::Table(Table { delimiter: *delimiter, header: *header, rows })
+        }
+        Some(FormatSpec::Parquet) => parquet(rows)?,
+        _ => {
+            let reason = "only csv, tsv and parquet data have columns";
+            return Err(Error::key(reading.data_key, reason));
+        }
+    };
+    let stores = Stores::new();
+    let files = list_files(data, &stores)?;
+    let schema = Schema::new(vec![Slot::ids("row")])?;
+    let source = from_files(config, reading, Source::files(schema, format, files)?, &stores)?;
+    Ok(source.visit_rows(columns, visit)?)
+}
+
+/// With everything that the configuration says about files.
+fn from_files(
+    config: &Config,
+    reading: &Reading,
+    source: Source,
+    stores: &Stores,
+) -> Result<Source, Error> {
+    let mut source = source.with_stores(stores);
+    if let Some(command) = &reading.pipe_command {
+        source = source.with_pipe_command(&in_folder(config, &command.text))?;
+        if let Some(timeout) = command.timeout {
+            source = source.with_pipe_timeout(timeout);
+        }
+    }
+    Ok(source.with_max_bad_lines(reading.max_bad_lines))
+}
+
+/// What becomes of the columns of a configuration's data.
+///
+/// # Errors
+/// If it declares no features, or something has to be learned about them first.
+pub fn transform(config: &Config) -> Result<Transform, Error> {
+    let set = config.features.as_ref().ok_or_else(|| Error::key("features", "must be there"))?;
+    Ok(Transform::new(&set.features, &set.learned)?)
+}
+
+fn format(config: &Config, spec: &FormatSpec, schema: &Schema, seed: u64) -> Result<Format, Error> {
     Ok(match spec {
         FormatSpec::MultiSlot => Format::MultiSlot,
         FormatSpec::Criteo => Format::Criteo(criteo_keys(schema)),
@@ -403,8 +453,15 @@ fn format(spec: &FormatSpec, schema: &Schema, seed: u64) -> Result<Format, Error
         FormatSpec::PaddleRec(format) => Format::PaddleRec(format.clone()),
         FormatSpec::VectorPairs => Format::PaddleRec(PaddleRec::Vectors),
         FormatSpec::CriteoRaw(raw) => Format::CriteoRaw(raw.clone()),
-        FormatSpec::Table(table) => Format::Table(table.clone()),
-        FormatSpec::Parquet(columns) => parquet(columns)?,
+        FormatSpec::Table { delimiter, header, features } => {
+            let (delimiter, header) = (*delimiter, *header);
+            let transform = match features {
+                Some(features) => Transform::new(features, &Learned::default())?,
+                None => transform(config)?,
+            };
+            Format::Table(Table { delimiter, header, rows: RowUse::Records(transform) })
+        }
+        FormatSpec::Parquet => parquet(RowUse::Records(transform(config)?))?,
         FormatSpec::Word2vec { counts, ids, tokens, window_size, negatives } => {
             let dictionary = Arc::new(Dictionary::load(counts, ids)?);
             let skip_gram = SkipGram::new(dictionary, *window_size, *negatives, *tokens, seed)?;
@@ -428,12 +485,12 @@ pub fn criteo_keys(schema: &Schema) -> Criteo {
 }
 
 #[cfg(feature = "parquet")]
-fn parquet(columns: &[regatta_data::Column]) -> Result<Format, Error> {
-    Ok(Format::Parquet(columns.to_vec()))
+fn parquet(rows: RowUse) -> Result<Format, Error> {
+    Ok(Format::Parquet(rows))
 }
 
 #[cfg(not(feature = "parquet"))]
-fn parquet(_columns: &[regatta_data::Column]) -> Result<Format, Error> {
+fn parquet(_rows: RowUse) -> Result<Format, Error> {
     let reason = "this program was built without the feature 'parquet'";
     Err(Error::key("runner.data_format", reason))
 }

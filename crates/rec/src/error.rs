@@ -39,6 +39,18 @@ impl From<regatta_fleet::Error> for Error {
     }
 }
 
+impl From<regatta_features::Error> for Error {
+    fn from(error: regatta_features::Error) -> Error {
+        use regatta_features::Error::{Declaration, NotLearned};
+        match error {
+            Declaration { feature, reason } | NotLearned { feature, reason } => {
+                Error::key(format!("features.{feature}"), reason)
+            }
+            other => Error::key("features", other.to_string()),
+        }
+    }
+}
+
 impl Error {
     /// A bad value of a key.
     pub fn key(key: impl Into<String>, reason: impl Into<String>) -> Error {

@@ -1,8 +1,12 @@
 //! The hyper-parameters of a model: which there are, and what the user wrote.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use regatta_features::Features;
 
 use crate::Error;
+use crate::config::FeatureSet;
 
 /// A hyper-parameter that a model reads, with its default.
 #[derive(Debug, Clone, Copy)]
@@ -66,17 +70,19 @@ impl From<HyperDefault> for HyperValue {
     }
 }
 
-/// The resolved hyper-parameters of a model: every key it knows has a value of the right type.
+/// The resolved hyper-parameters of a model: every key it knows has a value of the right type. Its
+/// inputs are among them: those that follow from these values, or declared features.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Hyper {
     values: BTreeMap<String, HyperValue>,
+    features: Option<Arc<FeatureSet>>,
 }
 
 impl Hyper {
     /// The defaults of the given keys.
     pub fn defaults(keys: &[HyperKey]) -> Hyper {
         let values = keys.iter().map(|k| (k.name.to_string(), k.default.into())).collect();
-        Hyper { values }
+        Hyper { values, features: None }
     }
 
     /// Sets a value; integers are taken for floats and 0/1 for truth values.
@@ -99,6 +105,17 @@ impl Hyper {
             }
         };
         Ok(())
+    }
+
+    /// The same with declared features as inputs.
+    #[must_use]
+    pub fn with_features(self, features: Option<Arc<FeatureSet>>) -> Hyper {
+        Hyper { features, ..self }
+    }
+
+    /// The declared features, if there are any.
+    pub fn features(&self) -> Option<&Features> {
+        self.features.as_ref().map(|set| &set.features)
     }
 
     /// Names and values in order of name.

@@ -21,6 +21,7 @@ use regatta_train::{
 
 use crate::config::FormatSpec;
 use crate::data::{Data, analogies};
+use crate::learn::with_saved;
 use crate::network::Network;
 use crate::run::Outcome;
 use crate::save::{epoch_folder, has_server_parts, load_epoch};
@@ -33,7 +34,7 @@ use crate::{Config, Error, HyperValue};
 /// If an epoch has not been saved, the data cannot be read, or they are not what the model's
 /// evaluation needs.
 pub fn infer(config: &Config, observer: &mut dyn Observer) -> Result<Report, Error> {
-    let config = &judged(config)?;
+    let config = &judged(&with_learned_of_first(config)?)?;
     let network = Network::build(config)?;
     let mut judge = Judge::new(config, &network)?;
     begin(config, &network, judge.data.as_ref(), observer);
@@ -53,6 +54,13 @@ pub fn infer(config: &Config, observer: &mut dyn Observer) -> Result<Report, Err
         epochs.push(report);
     }
     Ok(report(config, epochs))
+}
+
+/// The configuration with what the first epoch that is judged knows of its features; the others of
+/// one training know the same.
+fn with_learned_of_first(config: &Config) -> Result<Config, Error> {
+    let first = epoch_folder(&config.runner.infer_load_path, config.runner.infer_epochs.start);
+    with_saved(config, &first)
 }
 
 /// The configuration of the network that is judged: where the test data are queries each with its
@@ -84,7 +92,7 @@ pub fn infer_worker(
             config.model.name
         )));
     }
-    let config = &judged(config)?;
+    let config = &judged(&with_learned_of_first(config)?)?;
     let network = Network::build(config)?;
     let split = split_trainer(&network.train)?;
     let reading = &config.runner.test;

@@ -16,7 +16,7 @@
 //!
 //! Reading order: [`config`] (what a file says), [`Hyper`] and [`zoo`] (the models), [`network`]
 //! (programs), [`data`] (where examples come from), [`run`] (a configuration becomes a run of
-//! `regatta_train`), [`infer()`], `save` (epochs on disk), `export` (models that predict), `import`
+//! `regatta_train`), `learn` (what features need from the data), [`infer()`], `save` (epochs on disk), `export` (models that predict), `import`
 //! (weights from elsewhere).
 
 pub mod config;
@@ -27,6 +27,7 @@ mod gpubox;
 mod hyper;
 mod import;
 mod infer;
+mod learn;
 pub mod network;
 pub mod run;
 mod save;
@@ -38,6 +39,7 @@ pub use export::{ModelSource, export};
 pub use hyper::{Hyper, HyperKey, HyperValue};
 pub use import::{ParameterSpec, import, needed};
 pub use infer::{infer, infer_worker};
+pub use learn::{learn, with_learned, with_saved};
 pub use save::{INFERENCE_FOLDER, epoch_folder};
 
 pub use run::{Outcome, Place, train, train_as};

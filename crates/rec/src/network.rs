@@ -65,7 +65,7 @@ impl Network {
         optimizer: &Optimizer,
         watch: &mut Watch<'_>,
     ) -> Result<Network, Error> {
-        let schema = (config.model.schema)(&config.hyper)?;
+        let schema = config.model.schema_of(&config.hyper)?;
         let mut builder = regatta_ops::builder(config.runner.seed);
         let net = (config.model.build)(&config.hyper, &mut builder)?;
         let forward = builder.finish();

@@ -22,6 +22,7 @@ use regatta_train::{
 use crate::data::Data;
 use crate::gpubox;
 use crate::infer::Validator;
+use crate::learn::with_learned;
 use crate::network::Network;
 use crate::save::{Export, Files};
 use crate::{Config, Error, HyperValue};
@@ -81,6 +82,7 @@ pub fn train_as(
     if let (Place::Alone, Some(_)) = (&place, &config.runner.distributed.gpubox) {
         return gpubox::train_in_process(config, observer);
     }
+    let config = &with_learned(config, &place, observer)?;
     let devices = gpubox::open_devices(config, &place, observer)?;
     let strategy = match &place {
         Place::Rank(_) => Some(strategy(config)?),
@@ -166,6 +168,7 @@ const FIXED: &[&str] = &[
     "runner.train_batch_size",
     "hyper_parameters.optimizer.class",
     "hyper_parameters.optimizer.learning_rate",
+    "features",
 ];
 
 fn spec(config: &Config, network: &Network) -> RunSpec {

@@ -6,9 +6,9 @@
 
 use memchr::memchr_iter;
 
-use super::columns::feature_hash;
 use crate::number::{parse_f32, parse_i64};
 use crate::records::Column;
+use crate::rng::mix;
 use crate::{Error, LineError, LineParser, Records, Schema, SlotKind, math};
 
 const INTEGERS: usize = 13;
@@ -147,9 +147,30 @@ impl CriteoRawParser {
     }
 }
 
+/// The id of a categorical value: 64-bit FNV-1a of `column:value`, mixed once more so that the low
+/// bits are as good as the high ones, modulo `dim` if given. The same on every machine.
+pub fn feature_hash(column: &str, value: &[u8], dim: Option<u64>) -> u64 {
+    let bytes = column.as_bytes().iter().chain(b":").chain(value);
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |h, &b| {
+        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    match dim {
+        Some(dim) => mix(hash) % dim,
+        None => mix(hash),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hashes_never_change() {
+        assert_eq!(feature_hash("1", b"68fd1e64", None), feature_hash("1", b"68fd1e64", None));
+        assert_ne!(feature_hash("1", b"68fd1e64", None), feature_hash("2", b"68fd1e64", None));
+        assert_eq!(feature_hash("C1", b"", None), 10_543_142_465_915_862_921);
+        assert_eq!(feature_hash("C1", b"68fd1e64", Some(1_000_001)), 624_710);
+    }
 
     fn line(label: &str, integers: &str, categories: &str) -> String {
         let integers = vec![integers; 13].join("\t");

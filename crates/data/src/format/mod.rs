@@ -1,10 +1,10 @@
 //! Formats: from the bytes of a line to a record. One format per file.
 
 mod analogy;
-mod columns;
 mod criteo;
 mod criteo_raw;
 mod dictionary;
+mod features;
 mod multislot;
 mod paddlerec;
 #[cfg(feature = "parquet")]
@@ -16,10 +16,10 @@ mod write;
 use std::fmt;
 use std::sync::Arc;
 
-pub use columns::{Column, ColumnFrom, ColumnRead, feature_hash};
 pub use criteo::Criteo;
-pub use criteo_raw::{CriteoRaw, DenseTransform};
+pub use criteo_raw::{CriteoRaw, DenseTransform, feature_hash};
 pub use dictionary::Dictionary;
+pub use features::{RowUse, Visitor};
 pub use paddlerec::PaddleRec;
 pub use skip_gram::{SkipGram, Tokens};
 pub use table::Table;
@@ -27,6 +27,7 @@ pub use write::{TextFormat, write_records};
 
 pub(crate) use skip_gram::Expander;
 
+use crate::records::Column;
 use crate::{Error, LineError, Records, Schema};
 
 /// Turns lines into records. One parser reads one file from its beginning to its end.
@@ -71,15 +72,15 @@ pub enum Format {
     CriteoRaw(CriteoRaw),
     /// The lines of one of PaddleRec's readers.
     PaddleRec(PaddleRec),
-    /// CSV or TSV with a map from columns to slots.
+    /// CSV or TSV by declared features.
     Table(Table),
     /// Lines of words for skip-gram with negative sampling.
     SkipGram(SkipGram),
     /// Four words per line, for word2vec's analogy test.
     Analogy(Arc<Dictionary>),
-    /// Parquet with a map from columns to slots.
+    /// Parquet by declared features.
     #[cfg(feature = "parquet")]
-    Parquet(Vec<Column>),
+    Parquet(RowUse),
     /// A parser of the caller.
     Custom(MakeParser),
 }
@@ -96,7 +97,7 @@ impl Format {
             Format::SkipGram(format) => format.check(schema),
             Format::Analogy(_) => analogy::check(schema),
             #[cfg(feature = "parquet")]
-            Format::Parquet(columns) => columns::check(columns, schema),
+            Format::Parquet(rows) => rows.check(schema),
         }
     }
 
@@ -115,6 +116,16 @@ impl Format {
             Format::Custom(make) => make(schema, key),
         })
     }
+}
+
+/// Completes a record: ragged slots without ids get id 0.
+pub(crate) fn end_padded(out: &mut Records) -> Result<(), Box<LineError>> {
+    for slot in 0..out.columns().len() {
+        if out.pending(slot) == 0 && matches!(out.columns()[slot], Column::Ids { .. }) {
+            out.push_id(slot, 0);
+        }
+    }
+    out.end_record()
 }
 
 impl fmt::Debug for Format {

@@ -2,8 +2,8 @@
 
 use memchr::memchr_iter;
 
-use super::columns::end_padded;
 use super::criteo::{Criteo, CriteoParser};
+use super::end_padded;
 use crate::number::{parse_f32, parse_i64, parse_u64};
 use crate::records::Column;
 use crate::{Error, LineError, LineParser, Records, Schema, SlotKind, math};

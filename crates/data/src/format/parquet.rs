@@ -1,7 +1,7 @@
-//! Parquet by the column map of tables.
+//! Parquet by declared features.
 //!
-//! Columns may be booleans, integers, floats or strings, optional or lists of these. A string is
-//! treated as the field of a text table; an empty list or a null as an empty field.
+//! Columns may be booleans, integers, floats or strings, optional or lists of these. A null or an
+//! empty list is a missing value.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ use parquet::data_type::{
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
+use regatta_features::Value;
 use regatta_store::{Stores, is_remote};
 
-use super::columns::{self, Column, ColumnFrom, ColumnRead, Feed};
+use super::features::{RowUse, RowWriter};
 use crate::limits::Limits;
 use crate::read::{PartReader, ReadContext};
-use crate::records::Column as Values;
 use crate::stages::Stage;
 use crate::{Error, LineError, Malformed, Records, Schema, open};
 
@@ -36,11 +36,15 @@ const UNSIGNED: [ConvertedType; 4] =
 pub(crate) struct ParquetReader {
     file: PathBuf,
     reader: SerializedFileReader<File>,
-    feeds: Vec<Feed>,
-    /// The leaf column of each feed.
+    writer: RowWriter,
+    /// The leaf of each column that is read.
     leaves: Vec<usize>,
     row_group: usize,
-    /// The decoders of the current row group, one for each feed.
+    /// Whether a row may have several values of a column.
+    is_list: Vec<bool>,
+    /// Where the values of each column end, of the row that is being read.
+    ends: Vec<usize>,
+    /// The decoders of the current row group, one for each column.
     decoders: Vec<Decoder>,
     /// Rows of the row group that are not decoded yet.
     undecoded: usize,
@@ -66,32 +70,28 @@ fn fetched(file: &Path, stores: &Stores) -> Result<File, Error> {
 impl ParquetReader {
     pub(crate) fn open(
         file: &Path,
-        columns: &[Column],
+        rows: &RowUse,
         schema: &Schema,
         context: &Arc<ReadContext>,
     ) -> Result<ParquetReader, Error> {
         let reader =
             SerializedFileReader::new(fetched(file, &context.stores)?).map_err(|e| io(file, e))?;
         let descriptor = reader.metadata().file_metadata().schema_descr_ptr();
-        let leaf = |column: &Column| {
-            let found = match &column.from {
-                ColumnFrom::Index(i) => (*i < descriptor.num_columns()).then_some(*i),
-                // A list's values are a leaf below the column itself.
-                ColumnFrom::Name(name) => {
-                    descriptor.columns().iter().position(|c| c.path().parts()[0] == *name)
-                }
-            };
+        let leaf = |name: &String| {
+            // A list's values are a leaf below the column itself.
+            let found = descriptor.columns().iter().position(|c| c.path().parts()[0] == *name);
             found.ok_or_else(|| {
-                let name = column.from.text();
                 Error::config(format!("{}: there is no column '{name}'", file.display()))
             })
         };
         Ok(ParquetReader {
             file: file.to_path_buf(),
-            leaves: columns.iter().map(leaf).collect::<Result<_, _>>()?,
-            feeds: Feed::all(columns, schema),
+            leaves: rows.columns().iter().map(leaf).collect::<Result<_, _>>()?,
+            writer: rows.writer(schema),
             reader,
             row_group: 0,
+            is_list: Vec::new(),
+            ends: Vec::new(),
             decoders: Vec::new(),
             undecoded: 0,
             row: 0,
@@ -113,16 +113,18 @@ impl ParquetReader {
             self.row_group += 1;
             self.undecoded = group.metadata().num_rows() as usize;
             self.decoders.clear();
-            for (&leaf, feed) in self.leaves.iter().zip(&self.feeds) {
+            self.is_list.clear();
+            for (&leaf, name) in self.leaves.iter().zip(self.writer.columns()) {
                 let column = group.metadata().column(leaf).column_descr();
                 let unsigned = match column.logical_type_ref() {
                     Some(LogicalType::Integer(integer)) => !integer.is_signed,
                     _ => UNSIGNED.contains(&column.converted_type()),
                 };
                 let levels = Levels::new(column.max_def_level(), column.max_rep_level());
+                self.is_list.push(column.max_rep_level() > 0);
                 let reader = group.get_column_reader(leaf).map_err(fail)?;
                 let decoder = Decoder::new(reader, unsigned, levels).ok_or_else(|| {
-                    let what = format!("column '{}' has a type that is not read", feed.name);
+                    let what = format!("column '{name}' has a type that is not read");
                     Error::config(format!("{}: {what}", self.file.display()))
                 })?;
                 self.decoders.push(decoder);
@@ -145,13 +147,7 @@ impl ParquetReader {
             self.row += 1;
             self.total += 1;
             let complete = out.len();
-            // All decoders move on, also past a row that is malformed.
-            let mut pushed = Ok(());
-            for (feed, decoder) in self.feeds.iter().zip(&mut self.decoders) {
-                let one = decoder.push_row(feed, out);
-                pushed = pushed.and(one);
-            }
-            match pushed.and_then(|()| columns::end_padded(out)) {
+            match self.push_row(out) {
                 Ok(()) => self.limits.note(out, self.total),
                 Err(error) => {
                     out.truncate(complete);
@@ -160,6 +156,26 @@ impl ParquetReader {
             }
         }
         Ok(true)
+    }
+
+    /// Appends the next row. All decoders move on, also past one that is malformed.
+    fn push_row(&mut self, out: &mut Records) -> Result<(), Box<LineError>> {
+        self.ends.clear();
+        let mut values: Vec<Value<'_>> = Vec::with_capacity(2 * self.decoders.len());
+        for Decoder { levels, unsigned, typed } in &mut self.decoders {
+            values.extend(levels.next_row().map(|i| typed.value(i, *unsigned)));
+            self.ends.push(values.len());
+        }
+        let (ends, leaves) = (&self.ends, &self.is_list);
+        let value = |column: usize| {
+            let from = if column == 0 { 0 } else { ends[column - 1] };
+            match &values[from..ends[column]] {
+                [] => Value::Missing,
+                [one] if !leaves[column] => *one,
+                values => Value::List(values),
+            }
+        };
+        self.writer.write(value, |_| 0, out)
     }
 
     fn bad_row(&self, line: u64, error: LineError) -> Result<(), Error> {
@@ -272,30 +288,21 @@ impl Decoder {
             TypedColumn::Text(reader, values) => fill(reader, rows, levels, values),
         }
     }
+}
 
-    /// Appends the values of the next row to the slot of `feed`.
-    fn push_row(&mut self, feed: &Feed, out: &mut Records) -> Result<(), Box<LineError>> {
-        let range = self.levels.next_row();
-        if range.is_empty() {
-            return feed.push(0, b"", out);
+impl TypedColumn {
+    /// A value of the decoded block.
+    fn value(&self, i: usize, unsigned: bool) -> Value<'_> {
+        match self {
+            TypedColumn::Bool(_, v) => Value::Int(v[i].into()),
+            TypedColumn::Int32(_, v) if unsigned => Value::Int((v[i] as u32).into()),
+            TypedColumn::Int32(_, v) => Value::Int(v[i].into()),
+            TypedColumn::Int64(_, v) if unsigned => Value::Int((v[i] as u64).into()),
+            TypedColumn::Int64(_, v) => Value::Int(v[i].into()),
+            TypedColumn::Float(_, v) => Value::Single(v[i]),
+            TypedColumn::Double(_, v) => Value::Float(v[i]),
+            TypedColumn::Text(_, v) => Value::Text(v[i].data()),
         }
-        for i in range {
-            match &self.typed {
-                TypedColumn::Bool(_, v) => push_integer(feed, i128::from(v[i]), out)?,
-                TypedColumn::Int32(_, v) if self.unsigned => {
-                    push_integer(feed, (v[i] as u32).into(), out)?
-                }
-                TypedColumn::Int32(_, v) => push_integer(feed, v[i].into(), out)?,
-                TypedColumn::Int64(_, v) if self.unsigned => {
-                    push_integer(feed, (v[i] as u64).into(), out)?
-                }
-                TypedColumn::Int64(_, v) => push_integer(feed, v[i].into(), out)?,
-                TypedColumn::Float(_, v) => push_float(feed, v[i], out)?,
-                TypedColumn::Double(_, v) => push_float(feed, v[i] as f32, out)?,
-                TypedColumn::Text(_, v) => feed.push(0, v[i].data(), out)?,
-            }
-        }
-        Ok(())
     }
 }
 
@@ -320,38 +327,4 @@ fn fill<T: DataType>(
         read += n;
     }
     Ok(())
-}
-
-fn push_integer(feed: &Feed, value: i128, out: &mut Records) -> Result<(), Box<LineError>> {
-    let found = |what: &str| {
-        LineError::found(
-            0,
-            format!("{what} in column '{}'", feed.name),
-            value.to_string().as_bytes(),
-        )
-    };
-    match (&mut out.columns_mut()[feed.slot], feed.read) {
-        (Values::Labels(v), _) => v.push(i64::try_from(value).map_err(|_| found("a label (i64)"))?),
-        (Values::Ints { values, .. }, _) => {
-            values.push(i64::try_from(value).map_err(|_| found("an integer (i64)"))?);
-        }
-        (Values::Floats { values, .. }, _) => values.push(value as f32),
-        (Values::Ids { values, .. } | Values::FixedIds { values, .. }, ColumnRead::Id) => {
-            values.push(u64::try_from(value).map_err(|_| found("an id (u64)"))?);
-        }
-        // Hashed as its text, so that the same table in CSV gives the same ids.
-        _ => return feed.push(0, value.to_string().as_bytes(), out),
-    }
-    Ok(())
-}
-
-fn push_float(feed: &Feed, value: f32, out: &mut Records) -> Result<(), Box<LineError>> {
-    match &mut out.columns_mut()[feed.slot] {
-        Values::Floats { values, .. } if value.is_finite() => {
-            values.push(value);
-            Ok(())
-        }
-        // Says what was expected, or hashes the text.
-        _ => feed.push(0, value.to_string().as_bytes(), out),
-    }
 }

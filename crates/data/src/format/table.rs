@@ -1,57 +1,57 @@
-//! CSV and TSV by a column map.
+//! CSV and TSV by declared features.
 //!
 //! Fields may be quoted (`"a, b"`, with `""` for a quote); a quoted field must end on its line.
 
 use memchr::memchr;
 
-use super::columns::{self, Column, ColumnFrom, Feed};
+use regatta_features::{Transform, Value};
+
+use super::features::{RowUse, RowWriter};
 use crate::{Error, LineError, LineParser, Records, Schema};
 
-/// How a table is written and what is taken from it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How a table is written and what is made of its columns.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Table {
     /// Separates the fields of a line.
     pub delimiter: u8,
-    /// Whether the first line of every file names the columns.
+    /// Whether the first line of every file names the columns; without it their names are their
+    /// numbers, from 0.
     pub header: bool,
-    /// Which column feeds which slot.
-    pub columns: Vec<Column>,
+    /// What becomes of its rows.
+    pub rows: RowUse,
 }
 
 impl Table {
     /// Comma-separated values with a header line.
-    pub fn csv(columns: Vec<Column>) -> Table {
-        Table { delimiter: b',', header: true, columns }
+    pub fn csv(transform: Transform) -> Table {
+        Table { delimiter: b',', header: true, rows: RowUse::Records(transform) }
     }
 
     /// Tab-separated values without a header line.
-    pub fn tsv(columns: Vec<Column>) -> Table {
-        Table { delimiter: b'\t', header: false, columns }
+    pub fn tsv(transform: Transform) -> Table {
+        Table { delimiter: b'\t', header: false, rows: RowUse::Records(transform) }
     }
 
     pub(crate) fn check(&self, schema: &Schema) -> Result<(), Error> {
-        columns::check(&self.columns, schema)?;
-        let named = |c: &&Column| matches!(c.from, ColumnFrom::Name(_));
-        match self.columns.iter().find(named) {
-            Some(c) if !self.header => {
-                let name = c.from.text();
-                Err(Error::config(format!("column '{name}' is named, but there is no header line")))
+        self.rows.check(schema)?;
+        let named = |name: &&String| name.parse::<usize>().is_err();
+        match self.rows.columns().iter().find(named) {
+            Some(name) if !self.header => {
+                let what = format!("column '{name}' is named, but there is no header line");
+                Err(Error::config(what + "; columns are numbers from 0 then"))
             }
             _ => Ok(()),
         }
     }
 
     pub(crate) fn parser(&self, schema: &Schema) -> TableParser {
-        let by_index = |c: &Column| match c.from {
-            ColumnFrom::Index(i) => i,
-            ColumnFrom::Name(_) => UNKNOWN,
-        };
+        let number = |name: &String| name.parse().unwrap_or(UNKNOWN);
+        let columns = self.rows.columns().iter();
         TableParser {
             delimiter: self.delimiter,
             header: self.header,
-            from: self.columns.iter().map(by_index).collect(),
-            feeds: Feed::all(&self.columns, schema),
-            columns: self.columns.clone(),
+            from: columns.map(if self.header { |_: &String| UNKNOWN } else { number }).collect(),
+            rows: self.rows.writer(schema),
             n_columns: None,
             fields: Fields::default(),
         }
@@ -65,9 +65,8 @@ pub(crate) struct TableParser {
     delimiter: u8,
     /// Whether the header line is still to come.
     header: bool,
-    columns: Vec<Column>,
-    feeds: Vec<Feed>,
-    /// The position of each feed's column; known after the header.
+    rows: RowWriter,
+    /// The position of each column that is read; known after the header.
     from: Vec<usize>,
     /// Columns of the first line, which all others must have.
     n_columns: Option<usize>,
@@ -91,36 +90,26 @@ impl LineParser for TableParser {
         if std::mem::take(&mut self.header) {
             return self.read_header(line);
         }
-        if self.from.contains(&UNKNOWN) {
-            return Err(LineError::whole(
-                "a header with all columns of the map before this line",
-                "none",
-            ));
-        }
-        for (feed, &column) in self.feeds.iter().zip(&self.from) {
-            let Some((at, text)) = self.fields.get(line, column) else {
-                let expected = format!("a column with index {column}");
-                return Err(LineError::whole(expected, format!("{n} columns")));
+        if let Some(&column) = self.from.iter().find(|column| **column >= n) {
+            let expected = match column {
+                UNKNOWN => "a header with all columns of the features before this line".into(),
+                column => format!("a column with index {column}"),
             };
-            feed.push(at, text, out)?;
+            return Err(LineError::whole(expected, format!("{n} columns")));
         }
-        columns::end_padded(out)
+        let value = |column: usize| Value::Text(self.fields.get(line, self.from[column]).1);
+        self.rows.write(value, |column| self.fields.spans[self.from[column]].at, out)
     }
 }
 
 impl TableParser {
     fn read_header(&mut self, line: &[u8]) -> Result<(), Box<LineError>> {
-        for (column, from) in self.columns.iter().zip(&mut self.from) {
-            if let ColumnFrom::Name(name) = &column.from {
-                let n = self.fields.spans.len();
-                let same = |&i: &usize| {
-                    let text = self.fields.get(line, i).map(|(_, text)| text.trim_ascii());
-                    text == Some(name.as_bytes())
-                };
-                *from = (0..n).find(same).ok_or_else(|| {
-                    LineError::found(0, format!("a column '{name}' in the header"), line)
-                })?;
-            }
+        for (name, from) in self.rows.columns().iter().zip(&mut self.from) {
+            let n = self.fields.spans.len();
+            let same = |&i: &usize| self.fields.get(line, i).1.trim_ascii() == name.as_bytes();
+            *from = (0..n).find(same).ok_or_else(|| {
+                LineError::found(0, format!("a column '{name}' in the header"), line)
+            })?;
         }
         Ok(())
     }
@@ -144,10 +133,11 @@ struct Span {
 }
 
 impl Fields {
-    fn get<'a>(&'a self, line: &'a [u8], column: usize) -> Option<(usize, &'a [u8])> {
-        let span = self.spans.get(column)?;
+    /// Where a field begins, and its text.
+    fn get<'a>(&'a self, line: &'a [u8], column: usize) -> (usize, &'a [u8]) {
+        let span = self.spans[column];
         let text = if span.copied { &self.unquoted[..] } else { line };
-        Some((span.at, &text[span.start..span.end]))
+        (span.at, &text[span.start..span.end])
     }
 
     fn split(&mut self, line: &[u8], delimiter: u8) -> Result<(), Box<LineError>> {
@@ -196,23 +186,28 @@ impl Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::columns::{ColumnRead, feature_hash};
+    use crate::Slot;
     use crate::records::Column as Values;
-    use crate::{ColumnFrom::*, Slot};
+    use regatta_features::{Feature, Features, Kind, Learned, hash_id};
 
     fn schema() -> Schema {
-        let slots = vec![Slot::label("y"), Slot::dense("d", 2), Slot::ids("tags")];
+        let slots = vec![Slot::label("y"), Slot::dense("dense_input", 2), Slot::ids("tags")];
         Schema::new([slots, vec![Slot::fixed_ids("user", 1)]].concat()).unwrap()
     }
 
+    fn transform() -> Transform {
+        let tags = Feature::new("tags", Kind::Hash { buckets: 1000 }).split_at(b'|');
+        let features = Features::new(vec![
+            Feature::new("y", Kind::Label { threshold: None }).of_columns(["click"]),
+            Feature::new("numbers", Kind::Raw).of_columns(["price", "age"]),
+            Feature::new("user", Kind::Id { buckets: 100 }),
+            tags,
+        ]);
+        Transform::new(&features.unwrap(), &Learned::default()).unwrap()
+    }
+
     fn table() -> Table {
-        Table::csv(vec![
-            Column::new(Name("click".into()), "y", ColumnRead::Label),
-            Column::new(Name("price".into()), "d", ColumnRead::Dense),
-            Column::new(Index(3), "d", ColumnRead::Dense),
-            Column::new(Name("tags".into()), "tags", ColumnRead::Hash { dim: None }).split_at(b'|'),
-            Column::new(Name("user".into()), "user", ColumnRead::Id),
-        ])
+        Table::csv(transform())
     }
 
     fn parse(lines: &[&str]) -> Result<Records, String> {
@@ -230,10 +225,10 @@ mod tests {
     const HEADER: &str = "user,click,price,age,tags,rest";
 
     #[test]
-    fn columns_by_name_and_index() {
+    fn columns_by_name() {
         let out =
             parse(&[HEADER, "7,1,2.5,33,a|b,x", "8,0,,34,\"say \"\"hi, you\"\"\",", ",1,1,1,,"]);
-        let hash = |t: &str| feature_hash("tags", t.as_bytes(), None);
+        let hash = |t: &str| hash_id(t.as_bytes(), 1000);
         let tags = vec![hash("a"), hash("b"), hash("say \"hi, you\""), 0];
         assert_eq!(
             out.unwrap().columns(),
@@ -249,14 +244,17 @@ mod tests {
     #[test]
     fn malformed_tables() {
         for (lines, error) in [
-            (vec!["a,b"], "1: expected a column 'click' in the header, found 'a,b'"),
+            (vec!["a,b"], "1: expected a column 'age' in the header, found 'a,b'"),
             (vec![HEADER, "1,2"], "1: expected 6 columns as in the first line, found 2 columns"),
             (
                 vec![HEADER, "7,,1,1,a,"],
-                "3: expected a label (i64) in column 'click', found 'nothing'",
+                "3: expected a label (a whole number) in column 'click', found nothing",
             ),
-            (vec![HEADER, "-7,1,1,1,a,"], "1: expected an id (u64) in column 'user', found '-7'"),
-            (vec![HEADER, "7,1,x,1,a,"], "5: expected a finite float in column 'price', found 'x'"),
+            (
+                vec![HEADER, "-7,1,1,1,a,"],
+                "1: expected an id from 0 to 99 in column 'user', found '-7'",
+            ),
+            (vec![HEADER, "7,1,x,1,a,"], "5: expected a number in column 'price', found 'x'"),
             (
                 vec![HEADER, "7,1,1,1,\"a,"],
                 "9: expected a closing quote on the same line, found '\\\"a,'",
@@ -271,16 +269,30 @@ mod tests {
     }
 
     #[test]
-    fn the_map_is_checked_against_the_schema() {
-        let mut t = table();
-        t.columns.pop();
-        assert_eq!(t.check(&schema()).unwrap_err().to_string(), "no column feeds slot 'user'");
-        t = table();
-        t.header = false;
-        let message = t.check(&schema()).unwrap_err().to_string();
-        assert_eq!(message, "column 'click' is named, but there is no header line");
-        t = table();
-        t.columns[0].slot = "d".into();
-        assert!(t.check(&schema()).unwrap_err().to_string().contains("is read as Label"));
+    fn features_are_checked_against_the_schema() {
+        let wrong =
+            |slots: Vec<Slot>| table().check(&Schema::new(slots).unwrap()).unwrap_err().to_string();
+        assert_eq!(wrong(vec![Slot::ids("items")]), "no feature fills slot 'items'");
+        let message = wrong(vec![Slot::ids("user")]);
+        assert_eq!(message, "feature 'user' gives FixedIds(1), but slot 'user' takes Ids");
+        let table = Table { header: false, ..table() };
+        let message = table.check(&schema()).unwrap_err().to_string();
+        let expected = "column 'age' is named, but there is no header line";
+        assert_eq!(message, format!("{expected}; columns are numbers from 0 then"));
+    }
+
+    #[test]
+    fn columns_by_number() {
+        let features = Features::new(vec![Feature::new("y", Kind::Raw).of_columns(["10", "2"])]);
+        let transform = Transform::new(&features.unwrap(), &Learned::default()).unwrap();
+        let schema = Schema::new(vec![Slot::dense("dense_input", 2)]).unwrap();
+        let table = Table::tsv(transform);
+        table.check(&schema).unwrap();
+        let (mut parser, mut out) = (table.parser(&schema), Records::new(&schema));
+        let line = (0..12).map(|i| i.to_string()).collect::<Vec<_>>().join("\t");
+        parser.parse_line(1, line.as_bytes(), &mut out).unwrap();
+        assert_eq!(out.columns(), [Values::Floats { dim: 2, values: vec![10.0, 2.0] }]);
+        let e = table.parser(&schema).parse_line(1, b"1\t2\t3", &mut out).unwrap_err();
+        assert_eq!((e.expected.as_str(), &*e.found), ("a column with index 10", "3 columns"));
     }
 }

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use regatta_data::{
-    Column, ColumnFrom, ColumnRead, CriteoRaw, DenseTransform, PaddleRec, Table, Tokens,
-};
+use regatta_data::{CriteoRaw, DenseTransform, PaddleRec, Tokens};
+use regatta_features::{Feature, Features, Kind};
 
 use super::keys;
 use super::paddle_readers::format_of_reader;
@@ -27,9 +26,16 @@ pub enum FormatSpec {
     /// The 40 columns of the original logs.
     CriteoRaw(CriteoRaw),
     /// CSV or TSV.
-    Table(Table),
+    Table {
+        /// The byte between fields.
+        delimiter: u8,
+        /// Whether the first line names the columns.
+        header: bool,
+        /// What becomes of the columns; else the configuration says so.
+        features: Option<Features>,
+    },
     /// Parquet.
-    Parquet(Vec<Column>),
+    Parquet,
     /// Lines of words.
     Word2vec {
         /// Words with their frequencies.
@@ -56,7 +62,7 @@ pub enum FormatSpec {
 pub(super) struct Formats {
     pub(super) model: &'static str,
     pub(super) chosen: Option<String>,
-    columns: Option<Vec<String>>,
+    has_features: bool,
     header: Option<bool>,
     delimiter: Option<u8>,
     raw: CriteoRaw,
@@ -95,7 +101,7 @@ impl Formats {
         Formats {
             model,
             chosen: r.text("runner.data_format"),
-            columns: r.texts("runner.data_columns"),
+            has_features: hyper.features().is_some(),
             header: r.bool("runner.data_header"),
             delimiter,
             raw: CriteoRaw { hash_dim, dense },
@@ -153,17 +159,20 @@ impl Formats {
             "vectors" => Some(FormatSpec::PaddleRec(PaddleRec::Vectors)),
             "slot_ids" => Some(FormatSpec::PaddleRec(PaddleRec::IdsWithSlots)),
             "vector_pairs" => Some(FormatSpec::VectorPairs),
-            "movielens" => Some(FormatSpec::Table(movielens())),
+            "movielens" => Some(movielens()),
             "criteo_raw" => Some(FormatSpec::CriteoRaw(self.raw.clone())),
+            "csv" | "tsv" | "parquet" if !self.has_features => {
+                let key = "runner.data_format";
+                r.problem(key, format!("{name} data need the section `features`"));
+                None
+            }
             "csv" | "tsv" => {
                 let csv = name == "csv";
+                let delimiter = self.delimiter.unwrap_or(if csv { b',' } else { b'\t' });
                 let header = self.header.unwrap_or(csv);
-                let columns = self.columns(r, header)?;
-                let base = if csv { Table::csv(columns) } else { Table::tsv(columns) };
-                let delimiter = self.delimiter.unwrap_or(base.delimiter);
-                Some(FormatSpec::Table(Table { header, delimiter, ..base }))
+                Some(FormatSpec::Table { delimiter, header, features: None })
             }
-            "parquet" => Some(FormatSpec::Parquet(self.columns(r, true)?)),
+            "parquet" => Some(FormatSpec::Parquet),
             "word2vec" => {
                 let Some((counts, ids)) = self.dictionary.clone() else {
                     for key in ["runner.word_count_dict_path", "runner.word_id_dict_path"] {
@@ -182,76 +191,16 @@ impl Formats {
             other => unreachable!("'{other}' is not in the list of formats"),
         }
     }
-
-    fn columns(&self, r: &mut Resolver, header: bool) -> Option<Vec<Column>> {
-        let key = "runner.data_columns";
-        let Some(columns) = &self.columns else {
-            r.problem(key, "must be set for csv, tsv and parquet data".to_string());
-            return None;
-        };
-        let parsed: Result<Vec<_>, String> =
-            columns.iter().map(|text| parse_column(text, header)).collect();
-        parsed.map_err(|reason| r.problem(key, reason)).ok()
-    }
 }
 
 /// `user,item,label`.
-fn movielens() -> Table {
-    let slots = [("user_input", ColumnRead::Id), ("item_input", ColumnRead::Id)];
-    let columns = slots.into_iter().chain([("label", ColumnRead::Label)]).enumerate();
-    let columns = columns.map(|(i, (slot, read))| Column::new(ColumnFrom::Index(i), slot, read));
-    Table { header: false, ..Table::csv(columns.collect()) }
-}
-
-/// Reads `column -> slot: kind`, where kind is `label`, `dense`, `id`, `hash` or `hash(N)`, and
-/// `split X` may follow. A column is a number (from 0) or, with a header line, a name.
-fn parse_column(text: &str, header: bool) -> Result<Column, String> {
-    let form = || format!("expected 'column -> slot: kind', found '{text}'");
-    let (column, rest) = text.split_once("->").ok_or_else(form)?;
-    let (slot, kind) = rest.rsplit_once(':').ok_or_else(form)?;
-    let column = column.trim();
-    let from = match column.parse::<usize>() {
-        Ok(index) if !header => ColumnFrom::Index(index),
-        _ => ColumnFrom::Name(column.to_string()),
+fn movielens() -> FormatSpec {
+    let id = |name: &str, column: &str| {
+        let kind = Kind::Id { buckets: 1 << 48 };
+        Feature::new(name, kind).of_columns([column])
     };
-    let mut words = kind.split_whitespace();
-    let read = match words.next() {
-        Some("label") => ColumnRead::Label,
-        Some("dense") => ColumnRead::Dense,
-        Some("id") => ColumnRead::Id,
-        Some("hash") => ColumnRead::Hash { dim: None },
-        Some(word) => {
-            let dim = word.strip_prefix("hash(").and_then(|w| w.strip_suffix(')'));
-            let dim = dim.and_then(|d| d.parse().ok()).filter(|d: &u64| *d > 0);
-            let kinds = || format!("'{word}' in '{text}' is not label, dense, id, hash or hash(N)");
-            ColumnRead::Hash { dim: Some(dim.ok_or_else(kinds)?) }
-        }
-        None => return Err(form()),
-    };
-    let entry = Column::new(from, slot.trim(), read);
-    match (words.next(), words.next(), words.next()) {
-        (None, ..) => Ok(entry),
-        (Some("split"), Some(separator), None) if separator.len() == 1 => {
-            Ok(entry.split_at(separator.as_bytes()[0]))
-        }
-        _ => Err(format!("after the kind only 'split X' may follow, found '{text}'")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn column_maps() {
-        let column = parse_column("C1 -> 1: hash(1000) split |", true).unwrap();
-        let read = ColumnRead::Hash { dim: Some(1000) };
-        let expected = Column::new(ColumnFrom::Name("C1".into()), "1", read).split_at(b'|');
-        assert_eq!(column, expected);
-        let column = parse_column("0->label: label", false).unwrap();
-        assert_eq!(column, Column::new(ColumnFrom::Index(0), "label", ColumnRead::Label));
-        for bad in ["C1", "C1 -> 1", "C1 -> 1: float", "C1 -> 1: hash(0)", "C1 -> 1: id splat x"] {
-            assert!(parse_column(bad, true).is_err(), "{bad}");
-        }
-    }
+    let label = Feature::new("label", Kind::Label { threshold: None }).of_columns(["2"]);
+    let features = vec![id("user_input", "0"), id("item_input", "1"), label];
+    let features = Features::new(features).expect("they fit together");
+    FormatSpec::Table { delimiter: b',', header: false, features: Some(features) }
 }

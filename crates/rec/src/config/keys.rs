@@ -89,6 +89,23 @@ const DUMP: &str = "tensors are not dumped here";
 const EMBEDDING_FILES: &str = "embeddings are saved with the model, not as text";
 const REMOTE: &str = "a remote store is named in the path: train_data_dir: hdfs://host:port/path";
 
+/// What becomes of the values of a feature.
+pub const FEATURE_KINDS: &[&str] = &[
+    "label",
+    "id",
+    "hash",
+    "vocabulary",
+    "bucketize",
+    "cross",
+    "sequence",
+    "raw",
+    "log",
+    "standardize",
+];
+/// How the vectors of several values become one.
+const POOLINGS: &[&str] = &["sum", "mean", "sqrtn", "max"];
+const MOST_IDS: i64 = 1 << 48;
+
 /// Keys of every model.
 #[rustfmt::skip] // One line each.
 pub const KEYS: &[Key] = &[
@@ -100,8 +117,8 @@ pub const KEYS: &[Key] = &[
     unset("runner.train_reader_path", Kind::Text, "PaddleRec's reader module, which tells the format of training data"),
     unset("runner.infer_reader_path", Kind::Text, "the same for test data"),
     unset("runner.data_format", Kind::Choice(DATA_FORMATS), "format of the data files, whatever the readers are called"),
-    unset("runner.data_columns", Kind::Texts, "csv, tsv, parquet: which column feeds which slot, as `column -> slot: kind`"),
     unset("runner.data_header", Kind::Bool, "csv, tsv: whether the first line names the columns; else True for csv, False for tsv"),
+    unset("runner.features_learned", Kind::Path, "file with what was learned about features (`regatta features --learn`); else they are learned when training begins"),
     unset("runner.data_delimiter", Kind::Text, "csv, tsv: the one byte between fields"),
     unset("runner.hash_dim", Kind::Int(1, i64::MAX), "criteo_raw: hashes are taken modulo this number; else `sparse_feature_number`"),
     key("runner.dense_transform", Kind::Choice(&["paddle", "log", "plain"]), "paddle", "criteo_raw: what becomes of the 13 integers"),
@@ -191,6 +208,27 @@ pub const KEYS: &[Key] = &[
     unset("table_parameters.<table>.ssd_dir", Kind::Path, "with memory_mb: folder for rows on disk; must be set"),
     key("table_parameters.<table>.lookahead", Kind::Int(1, LOOKAHEAD), "8", "with memory_mb: batches ahead of training whose rows are read from disk"),
     unset("table_parameters.<table>.device_mb", Kind::Float, "gpubox: megabytes of the device for rows of the table; else a quarter of its memory, at most 1024"),
+    // Columns of the data, and what becomes of their values.
+    unset("features.<feature>.kind", Kind::Choice(FEATURE_KINDS), "what its values are; must be set"),
+    unset("features.<feature>.column", Kind::Texts, "the column, or columns, that it is made of; else that of its name"),
+    unset("features.<feature>.buckets", Kind::Int(1, MOST_IDS), "id, hash, cross: how many ids there are; must be set"),
+    unset("features.<feature>.vocabulary", Kind::Path, "vocabulary: file with a text in each line; else it is learned"),
+    unset("features.<feature>.words", Kind::Texts, "vocabulary: the texts themselves"),
+    key("features.<feature>.min_count", Kind::Int(1, MANY), "1", "vocabulary that is learned: how often a text must be there"),
+    key("features.<feature>.max_size", Kind::Int(1, MANY), "100000", "vocabulary that is learned: most texts"),
+    unset("features.<feature>.boundaries", Kind::Floats, "bucketize: numbers between the intervals"),
+    unset("features.<feature>.quantiles", Kind::Int(2, 65_536), "bucketize: learned intervals, each with as many values"),
+    unset("features.<feature>.mean", Kind::Float, "standardize: else it is learned"),
+    unset("features.<feature>.std", Kind::Float, "standardize: else it is learned"),
+    unset("features.<feature>.threshold", Kind::Float, "label: 1 from this number on, 0 below; else the label is a whole number"),
+    unset("features.<feature>.of", Kind::Text, "sequence: the feature whose ids and vectors it has; must be set"),
+    unset("features.<feature>.split", Kind::Text, "the byte between several values in a text"),
+    unset("features.<feature>.weight", Kind::Text, "the byte between a value and its weight; needs length"),
+    unset("features.<feature>.length", Kind::Int(1, 65_536), "most values of an example, the last ones; floats: exactly as many"),
+    unset("features.<feature>.default", Kind::Text, "what counts where there is no value"),
+    unset("features.<feature>.table", Kind::Text, "the table of its vectors, which features may share; else one of its own"),
+    unset("features.<feature>.dim", Kind::Int(1, 1 << 20), "floats of its vectors; else as many as the model says"),
+    key("features.<feature>.pooling", Kind::Choice(POOLINGS), "sum", "how the vectors of several values become one"),
     // No meaning here.
     without_effect("runner.independent_recv_thread", Kind::Bool, "every connection has a receiving thread; pull_ahead prefetches"),
     without_effect("runner.thread_pool_size", Kind::Int(0, THREADS), "requests to all servers are in flight at the same time"),

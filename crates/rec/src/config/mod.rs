@@ -7,6 +7,7 @@
 
 mod checkpoints;
 mod distributed;
+mod features;
 mod formats;
 mod gpubox;
 pub mod keys;
@@ -24,7 +25,9 @@ mod written;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+pub use features::FeatureSet;
 pub use formats::FormatSpec;
 pub use gpubox::{DeviceChoice, DeviceKind, GpuBox};
 pub use optimizer::{RULES, SCHEDULES, optimizer_keys};
@@ -34,6 +37,7 @@ pub use written::Source;
 
 use crate::zoo::Model;
 use crate::{Error, Hyper, HyperValue};
+use regatta_features::Learned;
 use regatta_fleet::yaml;
 use regatta_passes::Optimizer;
 use regatta_ps::{Mode, Wire};
@@ -52,6 +56,8 @@ pub struct Config {
     pub model: &'static Model,
     /// Its hyper-parameters.
     pub hyper: Hyper,
+    /// Declared features, if its inputs follow from those.
+    pub features: Option<Arc<FeatureSet>>,
     /// What updates its parameters.
     pub optimizer: Optimizer,
     /// How it is run.
@@ -167,6 +173,9 @@ pub struct Distributed {
     pub tiers: Tiers,
 }
 
+/// The section of kept configurations with what was learned about features.
+pub(crate) const LEARNED: &str = "learned_features";
+
 impl Config {
     /// Reads a file, puts overrides (`section.key=value`) on top, and resolves the whole.
     ///
@@ -175,7 +184,7 @@ impl Config {
     pub fn load(path: impl AsRef<Path>, overrides: &[String]) -> Result<Config, Error> {
         let path = path.as_ref();
         let written = written::Written::load(path, overrides)?;
-        resolve::resolve(path, written)
+        resolve::resolve(path, written, &Learned::default())
     }
 
     /// The configuration that [`Config::to_json`] gave, with overrides on top. Paths in it are
@@ -192,7 +201,23 @@ impl Config {
             let reason = "it does not say what configuration it was trained with";
             return Err(Error::Config(vec![format!("{}: {reason}", place.display())]));
         }
-        resolve::resolve(place, written::Written::from_json(tree, overrides)?)
+        let learned = tree.get(LEARNED).cloned().map(serde_json::from_value).transpose();
+        let learned: Option<Learned> = learned
+            .map_err(|e| Error::Config(vec![format!("{}: {LEARNED}: {e}", place.display())]))?;
+        let written = written::Written::from_json(tree, overrides)?;
+        resolve::resolve(place, written, &learned.unwrap_or_default())
+    }
+
+    /// The same with what was learned about its features.
+    #[must_use]
+    pub fn with_learned(&self, learned: Learned) -> Config {
+        let set = self.features.as_ref().map(|set| FeatureSet { learned, ..(**set).clone() });
+        let features = set.map(Arc::new);
+        Config {
+            hyper: self.hyper.clone().with_features(features.clone()),
+            features,
+            ..self.clone()
+        }
     }
 
     /// The value of a key, if it has one.

@@ -1,9 +1,13 @@
 //! From what was written to a [`Config`]: section by section, collecting every mistake.
 
 use std::path::Path;
+use std::sync::Arc;
+
+use regatta_features::Learned;
 
 use super::checkpoints::resolve_checkpoint;
 use super::distributed::resolve_distributed;
+use super::features::{FeatureSet, resolve_features};
 use super::formats::Formats;
 use super::optimizer::resolve_optimizer;
 use super::paddle_readers::implied;
@@ -18,14 +22,15 @@ use crate::hyper::HyperDefault;
 use crate::zoo::{self, Model};
 use crate::{Error, Hyper, HyperKey, HyperValue};
 
-pub(super) fn resolve(path: &Path, written: Written) -> Result<Config, Error> {
+pub(super) fn resolve(path: &Path, written: Written, known: &Learned) -> Result<Config, Error> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let dir = folder.canonicalize().map_err(|e| {
         Error::Config(vec![format!("cannot find the folder of {}: {e}", path.display())])
     })?;
     let mut r = Resolver::new(dir.clone(), written);
     let model = resolve_model(&mut r, &dir)?;
-    let hyper = resolve_hyper(&mut r, model);
+    let features = resolve_features(&mut r, known);
+    let hyper = resolve_hyper(&mut r, model, features.clone());
     let mut optimizer = resolve_optimizer(&mut r, model.optimizer);
     let mut runner = resolve_runner(&mut r, model, &hyper);
     optimizer.amp = resolve_amp(&mut r);
@@ -35,7 +40,8 @@ pub(super) fn resolve(path: &Path, written: Written) -> Result<Config, Error> {
         return Err(Error::Config(r.problems));
     }
     let (settings, ignored) = (r.settings, r.ignored);
-    Ok(Config { path: path.to_path_buf(), dir, model, hyper, optimizer, runner, settings, ignored })
+    let path = path.to_path_buf();
+    Ok(Config { path, dir, model, hyper, features, optimizer, runner, settings, ignored })
 }
 
 /// The model by its key, or by the name of the file's folder.
@@ -60,8 +66,8 @@ fn resolve_model(r: &mut Resolver, dir: &Path) -> Result<&'static Model, Error> 
     })
 }
 
-fn resolve_hyper(r: &mut Resolver, model: &Model) -> Hyper {
-    let mut hyper = Hyper::defaults(model.keys);
+fn resolve_hyper(r: &mut Resolver, model: &Model, features: Option<Arc<FeatureSet>>) -> Hyper {
+    let mut hyper = Hyper::defaults(model.keys).with_features(features);
     let implied = implied(r, model);
     for HyperKey { name, default, max, .. } in model.keys {
         let kind = match default {
@@ -86,7 +92,7 @@ fn resolve_hyper(r: &mut Resolver, model: &Model) -> Hyper {
             r.derive_value(&key, (*default).into());
         }
     }
-    if let Err(e) = (model.schema)(&hyper) {
+    if let Err(e) = model.schema_of(&hyper) {
         r.problems.push(e.to_string());
     }
     hyper

@@ -27,7 +27,9 @@ impl Config {
     /// The configuration as nested JSON objects.
     pub fn to_json(&self) -> Value {
         let mut root = Map::new();
-        for setting in self.in_order() {
+        // What the file held is kept, not where it was.
+        let is_kept = |setting: &&&super::Setting| setting.key != "runner.features_learned";
+        for setting in self.in_order().iter().filter(is_kept) {
             let parts: Vec<&str> = setting.key.split('.').collect();
             let (name, sections) = parts.split_last().expect("a key has a name");
             let mut at = &mut root;
@@ -36,6 +38,11 @@ impl Config {
                 at = entry.as_object_mut().expect("a section is not a value too");
             }
             at.insert(name.to_string(), (&setting.value).into());
+        }
+        let learned = self.features.as_ref().map(|set| &set.learned);
+        if let Some(learned) = learned.filter(|learned| !learned.features.is_empty()) {
+            let learned = serde_json::to_value(learned).unwrap_or_default();
+            root.insert(super::LEARNED.to_string(), learned);
         }
         Value::Object(root)
     }

@@ -97,7 +97,9 @@ impl Written {
     fn flatten_json(&mut self, prefix: &str, tree: &serde_json::Value) {
         let text = match tree {
             serde_json::Value::Object(entries) => {
-                for (name, tree) in entries {
+                // What was learned about features is no setting.
+                let is_setting = |name: &str| !prefix.is_empty() || name != super::LEARNED;
+                for (name, tree) in entries.iter().filter(|(name, _)| is_setting(name)) {
                     let key =
                         if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
                     self.flatten_json(&key, tree);

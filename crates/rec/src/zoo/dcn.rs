@@ -3,8 +3,8 @@
 use regatta_ir::{Act, Builder, Fc, Initializer, ParamAttr, Regularizer, Var};
 
 use super::layers::{
-    CLICK_KEYS, click_inputs, click_net, click_schema, click_table, count, flat_embedding, join,
-    key, normalised_relu_layers, relu_layers, scaled_fc,
+    CLICK_KEYS, click_inputs, click_net, click_schema, click_table, count, join, key,
+    normalised_relu_layers, relu_layers, scaled_fc,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -35,6 +35,7 @@ pub(super) static MODEL: Model = Model {
     schema: click_schema,
     build,
     evaluation: Evaluation::Heads,
+    takes_features: true,
 };
 
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
@@ -42,8 +43,7 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let init = Initializer::Uniform { low: -1.0, high: 1.0 };
     let attr = ParamAttr::with_init(init).named("SparseFeatFactors");
     let table = click_table(h, h.size("sparse_feature_dim")?, attr)?;
-    let flat = flat_embedding(b, &inputs.sparse, &table)?;
-    let features = b.concat(&[&flat, &inputs.dense], 1)?;
+    let features = inputs.fields.flat_with_dense(b, &table)?;
 
     let mut cross = features.clone();
     for _ in 0..h.int("cross_num") {

@@ -4,8 +4,7 @@ use regatta_ir::{Act, Builder, Fc, Initializer, ParamAttr, Regularizer, Var};
 
 use super::dcn::{clip_norm, deep_part};
 use super::layers::{
-    click_inputs, click_keys, click_net, click_schema, click_table, count, flat_embedding, join,
-    key, scaled_fc,
+    click_inputs, click_keys, click_net, click_schema, click_table, count, join, key, scaled_fc,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -40,6 +39,7 @@ pub(super) static MODEL: Model = Model {
     schema: click_schema,
     build,
     evaluation: Evaluation::Heads,
+    takes_features: true,
 };
 
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
@@ -48,8 +48,7 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let std = 0.1 / (dim as f64).sqrt();
     let attr = ParamAttr::with_init(Initializer::TruncatedNormal { mean: 0.0, std });
     let table = click_table(h, dim, attr.named("SparseFeatFactors"))?;
-    let flat = flat_embedding(b, &inputs.sparse, &table)?;
-    let features = b.concat(&[&flat, &inputs.dense], 1)?;
+    let features = inputs.fields.flat_with_dense(b, &table)?;
 
     let mut cross = features.clone();
     for _ in 0..h.int("cross_num") {

@@ -4,9 +4,11 @@
 //! which gets no attention.
 
 use regatta_data::{Schema, Slot};
+use regatta_features::{Feature, Features, Table};
 use regatta_ir::{Act, Builder, Embedding, Initializer, Op, ParamAttr, Var};
 use regatta_tensor::DType;
 
+use super::fields::{Fields, VECTORS, pairs, table_of};
 use super::layers::{act, click_net, count, key, table_rows};
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -37,6 +39,7 @@ pub(super) static MODEL: Model = Model {
     schema,
     build,
     evaluation: Evaluation::Heads,
+    takes_features: true,
 };
 
 fn schema(_: &Hyper) -> Result<Schema, Error> {
@@ -50,42 +53,125 @@ fn schema(_: &Hyper) -> Result<Schema, Error> {
     Ok(Schema::new(slots)?)
 }
 
+/// A history and its target, with the table of both.
+struct Pair {
+    /// `u64[batch, len]`, filled up with id 0.
+    history: Var,
+    target: Var,
+    table: Embedding,
+}
+
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let label = b.data("label", DType::I64, &[-1, 1])?;
+    let (pairs, others) = match h.features() {
+        Some(features) => declared(h, b, features)?,
+        None => (items_and_categories(h, b)?, None),
+    };
+    let act = act("act", h.str("act"))?;
+    let len = b.ty(&pairs[0].history)?.shape[1];
+    // Every table for history and target at once: `[batch, len + 1, dim]`, the target last.
+    let mut vectors = Vec::new();
+    for pair in &pairs {
+        vectors.push(b.embedding(&[&pair.history, &pair.target], &pair.table)?);
+    }
+    let vectors = match &vectors[..] {
+        [one] => one.clone(),
+        _ => b.concat(&vectors.iter().collect::<Vec<_>>(), 2)?,
+    };
+    let history = b.slice(&vectors, 1, 0, len)?;
+    let target = b.slice(&vectors, 1, len, len + 1)?;
+
+    let interest = attend(b, &history, &target, &pairs[0].history, act)?;
+    let width = b.ty(&vectors)?.shape[2];
+    let interest = b.fc(&interest, width, Act::None)?;
+    let target = b.reshape(&target, &[-1, width])?;
+    let joined: Vec<&Var> = [&interest, &target].into_iter().chain(&others).collect();
+    let mut hidden = b.concat(&joined, 1)?;
+    for size in HIDDEN {
+        hidden = b.fc(&hidden, size, act)?;
+    }
+    let deep = b.fc(&hidden, 1, Act::None)?;
+    let Pair { table, target, .. } = &pairs[0];
+    let name = table.table.name.clone().unwrap_or_default();
+    let name = format!("{}_b", name.trim_end_matches("_emb"));
+    let table = ParamAttr::bias().named(name);
+    let popularity = Embedding { table, dim: 1, ..pairs[0].table.clone() };
+    let popularity = b.embedding(&[target], &popularity)?;
+    let popularity = b.reshape(&popularity, &[-1, 1])?;
+    let logit = b.elementwise_add(&deep, &popularity)?;
+    click_net(b, &logit, label)
+}
+
+/// PaddleRec's inputs: items with their categories.
+fn items_and_categories(h: &Hyper, b: &mut Builder) -> Result<Vec<Pair>, Error> {
     let (items, cats) = (b.sparse_data("hist_item_seq")?, b.sparse_data("hist_cat_seq")?);
     let target_item = b.data("target_item", DType::U64, &[-1, 1])?;
     let target_cat = b.data("target_cat", DType::U64, &[-1, 1])?;
     let max_len = h.size("max_len")?;
     let (items, cats) = (pad(b, &items, max_len)?, pad(b, &cats, max_len)?);
-    let act = act("act", h.str("act"))?;
-
-    let table = |name: &str, rows: &str, dim: i64| -> Result<Embedding, Error> {
-        let table = ParamAttr::with_init(Initializer::Xavier { uniform: true }).named(name);
-        Ok(Embedding { table, padding_idx: Some(0), ..Embedding::new(h.size(rows)?, dim) })
+    let table = |name: &str, rows: &str, dim: &str| -> Result<Embedding, Error> {
+        let table = xavier().named(name);
+        Ok(Embedding { table, padding_idx: Some(0), ..Embedding::new(h.size(rows)?, h.size(dim)?) })
     };
-    // Both tables for history and target at once: `[batch, max_len + 1, dim]`, the target last.
-    let item_table = table("item_emb", "item_count", h.size("item_emb_size")?)?;
-    let cat_table = table("cat_emb", "cat_count", h.size("cat_emb_size")?)?;
-    let item_vectors = b.embedding(&[&items, &target_item], &item_table)?;
-    let cat_vectors = b.embedding(&[&cats, &target_cat], &cat_table)?;
-    let vectors = b.concat(&[&item_vectors, &cat_vectors], 2)?;
-    let history = b.slice(&vectors, 1, 0, max_len)?;
-    let target = b.slice(&vectors, 1, max_len, max_len + 1)?;
+    Ok(vec![
+        Pair {
+            history: items,
+            target: target_item,
+            table: table("item_emb", "item_count", "item_emb_size")?,
+        },
+        Pair {
+            history: cats,
+            target: target_cat,
+            table: table("cat_emb", "cat_count", "cat_emb_size")?,
+        },
+    ])
+}
 
-    let interest = attend(b, &history, &target, &items, act)?;
-    let width = item_table.dim + cat_table.dim;
-    let interest = b.fc(&interest, width, Act::None)?;
-    let target = b.reshape(&target, &[-1, width])?;
-    let mut hidden = b.concat(&[&interest, &target], 1)?;
-    for size in HIDDEN {
-        hidden = b.fc(&hidden, size, act)?;
+fn xavier() -> ParamAttr {
+    ParamAttr::with_init(Initializer::Xavier { uniform: true })
+}
+
+/// Every sequence with the feature that it is one of, position by position, and all other features
+/// in a row.
+fn declared(
+    h: &Hyper,
+    b: &mut Builder,
+    features: &Features,
+) -> Result<(Vec<Pair>, Option<Var>), Error> {
+    let found = pairs(features);
+    if found.is_empty() {
+        let reason = "model din needs a sequence: what a user did before, of the feature that is \
+                      the target";
+        return Err(Error::key("features", reason));
     }
-    let deep = b.fc(&hidden, 1, Act::None)?;
-    let popularity = Embedding { table: ParamAttr::bias().named("item_b"), dim: 1, ..item_table };
-    let popularity = b.embedding(&[&target_item], &popularity)?;
-    let popularity = b.reshape(&popularity, &[-1, 1])?;
-    let logit = b.elementwise_add(&deep, &popularity)?;
-    click_net(b, &logit, label)
+    let longest = h.size("max_len")?;
+    let length = |f: &Feature| f.length.map_or(longest, |n| n as i64);
+    let len = found.iter().map(|(_, sequence)| length(sequence)).max().unwrap_or(longest);
+    let (mut all, mut names): (Vec<Pair>, Vec<&str>) = (Vec::new(), Vec::new());
+    for (target, sequence) in found {
+        if target.is_multi() || sequence.weight.is_some() || names.contains(&target.name.as_str()) {
+            let key = format!("features.{}", sequence.name);
+            let reason = "model din takes one sequence for a target, without weights, and one \
+                          value of the target";
+            return Err(Error::key(key, reason));
+        }
+        let history = b.sparse_data(&sequence.name)?;
+        let history = pad(b, &history, len)?;
+        let id = b.data(&target.name, DType::U64, &[-1, 1])?;
+        let Some(Table { name, rows, dim }) = features.table(target) else { continue };
+        let dim = dim.map_or(h.size("item_emb_size")?, |dim| dim as i64);
+        let like = Embedding { table: xavier(), ..Embedding::new(rows as i64, dim) };
+        let table = table_of(&name, rows as i64, &like, VECTORS);
+        all.push(Pair { history, target: id, table });
+        names.extend([target.name.as_str(), sequence.name.as_str()]);
+    }
+    let others = Fields::declared(features, b, &names)?;
+    let like = Embedding { table: xavier(), ..Embedding::new(1, h.size("cat_emb_size")?) };
+    let others = match others.len() == 0 && others.dense.is_none() {
+        true => None,
+        false => Some(others.flat_with_dense(b, &like)?),
+    };
+    Ok((all, others))
 }
 
 /// Slots of any number of ids to `u64[batch, len]`.

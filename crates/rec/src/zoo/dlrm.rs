@@ -3,6 +3,7 @@
 
 use regatta_ir::{Act, Builder, Initializer, Op, ParamAttr};
 
+use super::fields::VECTORS;
 use super::layers::{
     auc_head, check_repeated, class_loss, click_inputs, click_keys, click_schema, click_table,
     count, join, key, relu_layers, scaled_fc,
@@ -38,12 +39,13 @@ pub(super) static MODEL: Model = Model {
     schema: click_schema,
     build,
     evaluation: Evaluation::Heads,
+    takes_features: true,
 };
 
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let inputs = click_inputs(h, b)?;
     let dim = h.size("sparse_feature_dim")?;
-    let n = inputs.sparse.len() as i64;
+    let n = inputs.fields.len() as i64;
     check_repeated(h, "num_field", n)?;
     let bottom_sizes = h.ints("bot_layer_sizes");
     if bottom_sizes.last() != Some(&dim) {
@@ -54,12 +56,13 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
         let reason = "does not end in 2, the number of classes";
         return Err(Error::key("hyper_parameters.top_layer_sizes", reason));
     };
-    let bottom = relu_layers(b, &inputs.dense, bottom_sizes)?;
+    let dense = inputs.fields.needed_dense("dlrm")?.clone();
+    let bottom = relu_layers(b, &dense, bottom_sizes)?;
     // Products of two such vectors stay below one.
     let limit = 1.0 / (dim as f64).sqrt();
     let attr = ParamAttr::with_init(Initializer::Uniform { low: -limit, high: limit });
     let table = click_table(h, dim, attr.named("SparseFeatFactors"))?;
-    let embedded = b.embedding(&inputs.sparse.iter().collect::<Vec<_>>(), &table)?;
+    let embedded = inputs.fields.stacked(b, &table, VECTORS)?;
 
     let first = b.reshape(&bottom, &[-1, 1, dim])?;
     let vectors = b.concat(&[&first, &embedded], 1)?;

@@ -3,8 +3,8 @@
 use regatta_ir::{Act, Builder, Initializer, ParamAttr};
 
 use super::layers::{
-    CLICK_KEYS, auc_head, class_loss, click_inputs, click_schema, click_table, flat_embedding,
-    join, key, relu_layers, scaled_fc,
+    CLICK_KEYS, auc_head, class_loss, click_inputs, click_schema, click_table, join, key,
+    relu_layers, scaled_fc,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -25,6 +25,7 @@ pub(super) static MODEL: Model = Model {
     schema: click_schema,
     build,
     evaluation: Evaluation::Heads,
+    takes_features: true,
 };
 
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
@@ -32,8 +33,7 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let init = Initializer::Uniform { low: -1.0, high: 1.0 };
     let attr = ParamAttr::with_init(init).named("SparseFeatFactors");
     let table = click_table(h, h.size("sparse_feature_dim")?, attr)?;
-    let flat = flat_embedding(b, &inputs.sparse, &table)?;
-    let joined = b.concat(&[&flat, &inputs.dense], 1)?;
+    let joined = inputs.fields.flat_with_dense(b, &table)?;
     let hidden = relu_layers(b, &joined, h.ints("fc_sizes"))?;
     let logits = scaled_fc(b, &hidden, 2, Act::None)?;
     let (loss, predict) = class_loss(b, &logits, &inputs.label)?;

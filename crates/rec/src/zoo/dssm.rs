@@ -31,6 +31,7 @@ pub(super) static MODEL: Model = Model {
     schema,
     build,
     evaluation: Evaluation::Heads,
+    takes_features: false,
 };
 
 fn documents(h: &Hyper) -> Vec<String> {

@@ -6,9 +6,10 @@ use regatta_data::{Schema, Slot};
 use regatta_ir::{Act, Builder, Embedding, Initializer, ParamAttr, Var};
 use regatta_tensor::DType;
 
+use super::fields::Fields;
 use super::layers::{
-    auc_head, click_loss, click_table, count, flat_embedding, key, multi_id_inputs, relu_layers,
-    scaled_fc, table_rows,
+    auc_head, click_loss, click_table, count, key, multi_id_inputs, relu_layers, scaled_fc,
+    table_rows,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -35,6 +36,7 @@ pub(super) static MODEL: Model = Model {
     schema,
     build,
     evaluation: Evaluation::Heads,
+    takes_features: true,
 };
 
 fn schema(h: &Hyper) -> Result<Schema, Error> {
@@ -66,17 +68,18 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
 }
 
 fn features(h: &Hyper, b: &mut Builder) -> Result<Var, Error> {
-    let slots = multi_id_inputs(b, h.size("num_field")?)?;
     let dim = h.size("sparse_feature_dim")?;
     let std = 1.0 / (dim as f64).sqrt();
     let attr = ParamAttr::with_init(Initializer::TruncatedNormal { mean: 0.0, std });
     let table = click_table(h, dim, attr.named("SparseFeatFactors"))?;
-    let flat = flat_embedding(b, &slots, &Embedding { padding_idx: Some(0), ..table })?;
-    if h.int("dense_input_dim") == 0 {
-        return Ok(flat);
+    let table = Embedding { padding_idx: Some(0), ..table };
+    if let Some(features) = h.features() {
+        return Fields::declared(features, b, &[])?.flat_with_dense(b, &table);
     }
-    let dense = b.data("dense_input", DType::F32, &[-1, h.size("dense_input_dim")?])?;
-    Ok(b.concat(&[&flat, &dense], 1)?)
+    let slots = multi_id_inputs(b, h.size("num_field")?)?;
+    let width = h.int("dense_input_dim");
+    let dense = (width > 0).then(|| b.data("dense_input", DType::F32, &[-1, width])).transpose()?;
+    Fields::slots(slots, dense).flat_with_dense(b, &table)
 }
 
 fn tower(b: &mut Builder, x: &Var, sizes: &[i64]) -> Result<Var, Error> {

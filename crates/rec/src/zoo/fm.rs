@@ -3,6 +3,7 @@
 
 use regatta_ir::{Builder, Embedding, Initializer, ParamAttr, Var};
 
+use super::fields::{LINEAR, VECTORS};
 use super::layers::{CLICK_KEYS, ClickInputs, click_inputs, click_net, click_schema, click_table};
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::{Error, Hyper};
@@ -17,6 +18,7 @@ pub(super) static MODEL: Model = Model {
     schema: click_schema,
     build,
     evaluation: Evaluation::Heads,
+    takes_features: true,
 };
 
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
@@ -40,11 +42,12 @@ fn small(dim: i64) -> ParamAttr {
 pub(super) fn first_order(h: &Hyper, b: &mut Builder, i: &ClickInputs) -> Result<Var, Error> {
     let dim = h.size("sparse_feature_dim")?;
     let table = padded(click_table(h, 1, small(dim).named("SparseFeatWeights"))?);
-    let weights = b.embedding(&i.sparse.iter().collect::<Vec<_>>(), &table)?;
+    let weights = i.fields.stacked(b, &table, LINEAR)?;
     let sparse = b.reduce_sum(&weights, &[1], false)?;
-    let width = h.size("dense_input_dim")?;
+    let Some(dense) = &i.fields.dense else { return Ok(sparse) };
+    let width = b.ty(dense)?.shape[1];
     let weight = b.param("dense_w_one", &[width, 1], &small(dim))?;
-    let dense = b.matmul(&i.dense, &weight, false, false)?;
+    let dense = b.matmul(dense, &weight, false, false)?;
     Ok(b.elementwise_add(&sparse, &dense)?)
 }
 
@@ -53,10 +56,11 @@ pub(super) fn first_order(h: &Hyper, b: &mut Builder, i: &ClickInputs) -> Result
 pub(super) fn field_vectors(h: &Hyper, b: &mut Builder, i: &ClickInputs) -> Result<Var, Error> {
     let dim = h.size("sparse_feature_dim")?;
     let table = padded(click_table(h, dim, small(dim).named("SparseFeatFactors"))?);
-    let sparse = b.embedding(&i.sparse.iter().collect::<Vec<_>>(), &table)?;
-    let width = h.size("dense_input_dim")?;
+    let sparse = i.fields.stacked(b, &table, VECTORS)?;
+    let Some(dense) = &i.fields.dense else { return Ok(sparse) };
+    let width = b.ty(dense)?.shape[1];
     let weight = b.param("dense_w", &[width, dim], &small(dim))?;
-    let values = b.reshape(&i.dense, &[-1, width, 1])?;
+    let values = b.reshape(dense, &[-1, width, 1])?;
     let dense = b.elementwise_mul(&values, &weight)?;
     Ok(b.concat(&[&sparse, &dense], 1)?)
 }

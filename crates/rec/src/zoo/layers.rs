@@ -4,6 +4,7 @@ use regatta_data::{Schema, Slot};
 use regatta_ir::{Act, Builder, Embedding, Fc, Initializer, ParamAttr, Var};
 use regatta_tensor::DType;
 
+use super::fields::Fields;
 use super::{Head, Metric, Net};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
@@ -89,10 +90,8 @@ pub fn act(key: &str, name: &str) -> Result<Act, Error> {
 pub struct ClickInputs {
     /// `i64[batch, 1]`.
     pub label: Var,
-    /// One id per example and slot.
-    pub sparse: Vec<Var>,
-    /// `f32[batch, dense_input_dim]`.
-    pub dense: Var,
+    /// What it looks at.
+    pub fields: Fields,
 }
 
 /// Label, slots `1..`, and `dense_input`, as PaddleRec's Criteo readers yield them.
@@ -103,12 +102,15 @@ pub fn click_schema(h: &Hyper) -> Result<Schema, Error> {
     Ok(Schema::new(slots)?)
 }
 
-/// Declares the inputs of [`click_schema`].
+/// Declares the inputs of [`click_schema`], or those of declared features.
 pub fn click_inputs(h: &Hyper, b: &mut Builder) -> Result<ClickInputs, Error> {
     let label = b.data("label", DType::I64, &[-1, 1])?;
+    if let Some(features) = h.features() {
+        return Ok(ClickInputs { label, fields: Fields::declared(features, b, &[])? });
+    }
     let sparse = id_inputs(b, h.size("sparse_inputs_slots")? - 1)?;
     let dense = b.data("dense_input", DType::F32, &[-1, h.size("dense_input_dim")?])?;
-    Ok(ClickInputs { label, sparse, dense })
+    Ok(ClickInputs { label, fields: Fields::slots(sparse, Some(dense)) })
 }
 
 /// Slots `1..=n` of one id per example.
@@ -127,12 +129,6 @@ pub fn multi_id_inputs(b: &mut Builder, n: i64) -> Result<Vec<Var>, Error> {
 pub fn click_table(h: &Hyper, dim: i64, table: ParamAttr) -> Result<Embedding, Error> {
     let rows = h.size("sparse_feature_number")?;
     Ok(Embedding { table, hash: h.bool("hash_ids"), ..Embedding::new(rows, dim) })
-}
-
-/// One table for all slots: `[batch, slots * dim]`, slot by slot.
-pub fn flat_embedding(b: &mut Builder, slots: &[Var], table: &Embedding) -> Result<Var, Error> {
-    let embedded = b.embedding(&slots.iter().collect::<Vec<_>>(), table)?;
-    Ok(b.reshape(&embedded, &[-1, slots.len() as i64 * table.dim])?)
 }
 
 /// Fully connected layers with relu, weights drawn with a standard deviation of `1 / sqrt(fan_in)`.

@@ -4,6 +4,7 @@ use regatta_data::{Schema, Slot};
 use regatta_ir::{Builder, Embedding, Fc, Initializer, ParamAttr, Regularizer};
 use regatta_tensor::DType;
 
+use super::fields::LINEAR;
 use super::layers::{
     check_repeated, click_inputs, click_keys, click_net, click_schema, click_table, count, join,
     key,
@@ -42,6 +43,7 @@ pub(super) static MODEL: Model = Model {
     schema,
     build,
     evaluation: Evaluation::Heads,
+    takes_features: true,
 };
 
 fn schema(h: &Hyper) -> Result<Schema, Error> {
@@ -85,14 +87,23 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
         return build_with_values(h, b);
     }
     let inputs = click_inputs(h, b)?;
-    let width = h.size("dense_input_dim")?;
-    check_repeated(h, "num_field", inputs.sparse.len() as i64 + width)?;
+    let dense = inputs.fields.dense.clone();
+    let width = dense.as_ref().map_or(Ok(0), |dense| b.ty(dense).map(|ty| ty.shape[1]))?;
+    check_repeated(h, "num_field", inputs.fields.len() as i64 + width)?;
     let attr = weights(h);
     let table = click_table(h, 1, attr.clone().named("SparseFeatWeights"))?;
     let table = Embedding { padding_idx: Some(0), ..table };
-    let weights = b.embedding(&inputs.sparse.iter().collect::<Vec<_>>(), &table)?;
+    let weights = inputs.fields.stacked(b, &table, LINEAR)?;
     let sparse = b.reduce_sum(&weights, &[1], false)?;
-    let dense = b.fc_with(&inputs.dense, &Fc { weight: attr, ..Fc::new(1) })?;
-    let logit = b.elementwise_add(&sparse, &dense)?;
+    let logit = match &dense {
+        Some(dense) => {
+            let dense = b.fc_with(dense, &Fc { weight: attr, ..Fc::new(1) })?;
+            b.elementwise_add(&sparse, &dense)?
+        }
+        None => {
+            let bias = b.param("b_linear", &[1], &ParamAttr::bias())?;
+            b.elementwise_add(&sparse, &bias)?
+        }
+    };
     click_net(b, &logit, inputs.label)
 }

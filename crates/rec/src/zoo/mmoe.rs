@@ -6,8 +6,9 @@ use regatta_data::{Schema, Slot};
 use regatta_ir::{Act, Builder, Initializer, ParamAttr, Var};
 use regatta_tensor::DType;
 
+use super::fields::Fields;
 use super::layers::{
-    CLICK_KEYS, auc_head, class_loss, click_table, count, flat_embedding, id_inputs, key, scaled_fc,
+    CLICK_KEYS, auc_head, class_loss, click_table, count, id_inputs, key, scaled_fc,
 };
 use super::{Evaluation, Head, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -38,6 +39,7 @@ pub(super) static MODEL: Model = Model {
     schema,
     build,
     evaluation: Evaluation::Heads,
+    takes_features: true,
 };
 
 fn schema(h: &Hyper) -> Result<Schema, Error> {
@@ -79,13 +81,12 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
 }
 
 fn features(h: &Hyper, b: &mut Builder) -> Result<Var, Error> {
-    let slots = id_inputs(b, h.size("sparse_inputs_slots")? - 1)?;
-    let dense = b.data("dense_input", DType::F32, &[-1, h.size("feature_size")?])?;
-    if slots.is_empty() {
-        return Ok(dense);
-    }
     let attr = ParamAttr::with_init(Initializer::Uniform { low: -1.0, high: 1.0 });
     let table = click_table(h, h.size("sparse_feature_dim")?, attr.named("SparseFeatFactors"))?;
-    let flat = flat_embedding(b, &slots, &table)?;
-    Ok(b.concat(&[&flat, &dense], 1)?)
+    if let Some(features) = h.features() {
+        return Fields::declared(features, b, &[])?.flat_with_dense(b, &table);
+    }
+    let slots = id_inputs(b, h.size("sparse_inputs_slots")? - 1)?;
+    let dense = b.data("dense_input", DType::F32, &[-1, h.size("feature_size")?])?;
+    Fields::slots(slots, Some(dense)).flat_with_dense(b, &table)
 }

@@ -9,6 +9,7 @@ mod dlrm;
 mod dnn;
 mod dssm;
 mod esmm;
+mod fields;
 mod fm;
 pub mod layers;
 mod logistic_regression;
@@ -46,6 +47,8 @@ pub struct Model {
     pub build: fn(&Hyper, &mut Builder) -> Result<Net, Error>,
     /// How a trained model is judged on test data.
     pub evaluation: Evaluation,
+    /// Whether its inputs can be declared features.
+    pub takes_features: bool,
 }
 
 /// The optimizer of PaddleRec's file of a model.

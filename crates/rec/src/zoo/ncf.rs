@@ -32,6 +32,7 @@ pub(super) static MODEL: Model = Model {
     schema,
     build,
     evaluation: Evaluation::Ranking { k: 10 },
+    takes_features: false,
 };
 
 fn schema(_: &Hyper) -> Result<Schema, Error> {

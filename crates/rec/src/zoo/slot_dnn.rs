@@ -5,9 +5,9 @@ use regatta_data::{Schema, Slot};
 use regatta_ir::{Act, Builder, Embedding, Initializer, ParamAttr};
 use regatta_tensor::DType;
 
+use super::fields::Fields;
 use super::layers::{
-    check_repeated, click_net, count, flat_embedding, key, multi_id_inputs, relu_layers, scaled_fc,
-    table_rows,
+    check_repeated, click_net, count, key, multi_id_inputs, relu_layers, scaled_fc, table_rows,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -32,6 +32,7 @@ pub(super) static MODEL: Model = Model {
     schema,
     build,
     evaluation: Evaluation::Heads,
+    takes_features: true,
 };
 
 fn schema(h: &Hyper) -> Result<Schema, Error> {
@@ -42,14 +43,17 @@ fn schema(h: &Hyper) -> Result<Schema, Error> {
 
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let label = b.data("label", DType::I64, &[-1, 1])?;
-    let slots = multi_id_inputs(b, h.size("slot_num")?)?;
+    let fields = match h.features() {
+        Some(features) => Fields::declared(features, b, &[])?,
+        None => Fields::slots(multi_id_inputs(b, h.size("slot_num")?)?, None),
+    };
     let (rows, dim) = (h.size("dict_dim")?, h.size("emb_dim")?);
     check_repeated(h, "sparse_feature_dim", dim)?;
     let attr = ParamAttr::with_init(Initializer::Uniform { low: -1.0, high: 1.0 });
     let table = attr.named("SparseFeatFactors");
     let table = Embedding { table, hash: h.bool("hash_ids"), ..Embedding::new(rows, dim) };
     let table = Embedding { padding_idx: Some(0), ..table };
-    let flat = flat_embedding(b, &slots, &table)?;
+    let flat = fields.flat_with_dense(b, &table)?;
     let hidden = relu_layers(b, &flat, h.ints("layer_sizes"))?;
     let logit = scaled_fc(b, &hidden, 1, Act::None)?;
     click_net(b, &logit, label)

@@ -3,8 +3,8 @@
 use regatta_ir::{Act, Builder, Fc, Initializer, ParamAttr};
 
 use super::layers::{
-    CLICK_KEYS, click_inputs, click_net, click_schema, click_table, flat_embedding, join, key,
-    relu_layers, scaled_fc,
+    CLICK_KEYS, click_inputs, click_net, click_schema, click_table, join, key, relu_layers,
+    scaled_fc,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -25,19 +25,20 @@ pub(super) static MODEL: Model = Model {
     schema: click_schema,
     build,
     evaluation: Evaluation::Heads,
+    takes_features: true,
 };
 
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let inputs = click_inputs(h, b)?;
-    let std = 1.0 / (h.size("dense_input_dim")? as f64).sqrt();
+    let dense = inputs.fields.needed_dense("wide_deep")?.clone();
+    let std = 1.0 / (b.ty(&dense)?.shape[1] as f64).sqrt();
     let weight = ParamAttr::with_init(Initializer::TruncatedNormal { mean: 0.0, std });
-    let wide = b.fc_with(&inputs.dense, &Fc { weight, ..Fc::new(1) })?;
+    let wide = b.fc_with(&dense, &Fc { weight, ..Fc::new(1) })?;
 
     let init = Initializer::Uniform { low: -1.0, high: 1.0 };
     let attr = ParamAttr::with_init(init).named("SparseFeatFactors");
     let table = click_table(h, h.size("sparse_feature_dim")?, attr)?;
-    let flat = flat_embedding(b, &inputs.sparse, &table)?;
-    let joined = b.concat(&[&flat, &inputs.dense], 1)?;
+    let joined = inputs.fields.flat_with_dense(b, &table)?;
     let hidden = relu_layers(b, &joined, h.ints("fc_sizes"))?;
     let deep = scaled_fc(b, &hidden, 1, Act::None)?;
 

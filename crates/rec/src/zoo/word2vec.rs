@@ -28,6 +28,7 @@ pub(super) static MODEL: Model = Model {
     schema,
     build,
     evaluation: Evaluation::Analogy,
+    takes_features: false,
 };
 
 fn schema(h: &Hyper) -> Result<Schema, Error> {

@@ -28,7 +28,7 @@ fn each(f: impl Fn(&Config, &str, &str)) {
 fn configs_fit_to_their_data_and_take_some_steps() {
     each(|config, train, test| {
         let name = config.model.name;
-        let schema = (config.model.schema)(&config.hyper).unwrap();
+        let schema = config.model.schema_of(&config.hyper).unwrap();
         for url in [train, test] {
             assert_eq!(Synthetic::parse(url).unwrap().schema(), schema, "{name}");
         }

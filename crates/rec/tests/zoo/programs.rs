@@ -31,7 +31,7 @@ fn programs_verify_and_their_text_is_read_back() {
 #[test]
 fn the_schema_is_what_the_network_and_the_synthetic_source_name() {
     each(|case, trainer| {
-        let schema = (case.zoo_model().schema)(&case.hyper()).unwrap();
+        let schema = case.zoo_model().schema_of(&case.hyper()).unwrap();
         assert_eq!(Synthetic::parse(&case.train_url()).unwrap().schema(), schema);
         let vars = trainer.forward.main.block().vars.values();
         let mut inputs: Vec<&str> =

@@ -17,7 +17,7 @@ use regatta_launch::{
 use regatta_ps::message::TierStats;
 use regatta_ps::{Mode, Notice};
 use regatta_rec::run::{Outcome as Done, Place as In, serve, strategy, train_as};
-use regatta_rec::{Config, Error, infer, infer_worker};
+use regatta_rec::{Config, Error, infer, infer_worker, with_learned};
 use regatta_train::observe::{Event, Observer};
 use regatta_train::report::write_json;
 use regatta_train::{Farewell, Job};
@@ -165,6 +165,14 @@ pub(super) fn supervise(
     let cores = bind.then(|| cores::shares(kind.workers(), config.runner.thread_num)).flatten();
     let waits = kind.waits(work, &config, args);
     let mut run = run.clone();
+    // What features need from the data is learned once, for all processes.
+    let learned = match work {
+        Work::Train => hand_over_learned(&config)?,
+        Work::Infer(_) => None,
+    };
+    if let Some((_, file)) = &learned {
+        run = run.with(&format!("runner.features_learned={}", file.display()));
+    }
     for restart in 0..=args.max_restart {
         let report = run_job(work, &run, args, kind, cores.as_deref(), waits, (this, started))?;
         match &report.outcome {
@@ -179,6 +187,23 @@ pub(super) fn supervise(
         }
     }
     Ok(Outcome::GoalMissed)
+}
+
+/// A file with what the features of a configuration need from the data, if they need anything.
+fn hand_over_learned(config: &Config) -> Result<Option<(JobFolder, PathBuf)>> {
+    let mut note = |event: &Event<'_>| {
+        if let Event::Note(text) = event {
+            println!("note: {text}");
+        }
+    };
+    let config = with_learned(config, &In::Alone, &mut note)?;
+    let set = config.features.as_ref().filter(|set| set.features.are_learned());
+    let Some(set) = set else { return Ok(None) };
+    let folder = JobFolder::new()?;
+    let file = folder.path().join("features.json");
+    std::fs::write(&file, serde_json::to_vec(&set.learned)?)
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(Some((folder, file)))
 }
 
 /// Starts the processes once and waits for them; writes the report if all is well. `cores` are

@@ -11,6 +11,7 @@ mod console;
 mod data;
 mod devices;
 mod export;
+mod features;
 mod fit_a_line;
 mod import;
 mod infer;
@@ -59,6 +60,7 @@ enum Command {
     Infer(infer::Args),
     Models(models::Args),
     Data(data::Args),
+    Features(features::Args),
     Devices(devices::Args),
     Checkpoint(checkpoint::Args),
     Serve(serve::Args),
@@ -128,6 +130,7 @@ fn run(command: Command, this: &ThisProgram) -> u8 {
         Command::Infer(args) => infer::run(&args, this),
         Command::Models(args) => models::run(&args),
         Command::Data(args) => data::run(&args),
+        Command::Features(args) => features::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Checkpoint(args) => checkpoint::run(&args),
         Command::Serve(args) => serve::run(&args),
