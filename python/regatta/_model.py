@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from . import _core, _safetensors
 from .errors import RegattaError
@@ -57,12 +57,24 @@ class SavedModel:
         """What the model computes, as text."""
         return read_program(self.path)[2]
 
-    def predict(self, feed: Dict[str, Any], return_list: bool = False) -> Any:
+    @property
+    def columns(self) -> Optional[List[str]]:
+        """The columns of raw rows that :meth:`predict` takes, if the features were declared."""
+        return self._core.columns()
+
+    def predict(self, feed: Any, return_list: bool = False) -> Any:
         """Outputs for a batch: arrays by name, or a list in the order of :attr:`outputs`.
+
+        A model whose features were declared takes raw values: a list of dictionaries, one for each
+        row, or a dictionary (or data frame) with a list for each of :attr:`columns`.
 
         ``feed`` holds an array for every input. An input with any number of ids per example takes
         a list of lists, or a tuple of all values and the offsets at which examples begin.
         """
+        columns = self.columns
+        if columns is not None and (isinstance(feed, list) or set(feed) >= set(columns)):
+            values = self._core.predict_rows(_rows(feed, columns, self.path))
+            return values if return_list else dict(zip(self.outputs, values))
         names = {each.name for each in self.inputs}
         if set(feed) != names:
             raise ValueError(
@@ -79,6 +91,26 @@ class SavedModel:
         lines += [f"    {each!r}" for each in self.inputs]
         lines += ["  outputs:"] + [f"    {name}" for name in self.outputs]
         return "\n".join(lines)
+
+
+def _rows(feed: Any, columns: List[str], path: str) -> List[List[Any]]:
+    """Rows with the values of all columns, in their order."""
+    if not isinstance(feed, list):
+        lists = [list(feed[name]) for name in columns]
+        if len({len(values) for values in lists}) > 1:
+            sizes = ", ".join(f"{name}: {len(v)}" for name, v in zip(columns, lists))
+            raise ValueError(f"columns are of different lengths ({sizes})")
+        return [list(row) for row in zip(*lists)]
+    rows = []
+    for at, row in enumerate(feed):
+        missing = [name for name in columns if name not in row]
+        if missing:
+            raise ValueError(
+                f"row {at} lacks {', '.join(missing)}; the model of {path} takes the columns "
+                f"{', '.join(columns)} (None where there is no value)"
+            )
+        rows.append([row[name] for name in columns])
+    return rows
 
 
 def _ready(value: Any, spec: ModelInput) -> Any:

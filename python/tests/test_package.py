@@ -177,7 +177,7 @@ def test_what_the_wheel_was_built_without_is_named(config):
         return done.stderr
 
     data = ["runner.train_data_dir=.", "runner.data_format=parquet",
-            'runner.data_columns=["label -> label: id", "C1 -> 1: hash"]']
+            "features.label.kind=label", "features.C1.kind=hash", "features.C1.buckets=9"]
     assert "without the feature 'parquet'" in refusal("-o", *data)
     rank = {f"OMPI_COMM_WORLD_{name}": "0" for name in ("RANK", "LOCAL_RANK")}
     size = {f"OMPI_COMM_WORLD_{name}": "2" for name in ("SIZE", "LOCAL_SIZE")}

@@ -30,11 +30,11 @@ pub const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("train", TRAIN),
     ("fleet", FLEET),
     // A server of predictions has nothing of training in it.
-    ("predict", &["checkpoint", "exec", "ir", "ops", "passes", "table", "tensor"]),
+    ("predict", &["checkpoint", "exec", "features", "ir", "ops", "passes", "table", "tensor"]),
     ("rec", REC),
     ("plan", PLAN),
     ("launch", &["cluster", "net"]),
-    ("serve", &["ir", "tensor"]),
+    ("serve", &["features", "ir", "tensor"]),
     ("regatta", REGATTA),
     ("python", PYTHON),
     ("bench", BENCH),
@@ -73,8 +73,8 @@ const REGATTA: &[&str] = &[
 
 #[rustfmt::skip]
 const PYTHON: &[&str] = &[
-    "checkpoint", "cluster", "collective", "data", "eager", "exec", "fleet", "ir", "ops", "optim",
-    "passes", "predict", "ps", "regatta", "table", "tensor", "train",
+    "checkpoint", "cluster", "collective", "data", "eager", "exec", "features", "fleet", "ir", "ops",
+    "optim", "passes", "predict", "ps", "regatta", "table", "tensor", "train",
 ];
 
 #[rustfmt::skip]

@@ -69,7 +69,7 @@ pub fn export(folder: &Path, rows: u64, to: &Path) -> Result<()> {
     let inputs = program.block().vars.values().filter(|var| var.origin == Origin::Data);
     let feeds: Vec<&str> = inputs.map(|var| var.name.as_str()).collect();
     let (name, config) = ("dnn".to_string(), config.to_json());
-    let about = ModelAbout { name, serial: None, step: None, config };
+    let about = ModelAbout { name, config, ..ModelAbout::default() };
     let (feeds, fetches) = (&feeds[..], &fetches[..]);
     let spec = ModelSpec { program: &program, feeds, fetches, about, encoding: Encoding::F32 };
     save_model(to, &spec, |name| scope.get(name), |_| Ok(TableRows::ById(drawn(rows))))?;

@@ -133,8 +133,9 @@ impl Plan {
                 });
             }
             Rule::Cross { buckets } => {
-                self.cross(*buckets, row, sink);
-                Ok(())
+                return self
+                    .cross(*buckets, row, sink)
+                    .map_err(|(wrong, column)| value_error(wrong, column, columns));
             }
             Rule::Label { threshold } => self.label(*threshold, row(self.columns[0]), sink),
             _ => self.ids(row(self.columns[0]), sink),
@@ -192,12 +193,21 @@ impl Plan {
         }
     }
 
-    fn cross<'a, S: Sink>(&self, buckets: u64, row: &impl Fn(usize) -> Value<'a>, sink: &mut S) {
+    fn cross<'a, S: Sink>(
+        &self,
+        buckets: u64,
+        row: &impl Fn(usize) -> Value<'a>,
+        sink: &mut S,
+    ) -> Result<(), (Wrong, usize)> {
         let mut text = Vec::with_capacity(64);
         for (i, &column) in self.columns.iter().enumerate() {
             let value = self.given(row(column));
             if value.is_missing() {
-                return sink.id(self.slot, 0);
+                sink.id(self.slot, 0);
+                return Ok(());
+            }
+            if let Value::List(_) = value {
+                return Err((wrong("one value", value), column));
             }
             if i > 0 {
                 text.push(CROSS_SEPARATOR);
@@ -205,6 +215,7 @@ impl Plan {
             text.extend_from_slice(&value.key());
         }
         sink.id(self.slot, hash_id(&text, buckets));
+        Ok(())
     }
 
     fn ids<S: Sink>(&self, value: Value<'_>, sink: &mut S) -> Result<(), Wrong> {
@@ -286,6 +297,9 @@ impl Plan {
     /// The id of one value that is there.
     #[inline]
     fn id(&self, value: Value<'_>) -> Result<u64, Wrong> {
+        if let Value::List(_) = value {
+            return Err(wrong("one value", value));
+        }
         match &self.rule {
             Rule::Hash { buckets } => Ok(hash_id(&value.key(), *buckets)),
             Rule::Words(index) => Ok(index.get(&*value.key()).copied().unwrap_or(1)),
@@ -432,6 +446,12 @@ mod tests {
         assert_eq!(id(Value::Text(b"x"), Value::Int(5)), expected);
         assert_eq!(id(Value::Text(b"x"), Value::Text(b"5.0")), expected);
         assert_eq!(id(Value::Missing, Value::Int(5)), 0);
+        let two = [Value::Int(1), Value::Int(2)];
+        let e = t.row(&[Value::Int(1), Value::List(&two)]).unwrap_err().to_string();
+        assert_eq!(e, "column 'b': expected one value, found a list of 2");
+        let single = transform(vec![Feature::new("i", Kind::Hash { buckets: 10 })]);
+        assert!(single.row(&[Value::List(&two)]).is_err());
+        assert_eq!(single.row(&[Value::List(&two[..1])]), single.row(&[Value::Int(1)]));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Statistics of features for people: coverage, distinct values, the most frequent ones, collisions.
+//! Statistics of features for people: coverage, distinct and frequent values, collisions.
 
 use std::collections::{HashMap, HashSet};
 

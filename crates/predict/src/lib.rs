@@ -27,8 +27,8 @@
 //! ```
 //!
 //! Reading order: `model` ([`Model`]), `session` ([`Session`]), `mapped` (a table on disk), `input`
-//! (what a batch must look like), [`files`] (the model for other programs), `onnx` (as an ONNX
-//! file).
+//! (what a batch must look like), `raw` ([`RawRows`]: raw values by declared features), [`files`]
+//! (the model for other programs), `onnx` (as an ONNX file).
 #![warn(missing_docs)]
 #![warn(clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -39,9 +39,11 @@ mod input;
 mod mapped;
 mod model;
 mod onnx;
+mod raw;
 mod session;
 
 pub use error::Error;
 pub use input::{Input, InputKind};
 pub use model::{Info, MissingIds, Model, Options};
+pub use raw::RawRows;
 pub use session::Session;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regatta_checkpoint::{Encoding, ModelManifest, open_model};
+use regatta_features::Transform;
 use regatta_ir::Program;
 use regatta_passes::{TableExchange, pull_tables};
 use regatta_tensor::Tensor;
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) direct: Vec<String>,
     pub(crate) outputs: Vec<String>,
     pub(crate) options: Options,
+    /// What makes the inputs of raw values, if features were declared.
+    transform: Option<Transform>,
     manifest: ModelManifest,
 }
 
@@ -107,6 +110,10 @@ impl Model {
             let reason = format!("input '{name}' has ids in dimensions {dims:?}, not in a row");
             return Err(Error::Input(reason));
         }
+        let declared = opened.manifest.about.features.as_ref().map(Transform::inputs_from_json);
+        let transform = declared.transpose().map_err(|reason| {
+            Error::Input(format!("{}: its features make no sense: {reason}", path.display()))
+        })?;
         let shared = Shared {
             path: path.to_path_buf(),
             direct: opened.feeds.iter().filter(is_read).cloned().collect(),
@@ -116,6 +123,7 @@ impl Model {
             inputs,
             outputs: opened.fetches,
             options,
+            transform,
             manifest: opened.manifest,
         };
         let model = Model { shared: Arc::new(shared) };
@@ -137,6 +145,11 @@ impl Model {
     /// Names of what it gives, in the order of scores.
     pub fn outputs(&self) -> &[String] {
         &self.shared.outputs
+    }
+
+    /// What makes its inputs of raw values, if its features were declared.
+    pub fn transform(&self) -> Option<&Transform> {
+        self.shared.transform.as_ref()
     }
 
     /// What its files say about it.

@@ -16,7 +16,7 @@ use regatta_tensor::Tensor;
 
 use crate::config::InferenceExport;
 use crate::network::Network;
-use crate::save::{Export, has_server_parts};
+use crate::save::{Export, about_of, has_server_parts};
 use crate::{Config, Error};
 
 /// A trained model on disk.
@@ -82,7 +82,7 @@ impl ModelSource {
             }
         };
         let (serial, step) = progress;
-        ModelAbout { name: config.model.name.to_string(), serial, step, config: config.to_json() }
+        ModelAbout { serial, ..about_of(config, step) }
     }
 
     /// The values of a program's persistables that are not tables of servers.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use regatta_checkpoint::server_parts::{TableWeights, save_weights};
-use regatta_checkpoint::{ModelAbout, lookup_tables, publish_epoch, save_about, save_statistics};
+use regatta_checkpoint::{lookup_tables, publish_epoch, save_about, save_statistics};
 use regatta_ir::{Origin, Program};
 use regatta_tensor::Tensor;
 
@@ -13,6 +13,7 @@ use regatta_train::Error as TrainError;
 use crate::config::InferenceExport;
 use crate::network::Network;
 use crate::save::Export;
+use crate::save::about_of;
 use crate::{Config, Error};
 
 /// A parameter, or a statistic that predictions need.
@@ -72,9 +73,7 @@ pub fn import(
             _ => drop(statistics.insert(name.clone(), tensor)),
         }
     }
-    let (step, serial) = (None, None);
-    let (name, config) = (config.model.name.to_string(), config.to_json());
-    let about = ModelAbout { name, serial, step, config };
+    let about = about_of(config, None);
     if to.exists() {
         let source = std::io::Error::other("it is there already");
         return Err(TrainError::Write { path: to.to_path_buf(), source }.into());

@@ -20,6 +20,7 @@ use regatta_train::{
 };
 
 use crate::config::InferenceExport;
+use crate::data::transform;
 use crate::export::{ModelSource, export};
 use crate::infer::Validator;
 use crate::network::{Network, inputs};
@@ -177,7 +178,7 @@ impl Files<'_> {
     fn save_here(&self, model: &TrainedModel<'_>, folder: &Path) -> Result<(), Error> {
         let main = &self.network.train.main;
         self.check_finite(model, || Ok(not_finite(main, |name| model.get(name))))?;
-        let about = about(self.config, model.step);
+        let about = about_of(self.config, Some(model.step));
         let fill = |temp: &Path| {
             save_persistables(&self.network.train.main, |name| model.get(name), temp)?;
             save_about(temp, &about)?;
@@ -225,7 +226,7 @@ impl Files<'_> {
             save_parts(model.backend, temp)?;
             server_parts::check_arrived(temp)?;
             self.check_finite(model, || Ok(server_parts::not_finite(temp)?))?;
-            save_about(temp, &about(config, model.step))?;
+            save_about(temp, &about_of(config, Some(model.step)))?;
             let forward = &self.network.forward.main;
             save_statistics(forward, |name| model.scope.get(name), temp)?;
             if config.runner.inference.is_some() {
@@ -237,10 +238,11 @@ impl Files<'_> {
     }
 }
 
-/// The description of an exported model after N steps.
-pub(crate) fn about(config: &Config, step: u64) -> ModelAbout {
+/// The description of a model after N steps, if these are known.
+pub(crate) fn about_of(config: &Config, step: Option<u64>) -> ModelAbout {
+    let features = transform(config).ok().map(|transform| transform.to_json());
     let (name, config) = (config.model.name.to_string(), config.to_json());
-    ModelAbout { name, serial: None, step: Some(step), config }
+    ModelAbout { name, serial: None, step, config, features }
 }
 
 /// An inference model that is exported again and again.

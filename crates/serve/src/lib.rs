@@ -10,7 +10,8 @@
 //!
 //! Reading order: `scorer` (what is served), `server` ([`Server`]: threads, start and stop),
 //! `connection` (sockets, slow clients), `tls` ([`Tls`]: HTTPS), `routes` (paths, tokens,
-//! statuses), `request` (JSON to rows), `rows` (rows to batches), `worker` (the scoring of one
+//! statuses), `request` (JSON to rows), `raw` (raw values, by
+//! declared features), `rows` (rows to batches), `worker` (the scoring of one
 //! thread), `reply` (scores to JSON), `reload` (a new model), `metrics`.
 #![warn(missing_docs)]
 #![warn(clippy::unwrap_used)]
@@ -18,6 +19,7 @@
 
 mod connection;
 mod metrics;
+mod raw;
 mod reload;
 mod reply;
 mod request;

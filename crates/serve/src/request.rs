@@ -9,6 +9,7 @@ use regatta_tensor::Data;
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::raw::RawExample;
 use crate::rows::{Column, Rows};
 use crate::{Feature, Kind};
 
@@ -119,7 +120,10 @@ impl<'de> DeserializeSeed<'de> for Row<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        json.deserialize_map(self)
+        match self.rows.about.transform.clone() {
+            Some(transform) => json.deserialize_map(RawExample { rows: self.rows, transform }),
+            None => json.deserialize_map(self),
+        }
     }
 }
 

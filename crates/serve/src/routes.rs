@@ -16,9 +16,9 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::json;
 use tokio::time::timeout_at;
 
-use crate::About;
 use crate::metrics::{self, Counters, Kind, PATHS, Totals};
 use crate::worker::{Failure, Worker};
+use crate::{About, Feature};
 
 /// What all threads share. None of it is written by requests.
 pub(crate) struct Shared {
@@ -100,11 +100,20 @@ async fn metrics_text(State(thread): State<Thread>, request: Request) -> Respons
 async fn model(State(thread): State<Thread>, request: Request) -> Response {
     let answer = thread.admit(&request).map(|()| {
         let about = thread.shared.about();
-        let inputs = about.features.iter().map(|feature| {
+        let of_feature = |feature: &Feature| {
             let (name, kind) = (&feature.name, feature.kind);
             json!({"name": name, "takes": kind.word(), "width": kind.width()})
-        });
-        let inputs: Vec<_> = inputs.collect();
+        };
+        let inputs: Vec<_> = match &about.transform {
+            None => about.features.iter().map(of_feature).collect(),
+            Some(transform) => {
+                let of_column = |(at, name): (usize, &String)| {
+                    let width = (!transform.takes_lists(at)).then_some(1);
+                    json!({"name": name, "takes": "raw values", "width": width})
+                };
+                transform.columns().iter().enumerate().map(of_column).collect()
+            }
+        };
         let text = json!({
             "name": about.name,
             "serial": about.serial,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use regatta_tensor::{Data, Ragged, Tensor, Value};
 
+use crate::raw::RawRow;
 use crate::{About, Feature, Kind};
 
 /// Rows that are scored at once. Requests of more rows are scored in parts, so that other
@@ -17,6 +18,8 @@ pub(crate) struct Rows {
     pub(crate) about: Arc<About>,
     by_name: HashMap<String, usize>,
     pub(crate) columns: Vec<Column>,
+    /// The row that is being parsed, where requests hold raw values.
+    pub(crate) raw: RawRow,
     n_rows: usize,
 }
 
@@ -35,7 +38,8 @@ impl Rows {
         let names = about.features.iter().enumerate();
         let by_name = names.map(|(i, feature)| (feature.name.clone(), i)).collect();
         let columns = about.features.iter().map(Column::new).collect();
-        Rows { about, by_name, columns, n_rows: 0 }
+        let raw = RawRow::new(&about);
+        Rows { about, by_name, columns, raw, n_rows: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {

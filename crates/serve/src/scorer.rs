@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use regatta_features::Transform;
 use regatta_tensor::{Tensor, Value};
 
 /// Where models come from.
@@ -54,7 +55,7 @@ pub enum ScoreError {
 }
 
 /// What there is to say about a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct About {
     /// Its name.
     pub name: String,
@@ -66,6 +67,8 @@ pub struct About {
     pub step: Option<u64>,
     /// What it takes.
     pub features: Vec<Feature>,
+    /// What makes that of the raw values of a request, if its features were declared.
+    pub transform: Option<Arc<Transform>>,
     /// Names of what it gives.
     pub outputs: Vec<String>,
 }

@@ -339,7 +339,8 @@ pub(crate) mod tests {
 
     pub(crate) fn about(features: Vec<Feature>) -> About {
         let outputs = vec!["sum".to_string()];
-        About { name: "m".into(), path: "m".into(), serial: None, step: None, features, outputs }
+        let (name, path) = ("m".to_string(), "m".into());
+        About { name, path, serial: None, step: None, features, transform: None, outputs }
     }
 
     /// Adds up floats; refuses -13 and panics at -14.

@@ -70,7 +70,8 @@ impl Model for Linear {
         ];
         let outputs = vec!["y".to_string()];
         let (name, serial, step) = ("linear".to_string(), Some(self.version), Some(100));
-        Arc::new(About { name, path: "linear".into(), serial, step, features, outputs })
+        let (path, transform) = ("linear".into(), None);
+        Arc::new(About { name, path, serial, step, features, transform, outputs })
     }
 
     fn scorer(&self) -> Result<Box<dyn Scorer>, String> {

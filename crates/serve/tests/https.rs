@@ -30,7 +30,8 @@ impl Model for Echo {
     fn about(&self) -> Arc<About> {
         let features = vec![Feature { name: "x".into(), kind: Kind::Floats(1) }];
         let (name, outputs) = ("echo".to_string(), vec!["y".to_string()]);
-        Arc::new(About { name, path: "echo".into(), serial: None, step: None, features, outputs })
+        let (path, serial, step, transform) = ("echo".into(), None, None, None);
+        Arc::new(About { name, path, serial, step, features, transform, outputs })
     }
 
     fn scorer(&self) -> Result<Box<dyn Scorer>, String> {

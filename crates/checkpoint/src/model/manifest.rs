@@ -38,6 +38,9 @@ pub struct ModelAbout {
     pub step: Option<u64>,
     /// The resolved configuration of its training, or null.
     pub config: Value,
+    /// What makes its inputs of raw values, if its features were declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<Value>,
 }
 
 /// A file with its size and checksum.

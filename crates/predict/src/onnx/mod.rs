@@ -214,6 +214,8 @@ fn model_message(opened: &OpenModel, graph: Message, described: &[(String, Strin
         ("ids".to_string(), "unsigned 64-bit ids as int64 of the same bits".to_string()),
     ];
     facts.extend(about.step.map(|step| ("step".to_string(), step.to_string())));
+    // As in the manifest of the model: what makes its inputs of raw values.
+    facts.extend(about.features.iter().map(|json| ("features".to_string(), json.to_string())));
     facts.extend(described.iter().cloned());
     let facts = facts.iter().map(|(key, value)| Message::new().text(1, key).text(2, value));
     // ModelProto: ir_version 1, producer_name 2, producer_version 3, graph 7, opset_import 8,

@@ -191,6 +191,8 @@ impl One<'_> {
                 let kinds = keys::FEATURE_KINDS.join(", ");
                 self.problem("kind", format!("must be one of {kinds}"));
             }
+            // Whatever else is written cannot be judged without it.
+            KEYS.iter().for_each(|(name, _)| drop(self.value(name)));
             return None;
         };
         self.refuse_others(&kind);

@@ -101,7 +101,8 @@ impl Formats {
         Formats {
             model,
             chosen: r.text("runner.data_format"),
-            has_features: hyper.features().is_some(),
+            // Features that are wrong have been reported.
+            has_features: hyper.features().is_some() || r.has_problem("features"),
             header: r.bool("runner.data_header"),
             delimiter,
             raw: CriteoRaw { hash_dim, dense },
@@ -148,6 +149,11 @@ impl Formats {
     }
 
     pub(super) fn spec(&self, r: &mut Resolver, name: &str, analogy: bool) -> Option<FormatSpec> {
+        if self.has_features && !["csv", "tsv", "parquet"].contains(&name) {
+            let reason = format!("is {name}, but features need csv, tsv or parquet data");
+            r.problem("runner.data_format", reason);
+            return None;
+        }
         match name {
             "criteo" => Some(FormatSpec::Criteo),
             "criteo_log" => Some(FormatSpec::CriteoLog),

@@ -19,6 +19,7 @@ use super::value::Kind;
 use super::written::{Source, Written};
 use super::{Config, InferenceExport, Runner, Setting};
 use crate::hyper::HyperDefault;
+use crate::zoo::fields::INPUT_KEYS;
 use crate::zoo::{self, Model};
 use crate::{Error, Hyper, HyperKey, HyperValue};
 
@@ -90,6 +91,12 @@ fn resolve_hyper(r: &mut Resolver, model: &Model, features: Option<Arc<FeatureSe
             r.derive_value(&key, value.clone());
         } else {
             r.derive_value(&key, (*default).into());
+        }
+    }
+    if hyper.features().is_some() {
+        for name in INPUT_KEYS {
+            let reason = "the section features says what the inputs are";
+            r.unused(&format!("hyper_parameters.{name}"), reason);
         }
     }
     if let Err(e) = model.schema_of(&hyper) {

@@ -55,6 +55,11 @@ impl Resolver {
         self.problems.push(format!("{place}{key}: {reason}"));
     }
 
+    /// Whether something is wrong with a section.
+    pub(super) fn has_problem(&self, section: &str) -> bool {
+        self.problems.iter().any(|problem| problem.contains(&format!("{section}.")))
+    }
+
     /// Every key that was written and not taken yet.
     pub(super) fn written_keys(&self) -> impl Iterator<Item = &str> {
         self.written.entries.iter().map(|e| e.key.as_str())

@@ -39,6 +39,21 @@ struct Declared {
 pub(super) const VECTORS: &str = "emb";
 pub(super) const LINEAR: &str = "linear";
 
+/// Hyper-parameters that say what the inputs are, and mean nothing beside declared features.
+pub(crate) const INPUT_KEYS: [&str; 11] = [
+    "sparse_inputs_slots",
+    "sparse_feature_number",
+    "dense_input_dim",
+    "hash_ids",
+    "num_field",
+    "feature_values",
+    "feature_size",
+    "slot_num",
+    "dict_dim",
+    "item_count",
+    "cat_count",
+];
+
 impl Fields {
     /// Numbered slots, and floats.
     pub fn slots(slots: Vec<Var>, dense: Option<Var>) -> Fields {

@@ -9,7 +9,7 @@ mod dlrm;
 mod dnn;
 mod dssm;
 mod esmm;
-mod fields;
+pub(crate) mod fields;
 mod fm;
 pub mod layers;
 mod logistic_regression;

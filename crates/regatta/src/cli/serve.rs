@@ -156,6 +156,7 @@ fn about(model: &Model) -> About {
         serial: info.serial,
         step: info.step,
         features: model.inputs().iter().map(feature).collect(),
+        transform: model.transform().cloned().map(Arc::new),
         outputs: model.outputs().to_vec(),
     }
 }

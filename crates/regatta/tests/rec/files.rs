@@ -26,26 +26,14 @@ fn written_files_read_back() {
 }
 
 #[test]
-fn tables_by_a_column_map() {
+fn tables_need_features() {
     let s = Scratch::new();
-    let rows = "1,ad,7,x,q,0.5,1,2\n0,bc,8,y,q,1.5,1,2\n".repeat(10);
-    s.write("data/a.csv", &format!("click,a,b,c,d,f0,f1,f2\n{rows}"));
-    let columns = "  data_columns:
-    - \"click -> label: label\"
-    - \"a -> 1: hash(200)\"
-    - \"b -> 2: id\"
-    - \"c -> 3: hash(200)\"
-    - \"d -> 4: hash(200)\"
-    - \"f0 -> dense_input: dense\"
-    - \"f1 -> dense_input: dense\"
-    - \"f2 -> dense_input: dense\"";
-    s.write("c.yaml", &config("csv", columns));
-    let out = s.run(&["train", "-m", "c.yaml"]).ok();
-    assert!(out.contains("examples: 20,"), "{out}");
-    s.write("c.yaml", &config("csv", &columns.replace("id\"", "number\"")));
-    s.run(&["train", "-m", "c.yaml"]).fails(2, &["runner.data_columns", "'number'"]);
-    s.write("c.yaml", &config("csv", ""));
-    s.run(&["train", "-m", "c.yaml"]).fails(2, &["runner.data_columns: must be set"]);
+    s.write("data/a.csv", "label,a\n1,x\n");
+    for format in ["csv", "tsv", "parquet"] {
+        s.write("c.yaml", &config(format, ""));
+        let said = format!("{format} data need the section `features`");
+        s.run(&["train", "-m", "c.yaml"]).fails(2, &[&said]);
+    }
 }
 
 #[test]
