@@ -250,10 +250,10 @@ fn check_kind(f: &Feature) -> Result<(), String> {
                 return Err("boundaries are finite numbers in ascending order".into());
             }
         }
-        Kind::Standardize(Moments::Given { mean, std }) => {
-            if !mean.is_finite() || !std.is_finite() || *std <= 0.0 {
-                return Err("mean and std are finite, and std is above 0".into());
-            }
+        Kind::Standardize(Moments::Given { mean, std })
+            if !mean.is_finite() || !std.is_finite() || *std <= 0.0 =>
+        {
+            return Err("mean and std are finite, and std is above 0".into());
         }
         Kind::Vocabulary(Words::Given(words)) => {
             let mut seen = std::collections::HashSet::new();

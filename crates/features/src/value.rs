@@ -78,7 +78,7 @@ impl<'a> Value<'a> {
     pub(crate) fn text(&self) -> String {
         match self {
             Value::Missing => "nothing".into(),
-            Value::Text(text) if text.is_empty() => "nothing".into(),
+            Value::Text(b"") => "nothing".into(),
             Value::Text(text) if text.len() > LONGEST => {
                 format!("'{}...'", String::from_utf8_lossy(&text[..LONGEST]))
             }
