@@ -5,9 +5,9 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use regatta_net::JobToken;
+use regatta_net::{JobToken, own_address};
 
-use crate::error::{Absent, AbsentList};
+use crate::error::{Absent, AbsentList, Result, system};
 
 /// How one rank takes part. Start from [`GroupConfig::new`] and change fields.
 #[derive(Clone)]
@@ -56,6 +56,20 @@ impl GroupConfig {
             observer: Arc::new(|_| {}),
             listener: None,
         }
+    }
+
+    /// Listens at a free port of the address that this machine has on the way to `host:port`, and
+    /// gives that address: ranks that tell each other theirs need not know any before.
+    ///
+    /// # Errors
+    /// [`Error::System`](crate::Error::System) if there is no way to it, or no port.
+    pub fn listen_towards(&mut self, address: &str) -> Result<String> {
+        let fail = |e| system(&format!("cannot listen for the others on the way to {address}"), e);
+        let own = own_address(address).map_err(fail)?;
+        let listener = TcpListener::bind((own, 0)).map_err(fail)?;
+        let endpoint = listener.local_addr().map_err(fail)?.to_string();
+        self.listener = Some(Arc::new(listener));
+        Ok(endpoint)
     }
 }
 

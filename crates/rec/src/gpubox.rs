@@ -1,11 +1,13 @@
 //! `sync_mode: gpubox`: a worker and the servers of its rows in one process, or several of each.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use regatta_collective::Group;
 use regatta_device::{Api, Choice, Device, Listing};
 use regatta_passes::{Split, split_trainer};
-use regatta_ps::{JobToken, Network as InProcess, Server};
+use regatta_ps::{Client, JobToken, Network as InProcess, Server};
 use regatta_table::Admission;
 use regatta_train::Job;
 use regatta_train::job::server_config;
@@ -143,6 +145,22 @@ pub(crate) fn arenas(config: &Config, split: &Split, device: &Device) -> Result<
         None => Ok(share.min(info.max_buffer)),
     };
     names.iter().map(bytes).collect()
+}
+
+/// The other workers of a job with devices, if there are any: all compute every step together.
+pub(crate) fn join_workers(job: &Job, client: &Client) -> Result<Option<Group>, Error> {
+    if job.workers == 1 {
+        return Ok(None);
+    }
+    if job.allow_worker_loss {
+        return Err(Error::from(regatta_train::Error::Config(
+            "--allow-worker-loss cannot be honoured: rows that are on the devices of a lost worker \
+             are lost, too; a job that has failed resumes from its newest checkpoint"
+                .into(),
+        )));
+    }
+    let observer = Arc::new(|event: &regatta_collective::Event| regatta_fleet::notify(event));
+    Ok(Some(regatta_train::job::join_workers(client, job, observer)?))
 }
 
 /// Refuses ranks: the rows of the mode are on servers.

@@ -226,7 +226,8 @@ fn backend(
             initial_values(config, &worker_startup(&programs.startup, &split), scope)?;
             if let Some(device) = devices.first() {
                 let arenas = gpubox::arenas(config, &split, device)?;
-                return Ok(Box::new(GpuBox::new(&split, client, devices, &arenas)?));
+                let others = gpubox::join_workers(job, &client)?;
+                return Ok(Box::new(GpuBox::new(&split, client, devices, &arenas, others)?));
             }
             Ok(Box::new(Servers::new(&split, job.mode, client, options)?))
         }

@@ -1,9 +1,10 @@
 //! Rows on a software OpenCL device (PoCL) against the same job on the CPU: dnn through servers in
-//! this process. Without such a device these tests say so and pass.
+//! this process, with one worker and with two. Without such a device these tests say so and pass.
 
 use std::path::Path;
 use std::thread;
 
+use regatta_collective::Group;
 use regatta_data::{Batch, Batches, DataLoader, Dataset, LoaderOptions, Source};
 use regatta_device::{Choice, Device};
 use regatta_exec::{Options, Scope, run_startup};
@@ -44,27 +45,56 @@ struct Ran {
     moved: Moved,
 }
 
-/// Batches that note what was fetched.
-struct Noted<'a>(Batches, &'a mut Ran);
+/// A job: the batches of the data go to the workers by turns.
+#[derive(Clone, Copy)]
+struct Size {
+    servers: usize,
+    workers: usize,
+    batch: usize,
+    examples: u64,
+}
+
+/// One worker with one server.
+fn one(examples: u64) -> Size {
+    Size { servers: 1, workers: 1, batch: BATCH, examples }
+}
+
+/// The batches of a worker, which note what was fetched.
+struct Noted<'a> {
+    batches: Batches,
+    read: usize,
+    /// This worker, of how many.
+    turn: (usize, usize),
+    ran: &'a mut Ran,
+}
 
 impl Feed for Noted<'_> {
     fn next(&mut self) -> Result<Option<Batch>, Error> {
-        Ok(self.0.next()?)
+        let (worker, workers) = self.turn;
+        while let Some(batch) = self.batches.next()? {
+            self.read += 1;
+            if (self.read - 1) % workers == worker {
+                return Ok(Some(batch));
+            }
+            self.batches.recycle(batch);
+        }
+        Ok(None)
     }
 
     fn done(&mut self, batch: Batch, fetched: &[Tensor]) -> Result<(), Error> {
-        self.1.losses.push(fetched[0].f32()[0]);
-        self.1.scores.extend(fetched[1].f32().chunks_exact(2).map(|row| row[1]));
-        self.1.labels.extend(fetched[2].i64());
-        self.0.recycle(batch);
+        self.ran.losses.push(fetched[0].f32()[0]);
+        self.ran.scores.extend(fetched[1].f32().chunks_exact(2).map(|row| row[1]));
+        self.ran.labels.extend(fetched[2].i64());
+        self.batches.recycle(batch);
         Ok(())
     }
 }
 
-fn batches(examples: u64) -> Batches {
+fn batches(size: Size) -> Batches {
+    let Size { batch, examples, .. } = size;
     let url = format!("synthetic://ctr?slots=26&vocab=500&dense=13&seed=1&examples={examples}");
     let source = Source::synthetic(&url).unwrap();
-    DataLoader::new(source, LoaderOptions::new(BATCH)).unwrap().pass(0).unwrap()
+    DataLoader::new(source, LoaderOptions::new(batch)).unwrap().pass(0).unwrap()
 }
 
 fn network() -> Network {
@@ -72,38 +102,70 @@ fn network() -> Network {
     Network::build(&Config::load(file.join("config_gpubox.yaml"), &[]).unwrap()).unwrap()
 }
 
-/// Trains a data pass with servers in this process, on what `make` makes.
-fn train<B: Backend>(
-    servers: usize,
-    examples: u64,
-    make: impl FnOnce(&Split, Client) -> Result<B, Error>,
-    end: impl FnOnce(&B) -> Moved,
-) -> Result<Ran, Error> {
+/// Makes the backend of a worker, which may have others beside it.
+trait Make<B>: Fn(&Split, Client, Option<Group>) -> Result<B, Error> + Sync {}
+impl<B, F: Fn(&Split, Client, Option<Group>) -> Result<B, Error> + Sync> Make<B> for F {}
+
+/// Trains a data pass with servers in this process, on what `make` makes for each worker.
+fn train_all<B: Backend>(
+    size: Size,
+    make: impl Make<B>,
+    end: fn(&B) -> Moved,
+) -> Result<Vec<Ran>, Error> {
+    let Size { servers, workers, .. } = size;
     let network = network();
     let split = split_trainer(&network.train).unwrap();
     let names = (0..servers).map(|i| format!("rows{i}")).collect();
-    let mut job = Job::new(names, 1, Mode::Sync, JobToken::new("box"));
+    let mut job = Job::new(names, workers, Mode::Sync, JobToken::new("box"));
     job.network = Some(InProcess::new());
     let config = |i| server_config(&split, &job, i).unwrap();
     let running: Vec<Server> = (0..servers).map(|i| Server::start(config(i)).unwrap()).collect();
     let running: Vec<_> = running.into_iter().map(|s| thread::spawn(|| s.run())).collect();
-    let client = Client::connect(client_config(&split, &job, 0)).unwrap();
+    let groups = Group::in_memory(workers).unwrap().into_iter().map(|g| (workers > 1).then_some(g));
+    let ran = thread::scope(|threads| {
+        let worker = |(worker, group)| {
+            let (network, split, make, job) = (&network, &split, &make, &job);
+            threads.spawn(move || {
+                let client = Client::connect(client_config(split, job, worker)).unwrap();
+                work(size, (network, split), make(split, client, group)?, end)
+            })
+        };
+        let all: Vec<_> = groups.enumerate().map(worker).collect();
+        all.into_iter().map(|worker| worker.join().unwrap()).collect::<Result<Vec<_>, Error>>()
+    })?;
+    running.into_iter().for_each(|server| drop(server.join().unwrap().unwrap()));
+    Ok(ran)
+}
+
+/// What one worker does.
+fn work<B: Backend>(
+    size: Size,
+    (network, split): (&Network, &Split),
+    mut backend: B,
+    end: fn(&B) -> Moved,
+) -> Result<Ran, Error> {
     let mut scope = Scope::new();
-    run_startup(&worker_startup(&network.train.startup, &split), &mut scope).unwrap();
-    let mut backend = make(&split, client)?;
+    run_startup(&worker_startup(&network.train.startup, split), &mut scope).unwrap();
     backend.set_fetch(&network.fetches());
     backend.start(&mut scope, false)?;
     let mut ran = Ran::default();
-    run_feed(&mut backend, &mut scope, &mut Noted(batches(examples), &mut ran))?;
+    let turn = (backend.worker(), backend.workers());
+    let mut feed = Noted { batches: batches(size), read: 0, turn, ran: &mut ran };
+    run_feed(&mut backend, &mut scope, &mut feed)?;
+    backend.barrier("trained")?;
     backend.pull_parameters(&mut scope)?;
     let params = split.exchange.params.iter().flat_map(|name| scope.get(name).unwrap().f32());
     ran.dense = params.copied().collect();
     ran.rows = whole_rows(backend.client().unwrap());
     ran.moved = end(&backend);
+    backend.barrier("seen")?;
     backend.leave()?;
-    drop(backend);
-    running.into_iter().for_each(|server| drop(server.join().unwrap().unwrap()));
     Ok(ran)
+}
+
+/// The only worker.
+fn train<B: Backend>(size: Size, make: impl Make<B>, end: fn(&B) -> Moved) -> Result<Ran, Error> {
+    Ok(train_all(size, make, end)?.remove(0))
 }
 
 /// All rows with their optimizer states, as servers have them.
@@ -114,16 +176,46 @@ fn whole_rows(client: &Client) -> Vec<f32> {
     rows
 }
 
-fn on_cpu(examples: u64) -> Ran {
-    let make = |split: &Split, client| Servers::new(split, Mode::Sync, client, Options::default());
-    train(1, examples, make, |_| Moved::default()).unwrap()
+fn servers(split: &Split, client: Client, _: Option<Group>) -> Result<Servers, Error> {
+    Servers::new(split, Mode::Sync, client, Options::default())
 }
 
-fn on_device(device: &Device, servers: usize, examples: u64, rows: u64) -> Result<Ran, Error> {
+fn on_cpu(size: Size) -> Vec<Ran> {
+    train_all(size, servers, |_| Moved::default()).unwrap()
+}
+
+fn on_device(device: &Device, size: Size, rows: u64) -> Result<Ran, Error> {
     let bytes = [rows * STRIDE * 4];
     let devices = std::slice::from_ref(device);
-    let make = |split: &Split, client| GpuBox::new(split, client, devices, &bytes);
-    train(servers, examples, make, GpuBox::moved)
+    let make = |split: &Split, client, others| GpuBox::new(split, client, devices, &bytes, others);
+    train(size, make, GpuBox::moved)
+}
+
+/// Workers with so many devices each, and room for so many rows on each of them.
+fn on_devices(size: Size, devices: usize, rows: u64) -> Result<Vec<Ran>, Error> {
+    let bytes = [rows * STRIDE * 4];
+    let make = |split: &Split, client: Client, others| {
+        let devices: Vec<Device> = (0..devices).map(|_| device().unwrap()).collect();
+        GpuBox::new(split, client, &devices, &bytes, others)
+    };
+    train_all(size, make, GpuBox::moved)
+}
+
+/// The losses of steps of all workers: means over their examples.
+fn step_losses(workers: &[Ran], size: Size) -> Vec<f32> {
+    let examples = |worker: usize, step: usize| {
+        let before = (step * size.workers + worker) * size.batch;
+        (size.examples as usize).saturating_sub(before).min(size.batch) as f32
+    };
+    let step = |step: usize| {
+        let own = |worker: usize| match workers[worker].losses.get(step) {
+            Some(loss) => (loss * examples(worker, step), examples(worker, step)),
+            None => (0.0, 0.0),
+        };
+        let all: Vec<(f32, f32)> = (0..size.workers).map(own).collect();
+        all.iter().map(|(loss, _)| loss).sum::<f32>() / all.iter().map(|(_, n)| n).sum::<f32>()
+    };
+    (0..workers[0].losses.len()).map(step).collect()
 }
 
 fn apart(a: &[f32], b: &[f32]) -> f32 {
@@ -134,9 +226,9 @@ fn apart(a: &[f32], b: &[f32]) -> f32 {
 #[test]
 fn a_device_trains_like_the_cpu() {
     let Some(device) = device() else { return };
-    let cpu = on_cpu(STEPS * BATCH as u64);
+    let cpu = on_cpu(one(STEPS * BATCH as u64)).remove(0);
     assert_eq!(cpu.losses.len() as u64, STEPS);
-    let ran = on_device(&device, 1, STEPS * BATCH as u64, 2 * ROWS).unwrap();
+    let ran = on_device(&device, one(STEPS * BATCH as u64), 2 * ROWS).unwrap();
     assert!(apart(&ran.losses, &cpu.losses) < 1e-5, "{:?}\n{:?}", ran.losses, cpu.losses);
     let auc = |ran: &Ran| exact_auc(&ran.scores, &ran.labels);
     assert!((auc(&ran) - auc(&cpu)).abs() < 0.001, "{} {}", auc(&ran), auc(&cpu));
@@ -148,10 +240,11 @@ fn a_device_trains_like_the_cpu() {
 fn a_small_arena_equals_a_large_one_exactly() {
     let Some(device) = device() else { return };
     let examples = 40 * BATCH as u64;
-    let large = on_device(&device, 1, examples, ROWS).unwrap();
+    let large = on_device(&device, one(examples), ROWS).unwrap();
     for servers in [1, 2] {
         let before = device.counters().now();
-        let small = on_device(&device, servers, examples, ROWS / 10).unwrap();
+        let size = Size { servers, ..one(examples) };
+        let small = on_device(&device, size, ROWS / 10).unwrap();
         assert_eq!(small.losses, large.losses);
         assert_eq!((&small.rows, &small.dense), (&large.rows, &large.dense));
         // Rows went and came again, and nothing else travels: batches, rows in with their slots,
@@ -171,12 +264,13 @@ fn two_devices_share_a_batch() {
     // One device, opened twice: two contexts, each with its own rows.
     let (Some(first), Some(second)) = (device(), device()) else { return };
     let examples = 40 * BATCH as u64 + 7;
-    let one = on_device(&first, 1, examples, ROWS).unwrap();
+    let size = one(examples);
+    let one = on_device(&first, size, ROWS).unwrap();
     let devices = [first, second];
     for rows in [ROWS, ROWS / 10] {
         let bytes = [rows * STRIDE * 4];
-        let make = |split: &Split, client| GpuBox::new(split, client, &devices, &bytes);
-        let two = train(1, examples, make, GpuBox::moved).unwrap();
+        let make = |split: &Split, client, all| GpuBox::new(split, client, &devices, &bytes, all);
+        let two = train(size, make, GpuBox::moved).unwrap();
         assert!(apart(&two.losses, &one.losses) < 1e-5, "{:?}\n{:?}", two.losses, one.losses);
         assert_eq!(two.labels, one.labels);
         assert!(apart(&two.rows, &one.rows) < 1e-2 && apart(&two.dense, &one.dense) < 1e-2);
@@ -184,9 +278,54 @@ fn two_devices_share_a_batch() {
 }
 
 #[test]
+fn workers_with_devices_train_as_one_worker_does() {
+    if device().is_none() {
+        return;
+    }
+    // The last step has examples of the first worker only.
+    let examples = 40 * 2 * BATCH as u64 + 7;
+    let merged = Size { batch: 2 * BATCH, ..one(examples) };
+    let one = on_devices(merged, 2, ROWS).unwrap().remove(0);
+    let size = Size { servers: 2, workers: 2, ..self::one(examples) };
+    let cpu = on_cpu(size);
+    for (devices, rows) in [(1, ROWS), (2, ROWS / 8)] {
+        let two = on_devices(size, devices, rows).unwrap();
+        assert_eq!((two[0].losses.len(), two[1].losses.len()), (41, 40));
+        // Every worker has all parameters, the same to the bit.
+        assert_eq!(two[0].dense, two[1].dense);
+        assert_eq!(two[0].rows, two[1].rows);
+        let losses = step_losses(&two, size);
+        assert!(apart(&losses, &one.losses) < 1e-5, "{losses:?}\n{:?}", one.losses);
+        let of_rows = apart(&two[0].rows, &one.rows);
+        let of_dense = apart(&two[0].dense, &one.dense);
+        assert!(of_rows < 1e-5 && of_dense < 1e-5, "{of_rows} {of_dense}");
+        // Each of them trains as it does with servers that update.
+        for (device, cpu) in two.iter().zip(&cpu) {
+            assert!(apart(&device.losses, &cpu.losses) < 1e-5);
+            assert_eq!(device.labels, cpu.labels);
+        }
+        // Rows are on the devices of one worker: both together bring what one brings alone.
+        let brought: u64 = two.iter().map(|ran| ran.moved.rows_in).sum();
+        assert!(brought >= one.moved.rows_in);
+        assert_eq!(brought > one.moved.rows_in, rows < ROWS, "{brought} {:?}", one.moved);
+    }
+}
+
+#[test]
+fn a_worker_without_room_ends_all_of_them() {
+    if device().is_none() {
+        return;
+    }
+    let size = Size { servers: 1, workers: 2, ..one(1280) };
+    let error = on_devices(size, 1, 50).err().unwrap().to_string();
+    let words = ["worker 0: table 'SparseFeatFactors'", "room for 50", "device_mb"];
+    words.iter().for_each(|word| assert!(error.contains(word), "{error}"));
+}
+
+#[test]
 fn what_does_not_fit_is_said_with_its_sizes() {
     let Some(device) = device() else { return };
-    let error = on_device(&device, 1, 640, 100).err().unwrap().to_string();
+    let error = on_device(&device, one(640), 100).err().unwrap().to_string();
     let words =
         ["table 'SparseFeatFactors'", "distinct rows", "room for 100", "108 bytes", "device_mb"];
     words.iter().for_each(|word| assert!(error.contains(word), "{error}"));

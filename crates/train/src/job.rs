@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use regatta_collective::{Group, GroupConfig, Observer as GroupObserver};
 use regatta_ir::{Op, Program};
 use regatta_optim::{Rule, Sum};
 use regatta_passes::{ServerPartition, Split, TableSpec};
 use regatta_ps::partition::{Piece, dense_pieces};
 use regatta_ps::{
-    ClientConfig, ClientTable, DenseSetup, JobToken, Mode, Network, NoticeObserver, Observer,
-    ServerConfig, TableSetup, Wire,
+    Client, ClientConfig, ClientTable, DenseSetup, JobToken, Mode, Network, NoticeObserver,
+    Observer, ServerConfig, TableSetup, Wire,
 };
 use regatta_table::{Accessor, Admission, Initializer, PlainConfig, SparseConfig, Stream, TableId};
 
@@ -204,6 +205,24 @@ pub fn client_config(split: &Split, job: &Job, worker: usize) -> ClientConfig {
         observer: job.observer.clone(),
         tune: None,
     }
+}
+
+/// Joins all workers of a job, which find each other through the servers.
+///
+/// # Errors
+/// If a worker is lost, or cannot be reached.
+pub fn join_workers(client: &Client, job: &Job, observer: GroupObserver) -> Result<Group, Error> {
+    let mut config = GroupConfig::new(client.worker(), vec![], job.token.clone());
+    config.start_timeout = job.start_timeout;
+    config.observer = observer;
+    let server = client.endpoints().first().map_or("", String::as_str);
+    let own = config.listen_towards(server)?;
+    for (worker, address) in client.gather("addresses", own.as_bytes())?.into_iter().enumerate() {
+        let lost = || Error::Lost(format!("worker {worker} is lost: it has given no address"));
+        let address = String::from_utf8(address).ok().filter(|address| !address.is_empty());
+        config.endpoints.push(address.ok_or_else(lost)?);
+    }
+    Ok(Group::connect(config)?)
 }
 
 fn initializer(table: &str, init: &Op) -> Result<Initializer, Error> {

@@ -3,71 +3,53 @@
 //! `b` examples train as one does with `d * b`.
 //!
 //! What devices give each other goes through host memory: weights of rows from their owners to
-//! those who look them up, gradients back, and dense gradients to everybody.
+//! those who look them up, gradients back, and dense gradients to everybody. Other processes may
+//! share the batch, too: what is given is in one list of floats, to be added up over all of them.
+//!
+//! ```text
+//! prepare    a batch -> parts with their distinct keys (join: those of all processes)
+//! weights    rows of owners -> their weights, zeros for rows of other processes
+//! compute    weights -> forward and backward on every device
+//! gradients  sums over devices: of the rows of all tables, then of dense parameters
+//! update     gradients -> rows of owners, dense parameters everywhere
+//! ```
 
 use regatta_device::{Arena, Buffer, Device, Queue, Step};
 use regatta_ir::Role;
 use regatta_ops::OPS;
 use regatta_passes::{Parts, Split, fuse, split_batch};
-use regatta_tensor::{DType, Data, Ragged, RowIndex, Tensor, Value};
+use regatta_tensor::{DType, Data, RowIndex, Tensor, Value};
 
-use super::batch::{DeviceBatch, Preparer};
-use super::program::{DeviceInputs, DeviceProgram};
+use super::batch::Preparer;
+use super::parts::GroupBatch;
+use super::program::DeviceProgram;
 use super::refused;
-use crate::{Error, Lookup, Scope};
+use crate::{Error, Scope};
 
 /// A trainer program on several devices.
 pub struct DeviceGroup {
-    split: Split,
-    programs: Vec<DeviceProgram>,
+    pub(super) split: Split,
+    pub(super) programs: Vec<DeviceProgram>,
     preparers: Vec<Preparer>,
     /// What each fetched variable is of the whole batch.
     fetch: Vec<(String, Parts)>,
-    index: RowIndex,
+    pub(super) index: RowIndex,
     /// Devices that had a part of the last batch.
     active: usize,
 }
 
-/// A batch that is divided over the devices of a group.
-#[derive(Default)]
-pub struct GroupBatch {
-    examples: usize,
-    parts: Vec<Part>,
-    /// By table, the distinct keys of the whole batch.
-    keys: Vec<Vec<u64>>,
-}
-
-/// The part of one device.
-#[derive(Default)]
-struct Part {
-    values: Vec<(String, Value)>,
-    lookups: Vec<Lookup>,
-    /// By table, the row of the whole batch that each distinct row of this part is.
-    rows: Vec<Vec<u32>>,
-    inputs: DeviceInputs,
-    batch: DeviceBatch,
-}
+/// The device of a row that another process owns.
+pub const ELSEWHERE: u32 = u32::MAX;
 
 /// Where the rows of a table are in a step.
 pub struct GroupTable<'a> {
     /// The rows of each device.
     pub arenas: Vec<&'a Arena>,
-    /// For each key of the batch, the device that owns its row and the slot there.
+    /// For each key of the batch, the device that owns its row and the slot there; no device of
+    /// the group ([`ELSEWHERE`]) if another process owns it.
     pub slots: &'a [(u32, u32)],
     /// How rows are updated in this step.
     pub step: &'a Step,
-}
-
-impl GroupBatch {
-    /// The distinct keys of a table.
-    pub fn keys(&self, table: usize) -> &[u64] {
-        &self.keys[table]
-    }
-
-    /// Bytes of the uploads of its parts.
-    pub fn bytes(&self) -> usize {
-        self.parts.iter().map(|part| part.batch.bytes()).sum()
-    }
 }
 
 impl DeviceGroup {
@@ -98,109 +80,38 @@ impl DeviceGroup {
         &self.programs
     }
 
-    /// Divides a batch and finds its distinct keys.
-    ///
-    /// # Errors
-    /// If it lacks an input or has no examples.
-    pub fn prepare(
-        &mut self,
-        feeds: &[(&str, &Value)],
-        batch: &mut GroupBatch,
-    ) -> Result<(), Error> {
-        let n = self.programs.len();
-        let vars = &self.split.trainer.block().vars;
-        let ids = |name: &str| {
-            let mut inputs = self.split.exchange.tables.iter().flat_map(|table| &table.inputs);
-            inputs.any(|(ids, _)| ids == name)
-        };
-        let is_batched =
-            |name: &str| ids(name) || vars.get(name).is_some_and(|var| var.ty.is_batched());
-        let batched = feeds.iter().filter(|(name, _)| is_batched(name));
-        batch.examples = batched.map(|(_, value)| value.rows()).max().unwrap_or(0);
-        if batch.examples == 0 {
-            return Err(Error::Options("a batch without examples cannot be divided".into()));
-        }
-        // The last batch of a data pass may be too small for all.
-        let n = n.min(batch.examples);
-        batch.parts.resize_with(n, Part::default);
-        for (at, part) in batch.parts.iter_mut().enumerate() {
-            let range = batch.examples * at / n..batch.examples * (at + 1) / n;
-            part.values.clear();
-            for (name, value) in feeds {
-                let own = if is_batched(name) { rows_of(value, &range) } else { (*value).clone() };
-                part.values.push((name.to_string(), own));
-            }
-        }
-        self.look_up(batch)
-    }
-
-    fn look_up(&mut self, batch: &mut GroupBatch) -> Result<(), Error> {
-        let tables = &self.split.exchange.tables;
-        batch.keys.resize_with(tables.len(), Vec::new);
-        for part in &mut batch.parts {
-            part.lookups.resize_with(tables.len(), Lookup::default);
-            part.rows.resize_with(tables.len(), Vec::new);
-            let values = &part.values;
-            let value = |name: &str| values.iter().find(|(n, _)| n == name).map(|(_, v)| v);
-            for (lookup, table) in part.lookups.iter_mut().zip(tables) {
-                lookup.prepare(table, false, &mut self.index, value)?;
-            }
-        }
-        for at in 0..tables.len() {
-            let all: usize = batch.parts.iter().map(|part| part.lookups[at].keys().len()).sum();
-            self.index.clear(all);
-            for part in &mut batch.parts {
-                let keys = part.lookups[at].keys().iter();
-                let rows = keys.map(|&key| self.index.insert(key).0 as u32);
-                part.rows[at] = rows.collect();
-            }
-            batch.keys[at].clear();
-            batch.keys[at].extend_from_slice(self.index.ids());
-        }
-        Ok(())
-    }
-
-    /// One step: rows to those who look them up, forward and backward on every device, sums of
-    /// gradients, updates of rows by their owners and of dense parameters everywhere.
+    /// The weights of all distinct rows of a batch, table by table, from the devices that own them;
+    /// zeros for rows that are elsewhere.
     ///
     /// # Errors
     /// If a device refuses.
     ///
     /// # Panics
     /// If there are not as many tables, arenas or slots as the batch has.
-    pub fn step(
-        &mut self,
-        batch: &mut GroupBatch,
+    pub fn weights(
+        &self,
+        batch: &GroupBatch,
         tables: &[GroupTable<'_>],
-        learning_rate: f32,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<f32>, Error> {
         assert_eq!(tables.len(), self.split.exchange.tables.len(), "all tables");
-        self.active = batch.parts.len();
-        let mut exchanged = vec![Vec::new(); batch.parts.len()];
+        let mut weights = vec![0.0; self.row_floats(batch)];
+        let mut first = 0;
         for (at, table) in tables.iter().enumerate() {
             assert_eq!(table.slots.len(), batch.keys[at].len(), "a slot for each key");
             let dim = self.split.exchange.tables[at].dim;
-            let weights = self.weights(table, dim)?;
-            for (device, part) in batch.parts.iter().enumerate() {
-                let rows = part.rows[at]
-                    .iter()
-                    .flat_map(|&row| &weights[row as usize * dim..(row as usize + 1) * dim]);
-                let rows: Vec<f32> = rows.copied().collect();
-                let buffer = self.programs[device].device().buffer_of(&rows)?;
-                exchanged[device].push(Arena { buffer, stride: dim as u32, dim: dim as u32 });
-            }
+            let to = &mut weights[first..first + table.slots.len() * dim];
+            self.table_weights(table, dim, to)?;
+            first += to.len();
         }
-        self.compute(batch, &exchanged)?;
-        for (at, table) in tables.iter().enumerate() {
-            self.update_rows(batch, at, table)?;
-        }
-        self.sum_dense()?;
-        self.programs.iter_mut().try_for_each(|program| program.apply(learning_rate))
+        Ok(weights)
     }
 
-    /// The weights of all distinct rows of a batch, from their owners.
-    fn weights(&self, table: &GroupTable<'_>, dim: usize) -> Result<Vec<f32>, Error> {
-        let mut weights = vec![0.0; table.slots.len() * dim];
+    fn table_weights(
+        &self,
+        table: &GroupTable<'_>,
+        dim: usize,
+        to: &mut [f32],
+    ) -> Result<(), Error> {
         for (owner, program) in self.programs.iter().enumerate() {
             let (rows, slots) = owned(table, owner);
             if rows.is_empty() {
@@ -209,17 +120,47 @@ impl DeviceGroup {
             let (device, n) = (program.device(), rows.len());
             let slots = device.buffer_of(&slots)?;
             let packed = device.alloc((n * dim * 4) as u64)?;
-            let (arena, to) = (table.arenas[owner], (&packed, dim as u32));
-            device.rows_out(Queue::Compute, arena, &slots, n as u32, to)?;
+            let (arena, packed_as) = (table.arenas[owner], (&packed, dim as u32));
+            device.rows_out(Queue::Compute, arena, &slots, n as u32, packed_as)?;
             let floats = device.read_floats(Queue::Compute, &packed, 0, n * dim)?;
             for (row, values) in rows.iter().zip(floats.chunks_exact(dim)) {
-                weights[row * dim..(row + 1) * dim].copy_from_slice(values);
+                to[row * dim..(row + 1) * dim].copy_from_slice(values);
             }
         }
-        Ok(weights)
+        Ok(())
     }
 
-    fn compute(&mut self, batch: &mut GroupBatch, rows: &[Vec<Arena>]) -> Result<(), Error> {
+    /// Floats of one value for each weight of the distinct rows of a batch.
+    fn row_floats(&self, batch: &GroupBatch) -> usize {
+        let tables = batch.keys.iter().zip(&self.split.exchange.tables);
+        tables.map(|(keys, table)| keys.len() * table.dim).sum()
+    }
+
+    /// Puts forward and backward on the queues of all devices that have a part of the batch, with
+    /// the weights of its distinct rows as [`DeviceGroup::weights`] gives them.
+    ///
+    /// # Errors
+    /// If an input is not right, or a device refuses.
+    pub fn compute(&mut self, batch: &mut GroupBatch, weights: &[f32]) -> Result<(), Error> {
+        self.active = batch.parts.len();
+        let mut exchanged = vec![Vec::new(); batch.parts.len()];
+        let mut rest = weights;
+        for (at, table) in self.split.exchange.tables.iter().enumerate() {
+            let dim = table.dim;
+            let (weights, others) = rest.split_at(batch.keys[at].len() * dim);
+            for (device, part) in batch.parts.iter().enumerate() {
+                let rows = part.rows[at].iter();
+                let rows = rows.flat_map(|&row| &weights[row as usize * dim..][..dim]);
+                let rows: Vec<f32> = rows.copied().collect();
+                let buffer = self.programs[device].device().buffer_of(&rows)?;
+                exchanged[device].push(Arena { buffer, stride: dim as u32, dim: dim as u32 });
+            }
+            rest = others;
+        }
+        self.compute_parts(batch, &exchanged)
+    }
+
+    fn compute_parts(&mut self, batch: &mut GroupBatch, rows: &[Vec<Arena>]) -> Result<(), Error> {
         let tables = &self.split.exchange.tables;
         let total = (batch.parts.len() > 1).then_some(batch.examples);
         for (at, part) in batch.parts.iter_mut().enumerate() {
@@ -239,56 +180,90 @@ impl DeviceGroup {
         Ok(())
     }
 
-    /// Adds up the gradients of rows in the order of devices; owners take them.
-    fn update_rows(
-        &self,
-        batch: &GroupBatch,
-        at: usize,
-        table: &GroupTable<'_>,
-    ) -> Result<(), Error> {
-        let dim = self.split.exchange.tables[at].dim;
-        let mut sums = vec![0.0_f32; table.slots.len() * dim];
-        for (program, part) in self.programs.iter().zip(&batch.parts) {
-            let Some(grads) = program.row_grads(at) else { return Ok(()) };
-            let device = program.device();
-            let floats = device.read_floats(Queue::Compute, grads.grads, 0, grads.rows * dim)?;
-            for (&row, values) in part.rows[at].iter().zip(floats.chunks_exact(dim)) {
-                let to = &mut sums[row as usize * dim..(row as usize + 1) * dim];
-                to.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+    /// Waits for the gradients of a batch and adds them up in the order of devices: those of its
+    /// distinct rows, table by table, then those of dense parameters. Zeros if it has no examples.
+    ///
+    /// # Errors
+    /// If a device does not finish.
+    pub fn gradients(&self, batch: &GroupBatch) -> Result<Vec<f32>, Error> {
+        let dense: usize = self.programs[0].dense_grads().map(floats_of).sum();
+        let mut sums = vec![0.0; self.row_floats(batch) + dense];
+        let mut rest = sums.as_mut_slice();
+        for (at, keys) in batch.keys.iter().enumerate() {
+            let dim = self.split.exchange.tables[at].dim;
+            let (table, others) = rest.split_at_mut(keys.len() * dim);
+            self.add_row_grads(batch, at, table)?;
+            rest = others;
+        }
+        for (program, _) in self.programs.iter().zip(&batch.parts) {
+            let mut to = &mut *rest;
+            for buffer in program.dense_grads() {
+                let n = floats_of(buffer);
+                let floats = program.device().read_floats(Queue::Compute, buffer, 0, n)?;
+                add(&mut to[..n], &floats);
+                to = &mut to[n..];
             }
         }
+        Ok(sums)
+    }
+
+    fn add_row_grads(&self, batch: &GroupBatch, at: usize, sums: &mut [f32]) -> Result<(), Error> {
+        for (program, part) in self.programs.iter().zip(&batch.parts) {
+            let Some(grads) = program.row_grads(at) else { return Ok(()) };
+            let (device, dim, n) = (program.device(), grads.dim, grads.rows * grads.dim);
+            let floats = device.read_floats(Queue::Compute, grads.grads, 0, n)?;
+            for (&row, values) in part.rows[at].iter().zip(floats.chunks_exact(dim)) {
+                add(&mut sums[row as usize * dim..][..dim], values);
+            }
+        }
+        Ok(())
+    }
+
+    /// Updates the rows that devices of this group own, and dense parameters everywhere, with
+    /// gradients as [`DeviceGroup::gradients`] gives them.
+    ///
+    /// # Errors
+    /// If a device refuses.
+    pub fn update(
+        &mut self,
+        batch: &GroupBatch,
+        tables: &[GroupTable<'_>],
+        gradients: &[f32],
+        learning_rate: f32,
+    ) -> Result<(), Error> {
+        let mut rest = gradients;
+        for (at, table) in tables.iter().enumerate() {
+            let exchange = &self.split.exchange.tables[at];
+            let (grads, others) = rest.split_at(batch.keys[at].len() * exchange.dim);
+            if exchange.grad.is_some() {
+                self.update_rows(table, exchange.dim, grads)?;
+            }
+            rest = others;
+        }
+        for program in &mut self.programs {
+            let mut from = rest;
+            for buffer in program.dense_grads() {
+                let (own, others) = from.split_at(floats_of(buffer));
+                program.device().write_values(Queue::Compute, buffer, 0, own)?;
+                from = others;
+            }
+            program.apply(learning_rate)?;
+        }
+        Ok(())
+    }
+
+    fn update_rows(&self, table: &GroupTable<'_>, dim: usize, grads: &[f32]) -> Result<(), Error> {
         for (owner, program) in self.programs.iter().enumerate() {
             let (rows, slots) = owned(table, owner);
             if rows.is_empty() {
                 continue;
             }
             let device = program.device();
-            let own = rows.iter().flat_map(|row| &sums[row * dim..(row + 1) * dim]).copied();
-            let grads = device.buffer_of(&own.collect::<Vec<f32>>())?;
-            let (slots, packed) = (device.buffer_of(&slots)?, (&grads, rows.len() as u32));
+            let own = rows.iter().flat_map(|row| &grads[row * dim..(row + 1) * dim]).copied();
+            let own = device.buffer_of(&own.collect::<Vec<f32>>())?;
+            let (slots, packed) = (device.buffer_of(&slots)?, (&own, rows.len() as u32));
             let arena = table.arenas[owner];
             device.update_rows(Queue::Compute, table.step, arena, &slots, packed)?;
-        }
-        Ok(())
-    }
-
-    /// Adds up dense gradients in the order of devices; all of them get the sum.
-    fn sum_dense(&self) -> Result<(), Error> {
-        if self.programs.len() == 1 {
-            return Ok(());
-        }
-        let of = |program: &DeviceProgram| program.dense_grads().cloned().collect::<Vec<Buffer>>();
-        let buffers: Vec<Vec<Buffer>> = self.programs.iter().map(of).collect();
-        for group in 0..buffers[0].len() {
-            let n = buffers[0][group].bytes() as usize / DType::F32.size();
-            let mut sums = vec![0.0_f32; n];
-            for (program, buffers) in self.programs.iter().zip(&buffers).take(self.active) {
-                let floats = program.device().read_floats(Queue::Compute, &buffers[group], 0, n)?;
-                sums.iter_mut().zip(&floats).for_each(|(sum, value)| *sum += value);
-            }
-            for (program, buffers) in self.programs.iter().zip(&buffers) {
-                program.device().write_values(Queue::Compute, &buffers[group], 0, &sums)?;
-            }
         }
         Ok(())
     }
@@ -335,6 +310,14 @@ impl DeviceGroup {
     }
 }
 
+fn floats_of(buffer: &Buffer) -> usize {
+    buffer.bytes() as usize / DType::F32.size()
+}
+
+fn add(sums: &mut [f32], values: &[f32]) {
+    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+}
+
 /// The rows of a batch that a device owns, and their slots.
 fn owned(table: &GroupTable<'_>, owner: usize) -> (Vec<usize>, Vec<u32>) {
     let rows = table.slots.iter().enumerate().filter(|(_, at)| at.0 as usize == owner);
@@ -367,7 +350,7 @@ fn join(parts: &[&Tensor], how: Parts) -> Tensor {
     if how == Parts::Sum {
         let mut sum = parts[0].clone();
         for part in &parts[1..] {
-            sum.f32_mut().iter_mut().zip(part.f32()).for_each(|(sum, value)| *sum += value);
+            add(sum.f32_mut(), part.f32());
         }
         return sum;
     }
@@ -379,33 +362,4 @@ fn join(parts: &[&Tensor], how: Parts) -> Tensor {
         _ => Data::F32(parts.iter().flat_map(|part| part.f32()).copied().collect()),
     };
     Tensor::new(&shape, data).expect("rows of one width")
-}
-
-/// Some examples of a value.
-fn rows_of(value: &Value, range: &std::ops::Range<usize>) -> Value {
-    fn cut(data: &Data, from: usize, to: usize) -> Data {
-        match data {
-            Data::F32(v) => Data::F32(v[from..to].to_vec()),
-            Data::F16(v) => Data::F16(v[from..to].to_vec()),
-            Data::BF16(v) => Data::BF16(v[from..to].to_vec()),
-            Data::I64(v) => Data::I64(v[from..to].to_vec()),
-            Data::U64(v) => Data::U64(v[from..to].to_vec()),
-        }
-    }
-    match value {
-        Value::Dense(t) => {
-            let mut shape = t.shape().to_vec();
-            let width = t.numel() / shape[0].max(1);
-            shape[0] = range.len();
-            let data = cut(t.data(), range.start * width, range.end * width);
-            Tensor::new(&shape, data).expect("as many values as the shape has").into()
-        }
-        Value::Ragged(r) => {
-            let offsets = &r.offsets()[range.start..=range.end];
-            let (from, to) = (offsets[0], offsets[offsets.len() - 1]);
-            let values = cut(r.values(), from as usize, to as usize);
-            let offsets = offsets.iter().map(|offset| offset - from).collect();
-            Ragged::new(values, offsets).expect("offsets rise").into()
-        }
-    }
 }

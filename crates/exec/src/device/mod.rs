@@ -23,7 +23,7 @@
 //! Reading order: [`DeviceProgram`] (`program`), [`Preparer`] and [`DeviceBatch`] (`batch`,
 //! `lookups`), `plan` (launches for one batch size), `lower` (what each op becomes), `chain`
 //! (neighbours are joined), `memory` (temporaries share buffers), `values` (parameters, states and
-//! their updates), [`DeviceGroup`] (several devices).
+//! their updates), [`DeviceGroup`] (`group`, `parts`: several devices).
 
 mod batch;
 mod builder;
@@ -34,6 +34,7 @@ mod launch;
 mod lookups;
 mod lower;
 mod memory;
+mod parts;
 mod plan;
 mod program;
 mod values;
@@ -41,8 +42,9 @@ mod values;
 use regatta_ir::{Op, VarType};
 
 pub use batch::{DeviceBatch, Preparer};
-pub use group::{DeviceGroup, GroupBatch, GroupTable};
+pub use group::{DeviceGroup, ELSEWHERE, GroupTable};
 pub use lower::device_kinds;
+pub use parts::GroupBatch;
 pub use program::{DeviceInputs, DeviceProgram, RowGrads};
 pub use values::States;
 

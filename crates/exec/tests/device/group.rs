@@ -54,7 +54,11 @@ fn losses(n: usize, sizes: &[usize]) -> Option<(Vec<f32>, Vec<f32>)> {
         let slots: Vec<(u32, u32)> = divided.keys(0).iter().map(place).collect();
         let step = Step::new(&rule, 0.05, &shared).unwrap();
         let table = GroupTable { arenas: arenas.iter().collect(), slots: &slots, step: &step };
-        group.step(&mut divided, &[table], 0.05).unwrap();
+        let table = [table];
+        let weights = group.weights(&divided, &table).unwrap();
+        group.compute(&mut divided, &weights).unwrap();
+        let gradients = group.gradients(&divided).unwrap();
+        group.update(&divided, &table, &gradients, 0.05).unwrap();
         rule.advance(&mut shared);
         got.push(group.fetch().unwrap()[0].f32()[0]);
     }

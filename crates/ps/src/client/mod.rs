@@ -155,6 +155,11 @@ impl Client {
         self.config.workers
     }
 
+    /// How gradients and values travel.
+    pub fn wire(&self) -> Wire {
+        self.config.wire
+    }
+
     /// The tables, in order.
     pub fn tables(&self) -> &[ClientTable] {
         &self.config.tables

@@ -1,5 +1,6 @@
 //! Rows and dense parameters that this worker updates itself, on a device for example: all of them
-//! come with their optimizer state and go back as they are then. Only in jobs of one worker.
+//! come with their optimizer state and go back as they are then. Of several workers one owns a row,
+//! and the first one gives dense parameters back.
 
 use regatta_table::DensePiece;
 

@@ -44,8 +44,9 @@ impl Request {
             Request::SetDense(_) => ("set dense parameters", Who::FirstWorker),
             Request::Gather(_) => ("gather", Who::Workers),
             Request::Prefetch(_) => ("prefetch rows", Who::Workers),
-            Request::LeaseRows(_) | Request::LeaseDense => ("lease rows", Who::FirstWorker),
-            Request::ReturnRows(_) | Request::ReturnDense(_) => ("return rows", Who::FirstWorker),
+            Request::LeaseRows(_) | Request::LeaseDense => ("lease rows", Who::Workers),
+            Request::ReturnRows(_) => ("return rows", Who::Workers),
+            Request::ReturnDense(_) => ("return dense parameters", Who::FirstWorker),
             Request::Control(control) => return control.rule(),
         };
         Rule { verb, who }

@@ -1,12 +1,12 @@
-//! Whole rows and dense parameters with their optimizer state, for a worker that updates them
-//! itself. Only a job of one worker has such a worker: rows that are away have no other owner.
+//! Whole rows and dense parameters with their optimizer state, for workers that update them
+//! themselves. Workers agree on who owns a row that is away; servers do not check it.
 
 use std::sync::atomic::Ordering;
 
 use regatta_net::{Buf, Responder};
 use regatta_table::Scratch;
 
-use super::core::{Core, Table};
+use super::core::Core;
 use crate::Error;
 use crate::message::reply::{refuse_for, reply, reply_owned};
 use crate::message::{DenseState, LeaseRows, ReturnRows};
@@ -15,7 +15,7 @@ impl Core {
     /// Sends whole rows; absent ones are created.
     pub(super) fn lease_rows(&self, lease: LeaseRows, payload: &[u8], responder: Responder) {
         let read = || {
-            let table = self.table_alone(lease.table)?;
+            let table = self.table_of(lease.table)?;
             let keys = lease.keys.of(payload);
             let width = table.rows.row_width().map_err(|e| table.error(e))?;
             let mut rows = vec![0.0; keys.len() * width];
@@ -29,7 +29,7 @@ impl Core {
     /// Takes whole rows back.
     pub(super) fn return_rows(&self, given: ReturnRows, payload: &[u8], responder: Responder) {
         let write = || {
-            let table = self.table_alone(given.table)?;
+            let table = self.table_of(given.table)?;
             let (keys, rows) = (given.keys.of(payload), given.rows.of(payload));
             let scratch = &mut Scratch::default();
             table.rows.give_back(keys, rows, scratch).map_err(|e| table.error(e))
@@ -40,7 +40,6 @@ impl Core {
     /// Sends the dense parameters with their states.
     pub(super) fn lease_dense(&self, responder: Responder) {
         let read = || {
-            self.check_alone()?;
             let tables = self.tables.iter().map(|table| table.rows.steps()).collect();
             let state = DenseState { steps: self.steps(), tables, pieces: self.dense.export()? };
             Ok(state.encode(|n| responder.buffer(n)))
@@ -51,7 +50,6 @@ impl Core {
     /// Takes the dense parameters back, and counts the steps that they have made.
     pub(super) fn return_dense(&self, state: &DenseState, responder: Responder) {
         let write = || {
-            self.check_alone()?;
             if state.tables.len() != self.tables.len() {
                 let (n, tables) = (state.tables.len(), self.tables.len());
                 return Err(Error::malformed(format!("steps of {n} tables, there are {tables}")));
@@ -64,21 +62,6 @@ impl Core {
             Ok(())
         };
         done(write(), responder);
-    }
-
-    /// A table, in a job whose worker may own rows.
-    fn table_alone(&self, number: u64) -> Result<&Table, Error> {
-        self.check_alone()?;
-        self.table_of(number)
-    }
-
-    fn check_alone(&self) -> Result<(), Error> {
-        match self.config.workers {
-            1 => Ok(()),
-            n => Err(Error::usage(format!(
-                "a worker with rows on a device trains alone, and this job has {n} workers"
-            ))),
-        }
     }
 }
 

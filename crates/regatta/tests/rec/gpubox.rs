@@ -156,6 +156,111 @@ fn a_named_device_trains_as_the_cpu_does() {
     regatta(&s, &number).fails(2, &["runner.device: no device for 'opencl-cpu:77'", "OpenCL has"]);
 }
 
+/// A job of two workers with a device each, whose batches come from a generator.
+const TWO_WORKERS: [&str; 8] = [
+    "runner.train_data_dir=synthetic://ctr?slots=26&vocab=500&dense=13&seed=1&examples=1500",
+    "runner.train_batch_size=64",
+    "runner.print_interval=1",
+    "runner.epochs=3",
+    "runner.model_save_path=two",
+    "runner.use_auc=False",
+    "table_parameters.SparseFeatFactors.device_mb=0.3",
+    "runner.thread_num=1",
+];
+
+/// The command of such a job, on a device or on the CPU.
+fn two_workers<'a>(device: [&'a str; 2], more: &[&'a str]) -> Vec<&'a str> {
+    let job = ["train", "-m", CONFIG, "--servers", "2", "--workers", "2"];
+    [&job[..], more, &["-o"], &device, &TWO_WORKERS].concat()
+}
+
+const ON_DEVICE: [&str; 2] = ["runner.use_gpu=True", "runner.device=opencl-cpu"];
+const ON_CPU: [&str; 2] = ["runner.use_gpu=False", "runner.device=cpu"];
+
+#[test]
+fn two_workers_with_devices_train_as_on_the_cpu() {
+    let s = Scratch::with_model("rank/dnn");
+    if on_device(&s, &["runner.epochs=1"]).is_none() {
+        return;
+    }
+    let cpu = losses(&regatta(&s, &two_workers(ON_CPU, &[])).ok());
+    let out = regatta(&s, &two_workers(ON_DEVICE, &["--report", "r.json"])).ok();
+    for worker in ["[worker 0]", "[worker 1]"] {
+        let note = format!("{worker} note: sync_mode gpubox computes on opencl-cpu:0 (");
+        assert!(out.contains(&note), "{out}");
+    }
+    assert_eq!(cpu.len(), 3);
+    let is_close = |losses: &[String]| {
+        let number = |text: &String| text.parse::<f64>().unwrap();
+        let pairs = losses.iter().zip(&cpu).map(|(a, b)| (number(a) - number(b)).abs());
+        losses.len() == cpu.len() && pairs.fold(0.0, f64::max) < 1e-5
+    };
+    assert!(is_close(&losses(&out)), "{cpu:?} {:?}", losses(&out));
+    // The model that servers save is the same for another machine without devices.
+    let infer = ["infer", "-m", CONFIG, "-o", "runner.use_gpu=False", "runner.infer_load_path=two"];
+    assert_eq!(epochs(&regatta(&s, &infer).ok()).len(), 1);
+
+    // The launcher gives each worker its part of the devices.
+    let job = two_workers(ON_DEVICE, &[]);
+    let place = job.iter().position(|arg| *arg == "--servers").unwrap();
+    let job = [&job[..place], &job[place + 4..]].concat();
+    let fleetrun = ["--server_num=2", "--worker_num=2", "--gpus=0,1", "regatta"];
+    let devices = [("POCL_DEVICES", "pthread pthread")];
+    let fleetrun = [&fleetrun[..], &job].concat();
+    let out = run(&s, env!("CARGO_BIN_EXE_fleetrun"), &fleetrun, &devices).ok();
+    assert!(is_close(&losses(&out)), "{cpu:?} {out}");
+    assert!(s.read("log/workerlog.1").contains("gpubox computes on opencl-cpu:1 ("));
+
+    let arena = ["table_parameters.SparseFeatFactors.device_mb=0.01"];
+    let small = [&two_workers(ON_DEVICE, &[])[..], &arena];
+    let words = ["worker 0: table 'SparseFeatFactors'", "distinct rows", "device_mb to at least 1"];
+    regatta(&s, &small.concat()).fails(2, &words);
+    let loss = two_workers(ON_DEVICE, &["--allow-worker-loss"]);
+    regatta(&s, &loss).fails(2, &["--allow-worker-loss cannot be honoured: rows", "checkpoint"]);
+    let seconds = ["runner.checkpoint.dir=ck", "runner.checkpoint.seconds=5"];
+    let seconds = [&two_workers(ON_DEVICE, &[])[..], &seconds].concat();
+    regatta(&s, &seconds).fails(2, &["use step_interval"]);
+}
+
+/// The process of worker 1 of a job.
+fn second_worker(job: u32) -> u32 {
+    let list = std::fs::read_to_string(format!("/proc/{job}/task/{job}/children")).unwrap();
+    let is_second = |pid: &u32| {
+        let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let has = |pair: &str| variables.split(|b| *b == 0).any(|v| v == pair.as_bytes());
+        has("TRAINING_ROLE=TRAINER") && has("PADDLE_TRAINER_ID=1")
+    };
+    list.split_whitespace().map(|pid| pid.parse().unwrap()).find(is_second).unwrap()
+}
+
+#[test]
+fn a_killed_worker_with_a_device_ends_the_job_which_resumes() {
+    let s = Scratch::with_model("rank/dnn");
+    if on_device(&s, &["runner.epochs=1"]).is_none() {
+        return;
+    }
+    let whole = losses(&regatta(&s, &two_workers(ON_DEVICE, &[])).ok());
+    let keep = ["--checkpoint-dir", "ck", "--checkpoint-steps", "7"];
+    let mut args = two_workers(ON_DEVICE, &keep);
+    args.push("runner.model_save_path=again");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
+    command.args(&args).current_dir(s.path(".")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut lines = lines.map_while(Result::ok).filter(|line| line.contains("checkpoint"));
+    assert!(lines.nth(1).is_some(), "no checkpoints were made");
+    let killed = Command::new("kill").args(["-9", &second_worker(child.id()).to_string()]).status();
+    assert!(killed.unwrap().success());
+    lines.for_each(drop);
+    let ended = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && text.contains("worker 1"), "{text}");
+    let out = regatta(&s, &args).ok();
+    assert!(out.contains("resum"), "{out}");
+    let left = losses(&out);
+    assert!(!left.is_empty() && whole.ends_with(&left), "{whole:?} {left:?}");
+}
+
 #[test]
 fn a_killed_run_on_a_device_resumes_to_the_same_model() {
     let s = paddlerec();

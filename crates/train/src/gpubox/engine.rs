@@ -1,7 +1,7 @@
 //! What computes a batch: the program on one device, with the next batches on their way, or shared
-//! by several devices.
+//! by several devices of this worker or of all workers.
 
-use regatta_device::{Arena, Device, Queue};
+use regatta_device::{Arena, Device, Queue, Step};
 use regatta_exec::device::{
     DeviceBatch, DeviceGroup, DeviceInputs, DeviceProgram, GroupBatch, GroupTable, Preparer, States,
 };
@@ -9,14 +9,23 @@ use regatta_exec::{Lookup, Scope};
 use regatta_passes::Split;
 use regatta_tensor::{RowIndex, Tensor, Value};
 
+use super::peers::{Announced, Peers};
 use super::rows::Table;
 use crate::Error;
 use crate::input::Input;
 
-/// The program on one device or on several.
+/// The program on the only device of a job, or on one of several.
 pub(super) enum Engine {
     One(Box<DeviceProgram>, Preparer),
     Several(Box<DeviceGroup>),
+}
+
+/// How rows and parameters are updated in a step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Update {
+    pub(super) lr: f32,
+    /// This worker's part of the examples of all.
+    pub(super) share: f32,
 }
 
 /// A batch with its distinct keys.
@@ -36,13 +45,14 @@ impl Prepared {
 }
 
 impl Engine {
-    /// Prepares a program for devices.
+    /// Prepares a program for devices; `alone` if no other worker shares the batches.
     pub(super) fn compile(
         split: &Split,
         devices: &[Device],
         fetch: &[&str],
+        alone: bool,
     ) -> Result<Engine, Error> {
-        if let [device] = devices {
+        if let ([device], true) = (devices, alone) {
             let program = DeviceProgram::compile(split, device, fetch)?;
             let preparer = program.preparer();
             return Ok(Engine::One(Box::new(program), preparer));
@@ -50,16 +60,17 @@ impl Engine {
         Ok(Engine::Several(Box::new(DeviceGroup::compile(split, devices, fetch)?)))
     }
 
-    /// Finds the distinct keys of a batch, with the memory of an earlier one.
+    /// Finds the distinct keys of a batch, with the memory of an earlier one; none if only other
+    /// workers have examples.
     pub(super) fn prepare(
         &mut self,
         split: &Split,
-        input: &Input,
+        input: Option<&Input>,
         spare: Option<Prepared>,
         index: &mut RowIndex,
     ) -> Result<Prepared, Error> {
-        match (self, spare) {
-            (Engine::One(..), spare) => {
+        match (self, input) {
+            (Engine::One(..), Some(input)) => {
                 let (mut lookups, inputs) = match spare {
                     Some(Prepared::One(lookups, inputs)) => (lookups, inputs),
                     _ => Default::default(),
@@ -70,16 +81,36 @@ impl Engine {
                 }
                 Ok(Prepared::One(lookups, inputs))
             }
-            (Engine::Several(group), spare) => {
+            (Engine::Several(group), input) => {
                 let mut batch = match spare {
                     Some(Prepared::Several(batch)) => batch,
                     _ => GroupBatch::default(),
                 };
-                let feeds: Vec<(&str, &Value)> = input.iter().collect();
-                group.prepare(&feeds, &mut batch)?;
+                match input {
+                    Some(input) => {
+                        let feeds: Vec<(&str, &Value)> = input.iter().collect();
+                        group.prepare(&feeds, &mut batch)?;
+                    }
+                    None => group.prepare_none(&mut batch),
+                }
                 Ok(Prepared::Several(batch))
             }
+            (Engine::One(..), None) => Err(wrong_kind()),
         }
+    }
+
+    /// Makes a batch part of what all workers have announced.
+    pub(super) fn join(
+        &mut self,
+        prepared: &mut Prepared,
+        all: Vec<Announced>,
+    ) -> Result<(), Error> {
+        let (Engine::Several(group), Prepared::Several(batch)) = (self, prepared) else {
+            return Err(wrong_kind());
+        };
+        let keys: Vec<Vec<Vec<u64>>> = all.into_iter().map(|announced| announced.keys).collect();
+        group.join(batch, &keys);
+        Ok(())
     }
 
     /// Sends a batch to the device, if there is one; several take it when they compute. Gives the
@@ -109,47 +140,73 @@ impl Engine {
         Ok(batch.bytes() as u64)
     }
 
-    /// Puts forward, backward and all updates of a batch on the queues of devices. Gives the bytes
-    /// of batches that travel with it.
+    /// Puts a batch on the queues of devices: forward and backward, and all updates if no other
+    /// device has a part of it. Gives the bytes of batches that travel with it.
     pub(super) fn launch(
         &mut self,
         prepared: &mut Prepared,
         tables: &mut [Table],
         slots: &[Vec<(u32, u32)>],
-        lr: f32,
+        update: Update,
+        peers: Option<&mut Peers>,
     ) -> Result<u64, Error> {
         match (self, prepared) {
             (Engine::One(program, _), Prepared::One(_, inputs)) => {
                 let arenas: Vec<&Arena> = tables.iter().map(|table| table.arena(0)).collect();
                 program.compute(inputs, &arenas)?;
-                program.apply(lr)?;
+                program.apply(update.lr)?;
                 for (at, table) in tables.iter_mut().enumerate() {
-                    table.update(program.row_grads(at), lr)?;
+                    table.update(program.row_grads(at), update.lr)?;
                 }
                 Ok(0)
             }
             (Engine::Several(group), Prepared::Several(batch)) => {
-                let steps = tables.iter().map(|table| table.step(lr));
-                let steps = steps.collect::<Result<Vec<_>, Error>>()?;
                 for program in group.programs() {
                     // Rows that were brought are there before they are read.
                     let device = program.device();
                     device.after(Queue::Compute, &device.mark(Queue::Transfer)?)?;
                 }
-                let both = tables.iter().zip(slots).zip(&steps);
-                let given: Vec<GroupTable<'_>> = both
-                    .map(|((table, slots), step)| GroupTable {
-                        arenas: table.arenas(),
-                        slots,
-                        step,
-                    })
-                    .collect();
-                group.step(batch, &given, lr)?;
-                tables.iter_mut().for_each(Table::advance);
+                let steps = steps(tables, update.lr)?;
+                let mut weights = group.weights(batch, &given(tables, slots, &steps))?;
+                if let Some(peers) = peers {
+                    peers.sum("weights of rows", &mut weights)?;
+                }
+                group.compute(batch, &weights)?;
                 Ok(batch.bytes() as u64)
             }
-            _ => Err(Error::Internal("a batch of another kind of devices".into())),
+            _ => Err(wrong_kind()),
         }
+    }
+
+    /// Adds up the gradients of the batch that computes, over devices and workers, and updates rows
+    /// and parameters, where [`Engine::launch`] has not done it.
+    pub(super) fn complete(
+        &mut self,
+        prepared: &mut Prepared,
+        tables: &mut [Table],
+        slots: &[Vec<(u32, u32)>],
+        update: Update,
+        peers: Option<&mut Peers>,
+    ) -> Result<(), Error> {
+        let (Engine::Several(group), Prepared::Several(batch)) = (self, prepared) else {
+            return Ok(());
+        };
+        let mut gradients = group.gradients(batch)?;
+        if let Some(peers) = peers {
+            if update.share != 1.0 {
+                gradients.iter_mut().for_each(|gradient| *gradient *= update.share);
+            }
+            peers.sum("gradients", &mut gradients)?;
+        }
+        let steps = steps(tables, update.lr)?;
+        group.update(batch, &given(tables, slots, &steps), &gradients, update.lr)?;
+        tables.iter_mut().for_each(Table::advance);
+        for program in group.programs() {
+            // Rows that leave are written as they are after this step.
+            let device = program.device();
+            device.after(Queue::Transfer, &device.mark(Queue::Compute)?)?;
+        }
+        Ok(())
     }
 
     /// Waits for the last batch; what was fetched.
@@ -194,4 +251,22 @@ impl Engine {
             Engine::Several(group) => &group.programs()[0],
         }
     }
+}
+
+/// The updates of the rows of all tables in the next step.
+fn steps(tables: &[Table], lr: f32) -> Result<Vec<Step>, Error> {
+    tables.iter().map(|table| table.step(lr)).collect()
+}
+
+fn given<'a>(
+    tables: &'a [Table],
+    slots: &'a [Vec<(u32, u32)>],
+    steps: &'a [Step],
+) -> Vec<GroupTable<'a>> {
+    let all = tables.iter().zip(slots).zip(steps);
+    all.map(|((table, slots), step)| GroupTable { arenas: table.arenas(), slots, step }).collect()
+}
+
+fn wrong_kind() -> Error {
+    Error::Internal("a batch of another kind of devices".into())
 }

@@ -1,12 +1,14 @@
 //! The rows of one table on its devices: what a batch needs is brought, what changed and must leave
-//! is written to the table. With several devices every row has one owner, by its key.
+//! is written to the table. With several devices every row has one owner, by its key; with several
+//! workers, one worker has it on a device.
 
 use regatta_device::{Arena, Buffer, Device, Queue, Step};
-use regatta_exec::device::RowGrads;
+use regatta_exec::device::{ELSEWHERE, RowGrads};
 use regatta_optim::{RowRule, SharedState};
 use regatta_passes::TableSpec;
 use regatta_ps::Client;
 
+use super::peers;
 use super::window::{Moves, Window};
 use crate::Error;
 
@@ -14,6 +16,8 @@ use crate::Error;
 pub(super) struct Table {
     spec: TableSpec,
     devices: Vec<TableRows>,
+    /// This worker, and how many have rows of the table on their devices.
+    worker: (usize, usize),
     /// What all rows share, such as the powers of Adam's betas.
     shared: SharedState,
     /// Steps that this counts.
@@ -56,11 +60,12 @@ impl Table {
         number: usize,
         spec: &TableSpec,
         bytes: u64,
+        worker: (usize, usize),
     ) -> Result<Table, Error> {
         let rows = devices.iter().map(|device| TableRows::new(device, number, spec, bytes));
         let devices = rows.collect::<Result<_, Error>>()?;
         let (spec, shared) = (spec.clone(), spec.rule.shared_state());
-        Ok(Table { spec, devices, shared, steps: 0 })
+        Ok(Table { spec, devices, worker, shared, steps: 0 })
     }
 
     /// Continues after so many steps.
@@ -78,11 +83,14 @@ impl Table {
         self.devices.iter().map(|rows| &rows.arena).collect()
     }
 
-    /// Positions of keys by the device that owns their rows.
+    /// Positions of keys by the device that owns their rows; those of other workers are in none.
     fn by_owner(&self, keys: &[u64]) -> Vec<Vec<u32>> {
         let mut owned = vec![Vec::new(); self.devices.len()];
+        let (own, workers) = self.worker;
         for (at, key) in keys.iter().enumerate() {
-            owned[owner(*key, self.devices.len())].push(at as u32);
+            if workers == 1 || peers::owner(*key, workers) == own {
+                owned[owner(*key, self.devices.len())].push(at as u32);
+            }
         }
         owned
     }
@@ -96,14 +104,15 @@ impl Table {
         })
     }
 
-    /// Brings the rows of a batch, for which there is room; device and slot of each.
+    /// Brings the rows of a batch that are this worker's, for which there is room; device and slot
+    /// of each.
     pub(super) fn bring(
         &mut self,
         client: &Client,
         keys: &[u64],
         moved: &mut Moved,
     ) -> Result<Vec<(u32, u32)>, Error> {
-        let mut slots = vec![(0, 0); keys.len()];
+        let mut slots = vec![(ELSEWHERE, 0); keys.len()];
         let owned = self.by_owner(keys);
         for (device, (rows, owned)) in self.devices.iter_mut().zip(&owned).enumerate() {
             let own: Vec<u64> = owned.iter().map(|at| keys[*at as usize]).collect();
@@ -165,17 +174,17 @@ impl Table {
     }
 
     /// Why a batch with so many rows of a device can never be there.
-    pub(super) fn too_small(&self, rows: usize) -> Error {
+    pub(super) fn too_small(&self, rows: usize) -> String {
         let TableRows { window, arena, .. } = &self.devices[0];
         let (name, has, row) = (&self.spec.name, window.capacity(), 4 * arena.stride as usize);
         let mb = |bytes: u64| format!("{:.2} MB", bytes as f64 / f64::from(1 << 20));
         let needed = (rows * row).div_ceil(1 << 20);
-        Error::Config(format!(
+        format!(
             "table '{name}': a batch has {rows} distinct rows, and the arena has room for {has} \
              ({} / {row} bytes of a row); set table_parameters.{name}.device_mb to at least \
              {needed}, or take smaller batches",
             mb(arena.buffer.bytes())
-        ))
+        )
     }
 }
 
