@@ -70,7 +70,7 @@ impl Network {
         let net = (config.model.build)(&config.hyper, &mut builder)?;
         let forward = builder.finish();
         let mut optimizer = optimizer.clone();
-        optimizer.clip = optimizer.clip.or(net.clip_norm.map(Clip::Norm));
+        optimizer.clip = optimizer.clip.or(net.clip_norm.map(Clip::GlobalNorm));
         if let Some(amp) = &mut optimizer.amp {
             // Metrics compare predictions: rounded to 16 bits, many would be equal.
             amp.custom_black_varnames

@@ -106,7 +106,9 @@ def _exact_sparse_adam(paddle: Any) -> None:
         # A gradient that a regularizer was added to is dense.
         param, gradient = pair
         done = self.__dict__.setdefault("_powers_set", set())
-        if gradient.is_selected_rows() and param.name not in done:
+        # Variables of a static program do not say.
+        sparse = getattr(gradient, "is_selected_rows", lambda: False)()
+        if sparse and param.name not in done:
             done.add(param.name)
             for name in (self._beta1_pow_acc_str, self._beta2_pow_acc_str):
                 self._get_accumulator_master(name, param).set_value(np.ones([1], "float32"))

@@ -34,6 +34,10 @@ pub(super) fn resolve(path: &Path, written: Written, known: &Learned) -> Result<
     let hyper = resolve_hyper(&mut r, model, features.clone());
     let mut optimizer = resolve_optimizer(&mut r, model.optimizer);
     let mut runner = resolve_runner(&mut r, model, &hyper);
+    if model.keys.iter().any(|key| key.name == "reg") {
+        // The model says which of its parameters it is for.
+        optimizer.regularizer = None;
+    }
     optimizer.amp = resolve_amp(&mut r);
     (optimizer.recompute, runner.offload_dir) = resolve_recompute(&mut r);
     r.pass_over_the_rest(model);

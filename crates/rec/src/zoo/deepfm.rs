@@ -2,7 +2,7 @@
 
 use regatta_ir::{Act, Builder};
 
-use super::fm::{field_vectors, first_order, pairwise};
+use super::fm::{Start, field_vectors, first_order, pairwise};
 use super::layers::{
     CLICK_KEYS, click_inputs, click_net, click_schema, join, key, relu_layers, scaled_fc,
 };
@@ -30,8 +30,8 @@ pub(super) static MODEL: Model = Model {
 
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let inputs = click_inputs(h, b)?;
-    let linear = first_order(h, b, &inputs)?;
-    let vectors = field_vectors(h, b, &inputs)?;
+    let linear = first_order(h, b, &inputs, Start::Small)?;
+    let vectors = field_vectors(h, b, &inputs, Start::Small)?;
     let pairs = pairwise(b, &vectors)?;
     let width: i64 = b.ty(&vectors)?.shape[1..].iter().product();
     let flat = b.reshape(&vectors, &[-1, width])?;

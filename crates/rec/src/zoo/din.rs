@@ -8,8 +8,8 @@ use regatta_features::{Feature, Features, Table};
 use regatta_ir::{Act, Builder, Embedding, Initializer, Op, ParamAttr, Var};
 use regatta_tensor::DType;
 
-use super::fields::{Fields, VECTORS, pairs, table_of};
-use super::layers::{act, click_net, count, key, table_rows};
+use super::fields::{Fields, LINEAR, VECTORS, pairs, table_of};
+use super::layers::{act, auc_head, count, key, padded, table_rows};
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
@@ -53,125 +53,125 @@ fn schema(_: &Hyper) -> Result<Schema, Error> {
     Ok(Schema::new(slots)?)
 }
 
-/// A history and its target, with the table of both.
-struct Pair {
-    /// `u64[batch, len]`, filled up with id 0.
+/// What the network looks at.
+struct Looked {
+    /// The history `u64[batch, len]`, filled up with id 0, and its vectors `[batch, len, width]`.
+    ids: Var,
     history: Var,
+    /// The target as the attention sees it, and as the prediction does: `[batch, 1, width]`.
+    attended: Var,
     target: Var,
-    table: Embedding,
+    /// A number for each target, `[batch, 1, 1]`.
+    popularity: Var,
+    /// All other features in a row, `[batch, width]`.
+    others: Option<Var>,
 }
 
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let label = b.data("label", DType::I64, &[-1, 1])?;
-    let (pairs, others) = match h.features() {
-        Some(features) => declared(h, b, features)?,
-        None => (items_and_categories(h, b)?, None),
-    };
     let act = act("act", h.str("act"))?;
-    let len = b.ty(&pairs[0].history)?.shape[1];
-    // Every table for history and target at once: `[batch, len + 1, dim]`, the target last.
-    let mut vectors = Vec::new();
-    for pair in &pairs {
-        vectors.push(b.embedding(&[&pair.history, &pair.target], &pair.table)?);
-    }
-    let vectors = match &vectors[..] {
-        [one] => one.clone(),
-        _ => b.concat(&vectors.iter().collect::<Vec<_>>(), 2)?,
+    let looked = match h.features() {
+        Some(features) => declared(h, b, features)?,
+        None => items_and_categories(h, b)?,
     };
-    let history = b.slice(&vectors, 1, 0, len)?;
-    let target = b.slice(&vectors, 1, len, len + 1)?;
-
-    let interest = attend(b, &history, &target, &pairs[0].history, act)?;
-    let width = b.ty(&vectors)?.shape[2];
+    let interest = attend(b, &looked.history, &looked.attended, &looked.ids, act)?;
+    let width = b.ty(&looked.history)?.shape[2];
     let interest = b.fc(&interest, width, Act::None)?;
-    let target = b.reshape(&target, &[-1, width])?;
-    let joined: Vec<&Var> = [&interest, &target].into_iter().chain(&others).collect();
+    let target = b.reshape(&looked.target, &[-1, width])?;
+    let joined: Vec<&Var> = [&interest, &target].into_iter().chain(&looked.others).collect();
     let mut hidden = b.concat(&joined, 1)?;
     for size in HIDDEN {
         hidden = b.fc(&hidden, size, act)?;
     }
     let deep = b.fc(&hidden, 1, Act::None)?;
-    let Pair { table, target, .. } = &pairs[0];
-    let name = table.table.name.clone().unwrap_or_default();
-    let name = format!("{}_b", name.trim_end_matches("_emb"));
-    let table = ParamAttr::bias().named(name);
-    let popularity = Embedding { table, dim: 1, ..pairs[0].table.clone() };
-    let popularity = b.embedding(&[target], &popularity)?;
-    let popularity = b.reshape(&popularity, &[-1, 1])?;
+    let popularity = b.reshape(&looked.popularity, &[-1, 1])?;
     let logit = b.elementwise_add(&deep, &popularity)?;
-    click_net(b, &logit, label)
-}
-
-/// PaddleRec's inputs: items with their categories.
-fn items_and_categories(h: &Hyper, b: &mut Builder) -> Result<Vec<Pair>, Error> {
-    let (items, cats) = (b.sparse_data("hist_item_seq")?, b.sparse_data("hist_cat_seq")?);
-    let target_item = b.data("target_item", DType::U64, &[-1, 1])?;
-    let target_cat = b.data("target_cat", DType::U64, &[-1, 1])?;
-    let max_len = h.size("max_len")?;
-    let (items, cats) = (pad(b, &items, max_len)?, pad(b, &cats, max_len)?);
-    let table = |name: &str, rows: &str, dim: &str| -> Result<Embedding, Error> {
-        let table = xavier().named(name);
-        Ok(Embedding { table, padding_idx: Some(0), ..Embedding::new(h.size(rows)?, h.size(dim)?) })
-    };
-    Ok(vec![
-        Pair {
-            history: items,
-            target: target_item,
-            table: table("item_emb", "item_count", "item_emb_size")?,
-        },
-        Pair {
-            history: cats,
-            target: target_cat,
-            table: table("cat_emb", "cat_count", "cat_emb_size")?,
-        },
-    ])
+    let floats = b.cast(&label, DType::F32)?;
+    let cost = b.sigmoid_cross_entropy(&logit, &floats)?;
+    let (loss, predict) = (b.mean(&cost)?, b.sigmoid(&logit)?);
+    Ok(Net::new(loss, vec![auc_head("auc", predict, label)]))
 }
 
 fn xavier() -> ParamAttr {
     ParamAttr::with_init(Initializer::Xavier { uniform: true })
 }
 
-/// Every sequence with the feature that it is one of, position by position, and all other features
-/// in a row.
-fn declared(
-    h: &Hyper,
-    b: &mut Builder,
-    features: &Features,
-) -> Result<(Vec<Pair>, Option<Var>), Error> {
+/// PaddleRec's inputs: items and categories side by side. The history, the target in the attention
+/// and the target in the prediction have tables of their own.
+fn items_and_categories(h: &Hyper, b: &mut Builder) -> Result<Looked, Error> {
+    let (items, cats) = (b.sparse_data("hist_item_seq")?, b.sparse_data("hist_cat_seq")?);
+    let target_item = b.data("target_item", DType::U64, &[-1, 1])?;
+    let target_cat = b.data("target_cat", DType::U64, &[-1, 1])?;
+    let max_len = h.size("max_len")?;
+    let (items, cats) = (pad(b, &items, max_len)?, pad(b, &cats, max_len)?);
+    let (rows, cat_rows) = (h.size("item_count")?, h.size("cat_count")?);
+    let (dim, cat_dim) = (h.size("item_emb_size")?, h.size("cat_emb_size")?);
+    let table = |name: String, rows: i64, dim: i64| {
+        padded(Embedding { table: xavier().named(name), ..Embedding::new(rows, dim) })
+    };
+    let mut vectors = |place: &str, items: &Var, cats: &Var| -> Result<Var, Error> {
+        let of_items = b.embedding(&[items], &table(format!("{place}_item_emb"), rows, dim))?;
+        let of_cats =
+            b.embedding(&[cats], &table(format!("{place}_cat_emb"), cat_rows, cat_dim))?;
+        Ok(b.concat(&[&of_items, &of_cats], 2)?)
+    };
+    let history = vectors("hist", &items, &cats)?;
+    let attended = vectors("target_seq", &target_item, &target_cat)?;
+    let target = vectors("target", &target_item, &target_cat)?;
+    let popularity = ParamAttr::bias().named("item_b");
+    let popularity = padded(Embedding { table: popularity, ..Embedding::new(rows, 1) });
+    let popularity = b.embedding(&[&target_item], &popularity)?;
+    Ok(Looked { ids: items, history, attended, target, popularity, others: None })
+}
+
+/// Every sequence with the feature that it is one of, from the same table, position by position;
+/// and all other features in a row.
+fn declared(h: &Hyper, b: &mut Builder, features: &Features) -> Result<Looked, Error> {
     let found = pairs(features);
-    if found.is_empty() {
-        let reason = "model din needs a sequence: what a user did before, of the feature that is \
-                      the target";
-        return Err(Error::key("features", reason));
-    }
     let longest = h.size("max_len")?;
-    let length = |f: &Feature| f.length.map_or(longest, |n| n as i64);
-    let len = found.iter().map(|(_, sequence)| length(sequence)).max().unwrap_or(longest);
-    let (mut all, mut names): (Vec<Pair>, Vec<&str>) = (Vec::new(), Vec::new());
+    let length = |(_, f): &(&Feature, &Feature)| f.length.map_or(longest, |n| n as i64);
+    let len = found.iter().map(length).max().unwrap_or(longest);
+    let (mut vectors, mut names): (Vec<Var>, Vec<&str>) = (Vec::new(), Vec::new());
+    let mut first = None;
     for (target, sequence) in found {
         if target.is_multi() || sequence.weight.is_some() || names.contains(&target.name.as_str()) {
-            let key = format!("features.{}", sequence.name);
             let reason = "model din takes one sequence for a target, without weights, and one \
                           value of the target";
-            return Err(Error::key(key, reason));
+            return Err(Error::key(format!("features.{}", sequence.name), reason));
         }
         let history = b.sparse_data(&sequence.name)?;
         let history = pad(b, &history, len)?;
         let id = b.data(&target.name, DType::U64, &[-1, 1])?;
         let Some(Table { name, rows, dim }) = features.table(target) else { continue };
-        let dim = dim.map_or(h.size("item_emb_size")?, |dim| dim as i64);
-        let like = Embedding { table: xavier(), ..Embedding::new(rows as i64, dim) };
-        let table = table_of(&name, rows as i64, &like, VECTORS);
-        all.push(Pair { history, target: id, table });
+        let (rows, dim) = (rows as i64, dim.map_or(h.size("item_emb_size")?, |dim| dim as i64));
+        let like = Embedding { table: xavier(), ..Embedding::new(rows, dim) };
+        // Both at once: `[batch, len + 1, dim]`, the target last.
+        let table = table_of(&name, rows, &like, VECTORS);
+        vectors.push(b.embedding(&[&history, &id], &table)?);
         names.extend([target.name.as_str(), sequence.name.as_str()]);
+        first.get_or_insert((history, id, name, rows));
     }
-    let others = Fields::declared(features, b, &names)?;
-    let like = Embedding { table: xavier(), ..Embedding::new(1, h.size("cat_emb_size")?) };
-    let others = match others.len() == 0 && others.dense.is_none() {
-        true => None,
-        false => Some(others.flat_with_dense(b, &like)?),
+    let Some((ids, target_id, name, rows)) = first else {
+        let reason = "model din needs a sequence: what a user did before, of the feature that is \
+                      the target";
+        return Err(Error::key("features", reason));
     };
-    Ok((all, others))
+    let vectors = match &vectors[..] {
+        [one] => one.clone(),
+        _ => b.concat(&vectors.iter().collect::<Vec<_>>(), 2)?,
+    };
+    let history = b.slice(&vectors, 1, 0, len)?;
+    let target = b.slice(&vectors, 1, len, len + 1)?;
+    let like = Embedding { table: ParamAttr::bias(), ..Embedding::new(rows, 1) };
+    let popularity = b.embedding(&[&target_id], &table_of(&name, rows, &like, LINEAR))?;
+    let fields = Fields::declared(features, b, &names)?;
+    let like = Embedding { table: xavier(), ..Embedding::new(1, h.size("cat_emb_size")?) };
+    let others = match fields.len() == 0 && fields.dense.is_none() {
+        true => None,
+        false => Some(fields.flat_with_dense(b, &like)?),
+    };
+    let attended = target.clone();
+    Ok(Looked { ids, history, attended, target, popularity, others })
 }
 
 /// Slots of any number of ids to `u64[batch, len]`.

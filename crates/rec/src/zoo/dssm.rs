@@ -5,7 +5,7 @@
 //! and the inputs are the ids themselves; with `counts` they are the floats, as in PaddleRec.
 
 use regatta_data::{Schema, Slot};
-use regatta_ir::{Act, Builder, Embedding, ParamAttr, Var};
+use regatta_ir::{Act, Builder, Embedding, Initializer, ParamAttr, Var};
 use regatta_tensor::DType;
 
 use super::layers::{act, class_loss, count, key, table_rows};
@@ -93,9 +93,9 @@ fn tower(h: &Hyper, b: &mut Builder, name: &str, ids: &Var) -> Result<Var, Error
     let (Some(&first), Some(&first_act)) = (sizes.first(), acts.first()) else {
         return Err(Error::key("hyper_parameters.fc_sizes", "is empty"));
     };
-    let table = ParamAttr::weight().named(format!("{name}_0.w_0"));
-    let table =
-        Embedding { table, padding_idx: Some(0), ..Embedding::new(h.size("trigram_d")?, first) };
+    let width = h.size("trigram_d")?;
+    let table = xavier(width, first).named(format!("{name}_0.w_0"));
+    let table = Embedding { table, padding_idx: Some(0), ..Embedding::new(width, first) };
     let sum = match h.bool("counts") {
         true => {
             let weight = b.param(&format!("{name}_0.w_0"), &[table.rows, first], &table.table)?;
@@ -106,15 +106,21 @@ fn tower(h: &Hyper, b: &mut Builder, name: &str, ids: &Var) -> Result<Var, Error
             b.reshape(&sum, &[-1, first])?
         }
     };
-    let bias = b.param(&format!("{name}_0.b_0"), &[first], &ParamAttr::bias())?;
+    let bias = b.param(&format!("{name}_0.b_0"), &[first], &xavier(width, first))?;
     let sum = b.elementwise_add(&sum, &bias)?;
     let mut hidden = b.act(&sum, first_act)?;
     for (i, (&size, &act)) in sizes.iter().zip(&acts).enumerate().skip(1) {
-        let weight = ParamAttr::weight().named(format!("{name}_{i}.w_0"));
-        let bias = Some(ParamAttr::bias().named(format!("{name}_{i}.b_0")));
+        let weight = xavier(sizes[i - 1], size).named(format!("{name}_{i}.w_0"));
+        let bias = Some(xavier(sizes[i - 1], size).named(format!("{name}_{i}.b_0")));
         hidden = b.fc_with(&hidden, &regatta_ir::Fc { size, act, weight, bias })?;
     }
     Ok(hidden)
+}
+
+/// Glorot's normal distribution, for the bias of a layer too.
+fn xavier(fan_in: i64, fan_out: i64) -> ParamAttr {
+    let std = (2.0 / (fan_in + fan_out).max(1) as f64).sqrt();
+    ParamAttr::with_init(Initializer::Normal { mean: 0.0, std })
 }
 
 /// The activation of each layer.

@@ -3,13 +3,13 @@
 //! compared with a label.
 
 use regatta_data::{Schema, Slot};
-use regatta_ir::{Act, Builder, Embedding, Initializer, ParamAttr, Var};
+use regatta_ir::{Act, Builder, Initializer, ParamAttr, Var};
 use regatta_tensor::DType;
 
 use super::fields::Fields;
 use super::layers::{
-    auc_head, click_loss, click_table, count, key, multi_id_inputs, relu_layers, scaled_fc,
-    table_rows,
+    auc_head, click_table, count, key, mean_log_loss, multi_id_inputs, padded, relu_layers,
+    scaled_fc, table_rows, two_classes,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -53,14 +53,11 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let conversion = b.data("conversion", DType::I64, &[-1, 1])?;
     let features = features(h, b)?;
 
-    let click_logit = tower(b, &features, h.ints("ctr_fc_sizes"))?;
-    let (click_loss, p_click) = click_loss(b, &click_logit, &click)?;
-    let after_click = tower(b, &features, h.ints("cvr_fc_sizes"))?;
-    let p_after_click = b.sigmoid(&after_click)?;
+    let p_click = tower(b, &features, h.ints("ctr_fc_sizes"))?;
+    let p_after_click = tower(b, &features, h.ints("cvr_fc_sizes"))?;
     let p_conversion = b.elementwise_mul(&p_click, &p_after_click)?;
-    let target = b.cast(&conversion, DType::F32)?;
-    let cost = b.log_loss(&p_conversion, &target, 1e-7)?;
-    let conversion_loss = b.mean(&cost)?;
+    let click_loss = mean_log_loss(b, &p_click, &click)?;
+    let conversion_loss = mean_log_loss(b, &p_conversion, &conversion)?;
     let loss = b.sum(&[&click_loss, &conversion_loss])?;
     let heads =
         vec![auc_head("auc_ctr", p_click, click), auc_head("auc_ctcvr", p_conversion, conversion)];
@@ -69,10 +66,9 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
 
 fn features(h: &Hyper, b: &mut Builder) -> Result<Var, Error> {
     let dim = h.size("sparse_feature_dim")?;
-    let std = 1.0 / (dim as f64).sqrt();
-    let attr = ParamAttr::with_init(Initializer::TruncatedNormal { mean: 0.0, std });
+    let attr = ParamAttr::with_init(Initializer::Uniform { low: -1.0, high: 1.0 });
     let table = click_table(h, dim, attr.named("SparseFeatFactors"))?;
-    let table = Embedding { padding_idx: Some(0), ..table };
+    let table = padded(table);
     if let Some(features) = h.features() {
         return Fields::declared(features, b, &[])?.flat_with_dense(b, &table);
     }
@@ -82,7 +78,9 @@ fn features(h: &Hyper, b: &mut Builder) -> Result<Var, Error> {
     Fields::slots(slots, dense).flat_with_dense(b, &table)
 }
 
+/// The probability of the second of two classes.
 fn tower(b: &mut Builder, x: &Var, sizes: &[i64]) -> Result<Var, Error> {
     let hidden = relu_layers(b, x, sizes)?;
-    scaled_fc(b, &hidden, 1, Act::None)
+    let logits = scaled_fc(b, &hidden, 2, Act::None)?;
+    Ok(two_classes(b, &logits)?.1)
 }

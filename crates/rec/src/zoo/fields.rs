@@ -86,6 +86,11 @@ impl Fields {
         }
     }
 
+    /// How many floats there are.
+    pub fn dense_width(&self, b: &Builder) -> Result<i64, Error> {
+        self.dense.as_ref().map_or(Ok(0), |dense| Ok(b.ty(dense)?.shape[1]))
+    }
+
     /// The floats.
     ///
     /// # Errors
@@ -127,10 +132,7 @@ impl Fields {
     /// If there is neither.
     pub fn flat_with_dense(&self, b: &mut Builder, table: &Embedding) -> Result<Var, Error> {
         let flat = self.flat(b, table)?;
-        let parts: Vec<Var> = flat.into_iter().chain(self.dense.clone()).collect();
-        join(b, parts, 1)?.ok_or_else(|| {
-            Error::key("features", "there are labels only: a model needs something to look at")
-        })
+        row(b, flat, self.dense.clone())
     }
 
     /// The vectors of all fields, `[batch, fields, dim]`, all of one length.
@@ -159,6 +161,16 @@ impl Fields {
             }
         }
     }
+}
+
+/// Vectors and floats in a row.
+///
+/// # Errors
+/// If there is neither.
+pub(super) fn row(b: &mut Builder, flat: Option<Var>, dense: Option<Var>) -> Result<Var, Error> {
+    join(b, flat.into_iter().chain(dense).collect(), 1)?.ok_or_else(|| {
+        Error::key("features", "there are labels only: a model needs something to look at")
+    })
 }
 
 /// All of them as one; nothing for none.

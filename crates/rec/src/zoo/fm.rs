@@ -4,7 +4,9 @@
 use regatta_ir::{Builder, Embedding, Initializer, ParamAttr, Var};
 
 use super::fields::{LINEAR, VECTORS};
-use super::layers::{CLICK_KEYS, ClickInputs, click_inputs, click_net, click_schema, click_table};
+use super::layers::{
+    CLICK_KEYS, ClickInputs, click_inputs, click_net, click_schema, click_table, padded, small,
+};
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::{Error, Hyper};
 
@@ -23,8 +25,8 @@ pub(super) static MODEL: Model = Model {
 
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let inputs = click_inputs(h, b)?;
-    let linear = first_order(h, b, &inputs)?;
-    let vectors = field_vectors(h, b, &inputs)?;
+    let linear = first_order(h, b, &inputs, Start::Ones)?;
+    let vectors = field_vectors(h, b, &inputs, Start::Ones)?;
     let pairs = pairwise(b, &vectors)?;
     let bias = b.param("fm.b_0", &[1], &ParamAttr::bias())?;
     let logit = b.sum(&[&linear, &pairs])?;
@@ -32,42 +34,67 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     click_net(b, &logit, inputs.label)
 }
 
-/// PaddleRec's initial values: small enough that products of all pairs stay near zero.
-fn small(dim: i64) -> ParamAttr {
-    let std = 0.1 / (dim as f64).sqrt();
-    ParamAttr::with_init(Initializer::TruncatedNormal { mean: 0.0, std })
+/// Where weights and vectors begin, and whether id 0 stands for a missing value: PaddleRec's models
+/// differ in that.
+#[derive(Clone, Copy)]
+pub(super) enum Start {
+    /// `fm` and `xdeepfm`: dense features with 1.0, every id with a row.
+    Ones,
+    /// `deepfm`: small values everywhere, id 0 without a row.
+    Small,
+}
+
+impl Start {
+    fn dense(self, dim: i64) -> ParamAttr {
+        match self {
+            Start::Ones => ParamAttr::with_init(Initializer::Constant(1.0)),
+            Start::Small => small(dim),
+        }
+    }
+
+    fn table(self, table: Embedding) -> Embedding {
+        match self {
+            Start::Ones => table,
+            Start::Small => padded(table),
+        }
+    }
 }
 
 /// Every id and every dense feature with a weight of its own: `[batch, 1]`.
-pub(super) fn first_order(h: &Hyper, b: &mut Builder, i: &ClickInputs) -> Result<Var, Error> {
+pub(super) fn first_order(
+    h: &Hyper,
+    b: &mut Builder,
+    i: &ClickInputs,
+    start: Start,
+) -> Result<Var, Error> {
     let dim = h.size("sparse_feature_dim")?;
-    let table = padded(click_table(h, 1, small(dim).named("SparseFeatWeights"))?);
+    let table = start.table(click_table(h, 1, small(dim).named("SparseFeatWeights"))?);
     let weights = i.fields.stacked(b, &table, LINEAR)?;
     let sparse = b.reduce_sum(&weights, &[1], false)?;
     let Some(dense) = &i.fields.dense else { return Ok(sparse) };
     let width = b.ty(dense)?.shape[1];
-    let weight = b.param("dense_w_one", &[width, 1], &small(dim))?;
+    let weight = b.param("dense_w_one", &[width, 1], &start.dense(dim))?;
     let dense = b.matmul(dense, &weight, false, false)?;
     Ok(b.elementwise_add(&sparse, &dense)?)
 }
 
 /// A vector for every field, `[batch, slots + dense, dim]`; that of a dense feature is scaled by
 /// its value.
-pub(super) fn field_vectors(h: &Hyper, b: &mut Builder, i: &ClickInputs) -> Result<Var, Error> {
+pub(super) fn field_vectors(
+    h: &Hyper,
+    b: &mut Builder,
+    i: &ClickInputs,
+    start: Start,
+) -> Result<Var, Error> {
     let dim = h.size("sparse_feature_dim")?;
-    let table = padded(click_table(h, dim, small(dim).named("SparseFeatFactors"))?);
+    let table = start.table(click_table(h, dim, small(dim).named("SparseFeatFactors"))?);
     let sparse = i.fields.stacked(b, &table, VECTORS)?;
     let Some(dense) = &i.fields.dense else { return Ok(sparse) };
     let width = b.ty(dense)?.shape[1];
-    let weight = b.param("dense_w", &[width, dim], &small(dim))?;
+    let weight = b.param("dense_w", &[width, dim], &start.dense(dim))?;
     let values = b.reshape(dense, &[-1, width, 1])?;
     let dense = b.elementwise_mul(&values, &weight)?;
     Ok(b.concat(&[&sparse, &dense], 1)?)
-}
-
-/// Id 0 stands for a missing value.
-fn padded(table: Embedding) -> Embedding {
-    Embedding { padding_idx: Some(0), ..table }
 }
 
 /// The sum of the inner products of all pairs of vectors, `[batch, 1]`, as half the difference of

@@ -1,7 +1,7 @@
 //! Inputs and layers that several models share.
 
 use regatta_data::{Schema, Slot};
-use regatta_ir::{Act, Builder, Embedding, Fc, Initializer, ParamAttr, Var};
+use regatta_ir::{Act, Builder, Embedding, Fc, Initializer, ParamAttr, Regularizer, Var};
 use regatta_tensor::DType;
 
 use super::fields::Fields;
@@ -131,13 +131,47 @@ pub fn click_table(h: &Hyper, dim: i64, table: ParamAttr) -> Result<Embedding, E
     Ok(Embedding { table, hash: h.bool("hash_ids"), ..Embedding::new(rows, dim) })
 }
 
-/// Fully connected layers with relu, weights drawn with a standard deviation of `1 / sqrt(fan_in)`.
-pub fn relu_layers(b: &mut Builder, x: &Var, sizes: &[i64]) -> Result<Var, Error> {
-    let mut h = x.clone();
-    for &size in sizes {
-        h = scaled_fc(b, &h, size, Act::Relu)?;
+/// How the weights of fully connected layers begin, and what keeps them small.
+#[derive(Clone, Copy)]
+pub struct Weights {
+    /// Standard deviation times the square root of a layer's inputs.
+    pub scale: f64,
+    /// Redrawn beyond two standard deviations.
+    pub truncated: bool,
+    /// Factor of the L2 regularization.
+    pub l2: f64,
+}
+
+impl Weights {
+    /// A standard deviation of `1 / sqrt(fan_in)`.
+    pub const SCALED: Weights = Weights { scale: 1.0, truncated: false, l2: 0.0 };
+
+    /// For a layer of so many inputs.
+    pub fn attr(self, fan_in: i64) -> ParamAttr {
+        let std = self.scale / (fan_in.max(1) as f64).sqrt();
+        let mut attr = ParamAttr::with_init(match self.truncated {
+            true => Initializer::TruncatedNormal { mean: 0.0, std },
+            false => Initializer::Normal { mean: 0.0, std },
+        });
+        attr.info.regularizer = Some(self.l2).filter(|c| *c != 0.0).map(Regularizer::L2);
+        attr
     }
-    Ok(h)
+
+    /// A fully connected layer.
+    pub fn fc(self, b: &mut Builder, x: &Var, size: i64, act: Act) -> Result<Var, Error> {
+        let weight = self.attr(b.ty(x)?.shape.last().copied().unwrap_or(1));
+        Ok(b.fc_with(x, &Fc { act, weight, ..Fc::new(size) })?)
+    }
+
+    /// Fully connected layers with relu.
+    pub fn relu_layers(self, b: &mut Builder, x: &Var, sizes: &[i64]) -> Result<Var, Error> {
+        sizes.iter().try_fold(x.clone(), |h, &size| self.fc(b, &h, size, Act::Relu))
+    }
+}
+
+/// [`Weights::relu_layers`] of scaled weights.
+pub fn relu_layers(b: &mut Builder, x: &Var, sizes: &[i64]) -> Result<Var, Error> {
+    Weights::SCALED.relu_layers(b, x, sizes)
 }
 
 /// As [`relu_layers`], each normalised over the batch before the relu.
@@ -151,20 +185,43 @@ pub fn normalised_relu_layers(b: &mut Builder, x: &Var, sizes: &[i64]) -> Result
     Ok(h)
 }
 
-/// A fully connected layer, weights drawn with a standard deviation of `1 / sqrt(fan_in)`.
+/// [`Weights::fc`] of scaled weights.
 pub fn scaled_fc(b: &mut Builder, x: &Var, size: i64, act: Act) -> Result<Var, Error> {
-    let fan_in = b.ty(x)?.shape.last().copied().unwrap_or(1).max(1);
-    let std = 1.0 / (fan_in as f64).sqrt();
-    let weight = ParamAttr::with_init(Initializer::Normal { mean: 0.0, std });
-    Ok(b.fc_with(x, &Fc { act, weight, ..Fc::new(size) })?)
+    Weights::SCALED.fc(b, x, size, act)
 }
 
-/// Mean cross entropy of one logit per example, and the probability it stands for.
-pub fn click_loss(b: &mut Builder, logit: &Var, label: &Var) -> Result<(Var, Var), Error> {
+/// The initial values of PaddleRec's tables of factors, `0.1 / sqrt(dim)` wide: products of all
+/// pairs stay near zero.
+pub fn small(dim: i64) -> ParamAttr {
+    let std = 0.1 / (dim as f64).sqrt();
+    ParamAttr::with_init(Initializer::TruncatedNormal { mean: 0.0, std })
+}
+
+/// Id 0 stands for a missing value.
+pub fn padded(table: Embedding) -> Embedding {
+    Embedding { padding_idx: Some(0), ..table }
+}
+
+/// What PaddleRec adds to probabilities before it takes their logarithm.
+const LOG_EPSILON: f64 = 1e-4;
+
+/// The loss of each example for probabilities of a positive label, `[batch, 1]`.
+pub fn log_losses(b: &mut Builder, predict: &Var, label: &Var) -> Result<Var, Error> {
     let target = b.cast(label, DType::F32)?;
-    let cost = b.sigmoid_cross_entropy(logit, &target)?;
-    let loss = b.mean(&cost)?;
-    Ok((loss, b.sigmoid(logit)?))
+    Ok(b.log_loss(predict, &target, LOG_EPSILON)?)
+}
+
+/// The mean of [`log_losses`].
+pub fn mean_log_loss(b: &mut Builder, predict: &Var, label: &Var) -> Result<Var, Error> {
+    let cost = log_losses(b, predict, label)?;
+    Ok(b.mean(&cost)?)
+}
+
+/// Two classes of which the second is the positive one: the probabilities of both, and of that one.
+pub fn two_classes(b: &mut Builder, x: &Var) -> Result<(Var, Var), Error> {
+    let predict = b.softmax(x)?;
+    let positive = b.slice(&predict, 1, 1, 2)?;
+    Ok((predict, positive))
 }
 
 /// Mean cross entropy of one logit per class, and the probabilities. These are made by an op of
@@ -177,7 +234,8 @@ pub fn class_loss(b: &mut Builder, logits: &Var, label: &Var) -> Result<(Var, Va
 
 /// The network of a click model that ends in one logit per example.
 pub fn click_net(b: &mut Builder, logit: &Var, label: Var) -> Result<Net, Error> {
-    let (loss, predict) = click_loss(b, logit, &label)?;
+    let predict = b.sigmoid(logit)?;
+    let loss = mean_log_loss(b, &predict, &label)?;
     Ok(Net::new(loss, vec![auc_head("auc", predict, label)]))
 }
 

@@ -1,13 +1,13 @@
 //! `logistic_regression`: one weight for every id and every dense feature.
 
 use regatta_data::{Schema, Slot};
-use regatta_ir::{Builder, Embedding, Fc, Initializer, ParamAttr, Regularizer};
+use regatta_ir::{Builder, Embedding, Fc, Initializer, ParamAttr, Regularizer, Var};
 use regatta_tensor::DType;
 
 use super::fields::LINEAR;
 use super::layers::{
-    check_repeated, click_inputs, click_keys, click_net, click_schema, click_table, count, join,
-    key,
+    auc_head, check_repeated, click_inputs, click_keys, click_schema, click_table, count, join,
+    key, log_losses, padded,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -29,7 +29,7 @@ const KEYS: [HyperKey; 7] = join(
             HyperDefault::Bool(false),
             "inputs are num_field ids and their values",
         ),
-        key("reg", HyperDefault::Float(0.0), "factor of the L1 regularization of the weights"),
+        key("reg", HyperDefault::Float(0.001), "factor of the L1 regularization of the weights"),
     ],
 );
 
@@ -65,14 +65,22 @@ fn build_with_values(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let rows = h.size("sparse_feature_number")? + 1;
     let table = weights(h).named("SparseFeatWeights");
     let hash = h.bool("hash_ids");
-    let table = Embedding { table, hash, padding_idx: Some(0), ..Embedding::new(rows, 1) };
+    let table = padded(Embedding { table, hash, ..Embedding::new(rows, 1) });
     let weights = b.embedding(&[&ids], &table)?;
     let weights = b.reshape(&weights, &[-1, n])?;
     let products = b.elementwise_mul(&weights, &values)?;
     let sum = b.reduce_sum(&products, &[1], true)?;
     let bias = b.param("b_linear", &[1], &ParamAttr::bias())?;
     let logit = b.elementwise_add(&sum, &bias)?;
-    click_net(b, &logit, label)
+    summed(b, &logit, label)
+}
+
+/// The loss of a batch is the sum of its examples'.
+fn summed(b: &mut Builder, logit: &Var, label: Var) -> Result<Net, Error> {
+    let predict = b.sigmoid(logit)?;
+    let cost = log_losses(b, &predict, &label)?;
+    let loss = b.reduce_sum(&cost, &[0], false)?;
+    Ok(Net::new(loss, vec![auc_head("auc", predict, label)]))
 }
 
 fn weights(h: &Hyper) -> ParamAttr {
@@ -88,11 +96,10 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     }
     let inputs = click_inputs(h, b)?;
     let dense = inputs.fields.dense.clone();
-    let width = dense.as_ref().map_or(Ok(0), |dense| b.ty(dense).map(|ty| ty.shape[1]))?;
+    let width = inputs.fields.dense_width(b)?;
     check_repeated(h, "num_field", inputs.fields.len() as i64 + width)?;
     let attr = weights(h);
-    let table = click_table(h, 1, attr.clone().named("SparseFeatWeights"))?;
-    let table = Embedding { padding_idx: Some(0), ..table };
+    let table = padded(click_table(h, 1, attr.clone().named("SparseFeatWeights"))?);
     let weights = inputs.fields.stacked(b, &table, LINEAR)?;
     let sparse = b.reduce_sum(&weights, &[1], false)?;
     let logit = match &dense {
@@ -105,5 +112,5 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
             b.elementwise_add(&sparse, &bias)?
         }
     };
-    click_net(b, &logit, inputs.label)
+    summed(b, &logit, inputs.label)
 }

@@ -3,12 +3,12 @@
 //! PaddleRec's model takes `feature_size` floats. Here slots of ids can stand beside them.
 
 use regatta_data::{Schema, Slot};
-use regatta_ir::{Act, Builder, Initializer, ParamAttr, Var};
+use regatta_ir::{Act, Builder, Fc, Initializer, ParamAttr, Var};
 use regatta_tensor::DType;
 
 use super::fields::Fields;
 use super::layers::{
-    CLICK_KEYS, auc_head, class_loss, click_table, count, id_inputs, key, scaled_fc,
+    CLICK_KEYS, auc_head, click_table, count, id_inputs, key, mean_log_loss, two_classes,
 };
 use super::{Evaluation, Head, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -60,24 +60,35 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     }
     let features = features(h, b)?;
     let (n, size) = (h.size("expert_num")?, h.size("expert_size")?);
-    // All experts in one layer; each has its own part of the width.
-    let experts = scaled_fc(b, &features, n * size, Act::Relu)?;
+    let mut experts = Vec::new();
+    for i in 0..n {
+        experts.push(constant_fc(b, &features, size, i, Act::Relu)?);
+    }
+    let experts = b.concat(&experts.iter().collect::<Vec<_>>(), 1)?;
     let experts = b.reshape(&experts, &[-1, n, size])?;
     let (mut losses, mut heads): (Vec<Var>, Vec<Head>) = (Vec::new(), Vec::new());
-    for (label, (_, metric)) in labels.into_iter().zip(TASKS) {
-        let scores = scaled_fc(b, &features, n, Act::None)?;
+    for (i, (label, (_, metric))) in (0..).zip(labels.into_iter().zip(TASKS)) {
+        let scores = constant_fc(b, &features, n, i, Act::None)?;
         let gate = b.softmax(&scores)?;
         let gate = b.reshape(&gate, &[-1, n, 1])?;
         let weighted = b.elementwise_mul(&experts, &gate)?;
         let mixed = b.reduce_sum(&weighted, &[1], false)?;
-        let tower = scaled_fc(b, &mixed, h.size("tower_size")?, Act::Relu)?;
-        let logits = scaled_fc(b, &tower, 2, Act::None)?;
-        let (loss, predict) = class_loss(b, &logits, &label)?;
-        losses.push(loss);
+        let tower = constant_fc(b, &mixed, h.size("tower_size")?, i, Act::Relu)?;
+        let logits = constant_fc(b, &tower, 2, i, Act::None)?;
+        let (predict, positive) = two_classes(b, &logits)?;
+        losses.push(mean_log_loss(b, &positive, &label)?);
         heads.push(auc_head(metric, predict, label));
     }
     let loss = b.sum(&losses.iter().collect::<Vec<_>>())?;
     Ok(Net::new(loss, heads))
+}
+
+/// A layer whose weights are all `10^-(i + 1)` at first, as PaddleRec's experts, gates and towers:
+/// what tells the units of an expert apart is the task that comes after, not chance.
+fn constant_fc(b: &mut Builder, x: &Var, size: i64, i: i64, act: Act) -> Result<Var, Error> {
+    let constant = |value: f64| ParamAttr::with_init(Initializer::Constant(value));
+    let weight = constant(0.1f64.powi(i as i32 + 1));
+    Ok(b.fc_with(x, &Fc { size, act, weight, bias: Some(constant(0.1)) })?)
 }
 
 fn features(h: &Hyper, b: &mut Builder) -> Result<Var, Error> {

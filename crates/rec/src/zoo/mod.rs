@@ -78,7 +78,7 @@ pub struct Net {
     pub heads: Vec<Head>,
     /// What a model that predicts nothing is exported for, such as vectors of words.
     pub vectors: Vec<Var>,
-    /// Largest Euclidean norm of the gradient of any one parameter, if the model sets one.
+    /// Largest Euclidean norm of all gradients together, if the model sets one.
     pub clip_norm: Option<f64>,
 }
 

@@ -2,10 +2,10 @@
 //! of theirs (MLP); both together are NeuMF.
 
 use regatta_data::{Schema, Slot};
-use regatta_ir::{Act, Builder, Embedding, Initializer, ParamAttr, Var};
+use regatta_ir::{Builder, Embedding, Fc, Initializer, ParamAttr, Var};
 use regatta_tensor::DType;
 
-use super::layers::{click_net, key, relu_layers, scaled_fc, table_rows};
+use super::layers::{Weights, click_net, key, table_rows};
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
@@ -60,6 +60,7 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
             return Err(Error::key("hyper_parameters.mode", reason));
         }
     };
+    let truncated = Weights { truncated: true, ..Weights::SCALED };
     let mut parts = Vec::new();
     if gmf {
         let dim = h.size("mf_dim")?;
@@ -71,13 +72,17 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
         let mlp_user = vector(b, &user, "MLP_Embedding_User", users, width / 2)?;
         let mlp_item = vector(b, &item, "MLP_Embedding_Item", items, width / 2)?;
         let both = b.concat(&[&mlp_user, &mlp_item], 1)?;
-        parts.push(relu_layers(b, &both, layers)?);
+        parts.push(truncated.relu_layers(b, &both, layers)?);
     }
     let joined = match &parts[..] {
         [one] => one.clone(),
         _ => b.concat(&parts.iter().collect::<Vec<_>>(), 1)?,
     };
-    let logit = scaled_fc(b, &joined, 1, Act::None)?;
+    // PaddleRec counts the inputs twice where there is a network.
+    let inputs = b.ty(&joined)?.shape[1] * if mlp { 2 } else { 1 };
+    let limit = (6.0 / inputs as f64).sqrt();
+    let weight = ParamAttr::with_init(Initializer::Uniform { low: -limit, high: limit });
+    let logit = b.fc_with(&joined, &Fc { weight, ..Fc::new(1) })?;
     click_net(b, &logit, label)
 }
 

@@ -7,7 +7,7 @@ use regatta_tensor::DType;
 
 use super::fields::Fields;
 use super::layers::{
-    check_repeated, click_net, count, key, multi_id_inputs, relu_layers, scaled_fc, table_rows,
+    Weights, check_repeated, click_net, count, key, multi_id_inputs, padded, table_rows,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -49,12 +49,14 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     };
     let (rows, dim) = (h.size("dict_dim")?, h.size("emb_dim")?);
     check_repeated(h, "sparse_feature_dim", dim)?;
-    let attr = ParamAttr::with_init(Initializer::Uniform { low: -1.0, high: 1.0 });
+    // `initial_range` of the table in PaddleRec's file.
+    let attr = ParamAttr::with_init(Initializer::Uniform { low: -1e-4, high: 1e-4 });
     let table = attr.named("SparseFeatFactors");
     let table = Embedding { table, hash: h.bool("hash_ids"), ..Embedding::new(rows, dim) };
-    let table = Embedding { padding_idx: Some(0), ..table };
-    let flat = fields.flat_with_dense(b, &table)?;
-    let hidden = relu_layers(b, &flat, h.ints("layer_sizes"))?;
-    let logit = scaled_fc(b, &hidden, 1, Act::None)?;
+    let flat = fields.flat_with_dense(b, &padded(table))?;
+    let weights = Weights { scale: 0.2, ..Weights::SCALED };
+    let hidden = weights.relu_layers(b, &flat, h.ints("layer_sizes"))?;
+    let logit = weights.fc(b, &hidden, 1, Act::None)?;
+    let logit = b.clip(&logit, -15.0, 15.0)?;
     click_net(b, &logit, label)
 }

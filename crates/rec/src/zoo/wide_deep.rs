@@ -1,10 +1,10 @@
 //! `wide_deep`: a linear model over the dense features beside a deep one over everything.
 
-use regatta_ir::{Act, Builder, Fc, Initializer, ParamAttr};
+use regatta_ir::{Act, Builder, Initializer, ParamAttr};
 
 use super::layers::{
-    CLICK_KEYS, click_inputs, click_net, click_schema, click_table, join, key, relu_layers,
-    scaled_fc,
+    CLICK_KEYS, Weights, click_inputs, click_net, click_schema, click_table, join, key,
+    relu_layers, scaled_fc,
 };
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
@@ -31,9 +31,8 @@ pub(super) static MODEL: Model = Model {
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let inputs = click_inputs(h, b)?;
     let dense = inputs.fields.needed_dense("wide_deep")?.clone();
-    let std = 1.0 / (b.ty(&dense)?.shape[1] as f64).sqrt();
-    let weight = ParamAttr::with_init(Initializer::TruncatedNormal { mean: 0.0, std });
-    let wide = b.fc_with(&dense, &Fc { weight, ..Fc::new(1) })?;
+    let truncated = Weights { truncated: true, ..Weights::SCALED };
+    let wide = truncated.fc(b, &dense, 1, Act::None)?;
 
     let init = Initializer::Uniform { low: -1.0, high: 1.0 };
     let attr = ParamAttr::with_init(init).named("SparseFeatFactors");

@@ -70,8 +70,9 @@ fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let (ones, zeros) = (constant(b, &truth, 1.0)?, constant(b, &others, 0.0)?);
     let target = b.concat(&[&ones, &zeros], 1)?;
     let cost = b.sigmoid_cross_entropy(&logits, &target)?;
-    let cost = b.reduce_sum(&cost, &[1], true)?;
-    let loss = b.mean(&cost)?;
+    let (of_truth, of_others) = (b.slice(&cost, 1, 0, 1)?, b.slice(&cost, 1, 1, 1 + n)?);
+    let (of_truth, of_others) = (b.mean(&of_truth)?, b.mean(&of_others)?);
+    let loss = b.sum(&[&of_truth, &of_others])?;
     Ok(Net { vectors: vec![word], ..Net::new(loss, vec![]) })
 }
 

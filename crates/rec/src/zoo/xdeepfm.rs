@@ -1,12 +1,10 @@
 //! `xdeepfm`: a linear part, a compressed interaction network (products of whole vectors, layer
 //! upon layer) and a deep network.
 
-use regatta_ir::{Act, Builder, Fc, Var};
+use regatta_ir::{Act, Builder, Fc, ParamAttr, Var};
 
-use super::fm::{field_vectors, first_order};
-use super::layers::{
-    CLICK_KEYS, click_inputs, click_net, click_schema, join, key, relu_layers, scaled_fc,
-};
+use super::fm::{Start, field_vectors, first_order};
+use super::layers::{CLICK_KEYS, Weights, click_inputs, click_net, click_schema, join, key};
 use super::{Evaluation, Model, Net, OptimizerDefault};
 use crate::hyper::HyperDefault;
 use crate::{Error, Hyper, HyperKey};
@@ -32,17 +30,25 @@ pub(super) static MODEL: Model = Model {
     takes_features: true,
 };
 
+/// Of the interaction network.
+const MIXING: Weights = Weights { scale: 1.0, truncated: false, l2: 1e-4 };
+
+/// Of the deep network, and of what leaves the interaction network.
+const DEEP: Weights = Weights { scale: 0.1, ..MIXING };
+
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let inputs = click_inputs(h, b)?;
-    let linear = first_order(h, b, &inputs)?;
-    let vectors = field_vectors(h, b, &inputs)?;
+    let linear = first_order(h, b, &inputs, Start::Ones)?;
+    let vectors = field_vectors(h, b, &inputs, Start::Ones)?;
     let interactions = interaction_network(b, &vectors, h.ints("layer_sizes_cin"))?;
-    let interactions = scaled_fc(b, &interactions, 1, Act::None)?;
+    let interactions = DEEP.fc(b, &interactions, 1, Act::None)?;
     let width: i64 = b.ty(&vectors)?.shape[1..].iter().product();
     let flat = b.reshape(&vectors, &[-1, width])?;
-    let hidden = relu_layers(b, &flat, h.ints("layer_sizes_dnn"))?;
-    let deep = scaled_fc(b, &hidden, 1, Act::None)?;
+    let hidden = DEEP.relu_layers(b, &flat, h.ints("layer_sizes_dnn"))?;
+    let deep = DEEP.fc(b, &hidden, 1, Act::None)?;
     let logit = b.sum(&[&linear, &interactions, &deep])?;
+    let bias = b.param("xdeepfm.b_0", &[1], &ParamAttr::bias())?;
+    let logit = b.elementwise_add(&logit, &bias)?;
     click_net(b, &logit, inputs.label)
 }
 
@@ -61,7 +67,8 @@ fn interaction_network(b: &mut Builder, vectors: &Var, sizes: &[i64]) -> Result<
         let right = b.reshape(&layer, &[-1, dim, 1, n])?;
         let products = b.elementwise_mul(&left, &right)?;
         let products = b.reshape(&products, &[-1, dim, fields * n])?;
-        layer = b.fc_with(&products, &Fc { bias: None, ..Fc::new(size) })?;
+        let weight = MIXING.attr(fields * n);
+        layer = b.fc_with(&products, &Fc { bias: None, weight, ..Fc::new(size) })?;
         n = size;
         pooled.push(b.reduce_sum(&layer, &[1], false)?);
     }

@@ -88,8 +88,8 @@ static CASES: [Case; 16] = [
         ],
         rule: ADAM,
         learning_rate: 0.03,
-        batch: 128,
-        epochs: 3,
+        batch: 64,
+        epochs: 16,
         floor: 0.75,
     },
     click_case(
@@ -100,7 +100,7 @@ static CASES: [Case; 16] = [
             "top_layer_sizes" = Small::Ints(&[32, 16, 2])
         ),
         ADAM,
-        0.003,
+        0.05,
         0.78,
     ),
     click_case("dnn", click!(8, "fc_sizes" = Small::Ints(&[32, 16])), ADAM, 0.003, 0.76),
@@ -247,6 +247,18 @@ impl Case {
                 Small::Str(x) => HyperValue::Str(x.to_string()),
             };
             h.set(name, value).unwrap();
+        }
+        h
+    }
+
+    /// Without what needs the whole batch at once or has no kernel for devices: `dlrm` normalises
+    /// over the batch, `dcn_v2` drops elements.
+    pub(crate) fn plain_hyper(&self) -> Hyper {
+        let mut h = self.hyper();
+        match self.model {
+            "dlrm" => h.set("batch_norm", HyperValue::Bool(false)).unwrap(),
+            "dcn_v2" => h.set("dropout_rate", HyperValue::Float(0.0)).unwrap(),
+            _ => {}
         }
         h
     }

@@ -7,5 +7,6 @@ mod device;
 mod documents;
 mod evaluate;
 mod learning;
+mod paddlerec;
 mod programs;
 mod train;

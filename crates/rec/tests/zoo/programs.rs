@@ -65,7 +65,8 @@ fn inference_programs_need_no_labels() {
 fn two_threads_give_the_losses_of_one() {
     for model in zoo::all() {
         let case = case(model.name);
-        let (mut one, mut two) = (Trainer::new(case, 1), Trainer::new(case, 2));
+        let with = |threads| Trainer::with_hyper(case, &case.plain_hyper(), threads);
+        let (mut one, mut two) = (with(1), with(2));
         let mut steps = 0;
         for_each_batch(&case.train_url(), 50, 0, |batch| {
             if steps < 8 {
@@ -118,8 +119,10 @@ fn sizes_that_do_not_fit_are_explained() {
 fn other_forms_of_models_build_and_take_a_step() {
     use HyperValue::{Bool, Float, Int, Str};
     for (model, changes) in [
-        ("dcn", vec![("dnn_use_bn", Bool(true)), ("clip_by_norm", Float(0.0))]),
+        ("dcn", vec![("dnn_use_bn", Bool(true))]),
         ("dcn_v2", vec![("use_low_rank_mixture", Bool(false)), ("is_Stacked", Bool(false))]),
+        ("dcn_v2", vec![("clip_by_norm", Float(0.0)), ("dnn_use_bn", Bool(true))]),
+        ("dlrm", vec![("batch_norm", Bool(false))]),
         ("din", vec![("act", Str("relu".into())), ("max_len", Int(3))]),
         ("dssm", vec![("fc_acts", Str("relu, linear".into()))]),
         ("dnn", vec![("hash_ids", Bool(true)), ("sparse_feature_number", Int(50))]),

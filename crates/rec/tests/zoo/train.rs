@@ -34,13 +34,24 @@ impl Trainer {
     pub(crate) fn of_model(
         model: &Model,
         hyper: &Hyper,
-        mut optimizer: Optimizer,
+        optimizer: Optimizer,
         threads: usize,
     ) -> Trainer {
-        let mut b = regatta_ops::builder(7);
+        Trainer::seeded(model, hyper, optimizer, threads, 7)
+    }
+
+    /// As [`Trainer::of_model`]; `seed` is that of the initial values.
+    pub(crate) fn seeded(
+        model: &Model,
+        hyper: &Hyper,
+        mut optimizer: Optimizer,
+        threads: usize,
+        seed: u64,
+    ) -> Trainer {
+        let mut b = regatta_ops::builder(seed);
         let net = (model.build)(hyper, &mut b).unwrap();
         let forward = b.finish();
-        optimizer.clip = optimizer.clip.or(net.clip_norm.map(Clip::Norm));
+        optimizer.clip = optimizer.clip.or(net.clip_norm.map(Clip::GlobalNorm));
         let all = Backward::default();
         let programs = minimize(&forward, net.loss.name(), &optimizer, &all).unwrap().programs;
         let mut scope = Scope::new();
@@ -59,7 +70,12 @@ impl Trainer {
     /// One step; some variables as they are before it.
     pub(crate) fn step_fetching(&mut self, batch: &Batch, fetch: &[&str]) -> &[Tensor] {
         let feeds: Vec<(&str, &Value)> = batch.iter().collect();
-        self.executor.run(&mut self.scope, &feeds, fetch).unwrap()
+        self.step_feeding(&feeds, fetch)
+    }
+
+    /// One step on inputs that are no batch of a reader.
+    pub(crate) fn step_feeding(&mut self, feeds: &[(&str, &Value)], fetch: &[&str]) -> &[Tensor] {
+        self.executor.run(&mut self.scope, feeds, fetch).unwrap()
     }
 
     /// Passes over the training data; the loss of every step.
