@@ -14,7 +14,7 @@ from .errors import RegattaError
 # Arguments of `regatta train` that stand beside the keys of the configuration.
 _FLAGS = (
     "threads", "servers", "workers", "ranks", "max_restart", "logdir", "checkpoint_dir",
-    "checkpoint_steps", "checkpoint_keep", "checkpoint_full_every", "resume",
+    "checkpoint_steps", "checkpoint_keep", "checkpoint_full_every", "resume", "name", "run_dir",
 )
 _KEPT_LINES = 20
 
@@ -110,7 +110,8 @@ def train(
     Keys of the configuration are overridden by a dictionary, dotted or nested:
     ``train("config.yaml", {"runner.epochs": 2})``, ``train("config.yaml", runner={"epochs": 2})``.
     Other settings are flags of the command: threads, servers, workers, ranks, checkpoint_dir,
-    checkpoint_steps, checkpoint_keep, resume, logdir, max_restart.
+    checkpoint_steps, checkpoint_keep, resume, logdir, max_restart, name, run_dir. The run has a
+    folder, ``runs/<time>-<name>`` below the current directory; ``model_dir`` of the report is in it.
 
     Training runs in a process of its own; interrupting ends it. Raises ValueError for a wrong
     configuration, FileNotFoundError if there is none, and :class:`RegattaError` with the last lines

@@ -40,7 +40,7 @@ pub fn infer(config: &Config, observer: &mut dyn Observer) -> Result<Report, Err
     begin(config, &network, judge.data.as_ref(), observer);
     let mut epochs = Vec::new();
     for epoch in config.runner.infer_epochs.clone() {
-        let folder = epoch_folder(&config.runner.infer_load_path, epoch);
+        let folder = epoch_folder(config.runner.load_path()?, epoch);
         let (mut evaluator, mut scope) = judge.load(config, &network, &folder)?;
         let report = match &mut judge.data {
             None => judge.answer(config, &network, &scope, epoch)?,
@@ -59,7 +59,7 @@ pub fn infer(config: &Config, observer: &mut dyn Observer) -> Result<Report, Err
 /// The configuration with what the first epoch that is judged knows of its features; the others of
 /// one training know the same.
 fn with_learned_of_first(config: &Config) -> Result<Config, Error> {
-    let first = epoch_folder(&config.runner.infer_load_path, config.runner.infer_epochs.start);
+    let first = epoch_folder(config.runner.load_path()?, config.runner.infer_epochs.start);
     with_saved(config, &first)
 }
 
@@ -230,7 +230,7 @@ impl OnServers {
         epoch: u64,
         observer: &mut dyn Observer,
     ) -> Result<(EpochReport, EpochReport), Error> {
-        let folder = epoch_folder(&config.runner.infer_load_path, epoch);
+        let folder = epoch_folder(config.runner.load_path()?, epoch);
         if let Some(client) = self.evaluator.client().filter(|client| client.worker() == 0) {
             client.load(&folder.to_string_lossy(), &[])?;
         }

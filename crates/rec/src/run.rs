@@ -83,6 +83,7 @@ pub fn train_as(
         return gpubox::train_in_process(config, observer);
     }
     let config = &with_learned(config, &place, observer)?;
+    let root = config.runner.save_path()?;
     let devices = gpubox::open_devices(config, &place, observer)?;
     let strategy = match &place {
         Place::Rank(_) => Some(strategy(config)?),
@@ -122,7 +123,7 @@ pub fn train_as(
     let how = (strategy.as_ref(), devices.as_slice());
     let mut backend = backend(config, &network, place, how, &mut scope)?;
     let validator = is_first.then(|| Validator::new(config, &network)).transpose()?.flatten();
-    let mut files = Files { config, network: &network, export, validator };
+    let mut files = Files { config, network: &network, root, export, validator };
     let trained = session.train(&mut *backend, &mut scope, &mut data, &mut files, observer)?;
     let Farewell { servers, lost } = leave(&mut *backend)?;
     let RunReports { report, own } = trained;
@@ -186,7 +187,13 @@ fn spec(config: &Config, network: &Network) -> RunSpec {
         learning_rate: learning_rate(&network.train).ok(),
         settings: config.to_json(),
         fixed: FIXED.to_vec(),
-        folders: vec![config.runner.model_save_path.clone()],
+        folders: config
+            .runner
+            .run_dir
+            .iter()
+            .chain(&config.runner.model_save_path)
+            .cloned()
+            .collect(),
         validation: config.runner.validation.as_ref().map(|(_, how)| how.clone()),
         checkpoint: config.runner.checkpoint.clone(),
     }

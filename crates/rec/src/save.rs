@@ -38,6 +38,8 @@ pub fn epoch_folder(path: &Path, epoch: u64) -> PathBuf {
 pub(crate) struct Files<'a> {
     pub(crate) config: &'a Config,
     pub(crate) network: &'a Network,
+    /// Where epochs are saved.
+    pub(crate) root: &'a Path,
     /// The inference model that is exported with every epoch.
     pub(crate) export: Option<Export>,
     /// Judges epochs by validation data.
@@ -62,7 +64,7 @@ impl ModelFiles for Files<'_> {
     }
 
     fn try_targets(&mut self, backend: &dyn Backend) -> Result<(), TrainError> {
-        let root = &self.config.runner.model_save_path;
+        let root = self.root;
         try_target(backend, root)?;
         // Folders that are there already will be replaced.
         for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
@@ -78,7 +80,7 @@ impl ModelFiles for Files<'_> {
     }
 
     fn is_saved(&self, epoch: u64) -> bool {
-        epoch_folder(&self.config.runner.model_save_path, epoch).is_dir()
+        epoch_folder(self.root, epoch).is_dir()
     }
 
     fn save(
@@ -86,7 +88,7 @@ impl ModelFiles for Files<'_> {
         model: &TrainedModel<'_>,
         note: &mut dyn FnMut(&str),
     ) -> Result<Option<PathBuf>, TrainError> {
-        let folder = epoch_folder(&self.config.runner.model_save_path, model.epoch);
+        let folder = epoch_folder(self.root, model.epoch);
         let saved = match model.backend.client() {
             Some(_) => self.save_by_servers(model, &folder, note),
             None => self.save_here(model, &folder),
@@ -107,8 +109,7 @@ impl ModelFiles for Files<'_> {
     }
 
     fn is_best(&mut self, epoch: u64) -> Result<(), TrainError> {
-        let root = &self.config.runner.model_save_path;
-        Ok(publish_link(&root.join(BEST), &epoch.to_string())?)
+        Ok(publish_link(&self.root.join(BEST), &epoch.to_string())?)
     }
 }
 

@@ -15,7 +15,9 @@ const DATA: &str = "synthetic://ctr?slots=26&vocab=20&dense=13&seed=1&examples=4
 
 fn regatta(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
-    command.args(args).stdin(Stdio::null()).output().unwrap()
+    // Folders of runs are made where it is.
+    let here = tempfile::tempdir().unwrap();
+    command.args(args).current_dir(&here).stdin(Stdio::null()).output().unwrap()
 }
 
 fn done(args: &[&str]) -> String {

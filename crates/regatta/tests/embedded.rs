@@ -71,7 +71,8 @@ fn the_command_line_starts_its_processes_through_the_program_around_it() {
     let data = "runner.train_data_dir=synthetic://ctr?slots=26&vocab=500&dense=13&seed=1&\
                 examples=500";
     let save = format!("runner.model_save_path={}", dir.path().join("model").display());
-    let train = ["train", "-m", &config, "-o", data, &save, "runner.epochs=1"];
+    let folder = format!("runner.run_dir={}", dir.path().join("run").display());
+    let train = ["train", "-m", &config, "-o", data, &save, &folder, "runner.epochs=1"];
     assert_eq!(run(&[&train[..], &["--workers", "1", "--servers", "1"]].concat()), 0);
     assert_eq!(started(dir.path()), ["train", "train"]);
     assert!(dir.path().join("model").is_dir());

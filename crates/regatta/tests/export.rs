@@ -16,7 +16,9 @@ fn model(name: &str) -> PathBuf {
 
 fn regatta(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
-    command.args(args).stdin(Stdio::null()).output().unwrap()
+    // Folders of runs are made where it is.
+    let here = tempfile::tempdir().unwrap();
+    command.args(args).current_dir(&here).stdin(Stdio::null()).output().unwrap()
 }
 
 /// Runs a command that must succeed; gives what it printed.

@@ -52,6 +52,7 @@ fn train(kind: &Kind, dir: &Path) -> Shown {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/rank/dnn/config.yaml");
     let at = |name: &str| dir.join(name).to_string_lossy().into_owned();
     let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
+    command.current_dir(dir);
     command.arg("train").arg("-m").arg(config).arg("-o");
     command.arg("runner.train_data_dir=synthetic://ctr?slots=26&vocab=50&dense=13&examples=1200");
     command.arg(format!("runner.model_save_path={}", at("model")));

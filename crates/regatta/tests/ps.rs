@@ -18,6 +18,7 @@ fn command(dir: &Path, examples: u64, overrides: &[&str], flags: &[&str]) -> Com
     );
     let save = format!("runner.model_save_path={}", dir.join("model").display());
     let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
+    command.current_dir(dir);
     command.arg("train").arg("-m").arg(config());
     command.args(["-o", &data, &save, "runner.epochs=1", "runner.split_file_list=True"]);
     command.args(["runner.train_batch_size=100", "runner.print_interval=5"]);

@@ -33,6 +33,7 @@ impl Place {
     fn regatta(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
         command.args(args).stdin(Stdio::null()).envs(self.server.settings());
+        command.current_dir(&self.dir);
         command.env("REGATTA_STORE_RETRY_SECONDS", "1").env("TMPDIR", self.dir.path());
         command
     }

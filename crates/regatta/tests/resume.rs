@@ -23,6 +23,7 @@ fn command(dir: &Path, overrides: &[&str], flags: &[&str]) -> Command {
     );
     let save = format!("runner.model_save_path={}", dir.join("model").display());
     let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
+    command.current_dir(dir);
     command.arg("train").arg("-m").arg(config());
     command.args(["-o", &data, &save, "runner.epochs=2", "runner.split_file_list=True"]);
     let batch = format!("runner.train_batch_size={BATCH}");

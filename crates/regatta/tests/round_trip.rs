@@ -66,7 +66,9 @@ impl Job {
 
 fn done(args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
-    let output = command.args(args).stdin(Stdio::null()).output().unwrap();
+    // Folders of runs are made where it is.
+    let here = tempfile::tempdir().unwrap();
+    let output = command.args(args).current_dir(&here).stdin(Stdio::null()).output().unwrap();
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{args:?}\n{out}\n{err}");

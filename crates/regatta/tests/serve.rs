@@ -53,7 +53,7 @@ fn trained() -> &'static Trained {
         let config =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/rank/dnn/config.yaml");
         let mut train = regatta();
-        train.arg("train").arg("-m").arg(config).arg("-o");
+        train.current_dir(&dir).arg("train").arg("-m").arg(config).arg("-o");
         train.args([
             format!("runner.train_data_dir={DATA}"),
             format!("runner.test_data_dir={DATA}"),

@@ -16,7 +16,9 @@ fn train(epochs: &str, flags: &[&str]) -> Output {
     command.arg(format!("runner.train_data_dir={DATA}"));
     command.args(["runner.epochs=1", "runner.train_batch_size=100", "runner.print_interval=1"]);
     command.args(["hyper_parameters.sparse_feature_number=521", "runner.sync_mode=sync"]);
-    command.args(flags).output().unwrap()
+    // Folders of runs are made where it is.
+    let here = tempfile::tempdir().unwrap();
+    command.args(flags).current_dir(&here).output().unwrap()
 }
 
 fn said(output: &Output) -> String {

@@ -1,11 +1,12 @@
 //! The keys `runner.checkpoint.*`: where checkpoints are kept, when they are made, and what a run
 //! resumes from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use regatta_checkpoint::{CheckpointConfig, Resume};
 use regatta_train::Checkpointing;
 
+use super::CHECKPOINTS;
 use super::resolver::Resolver;
 use crate::HyperValue;
 
@@ -13,9 +14,11 @@ fn key(name: &str) -> String {
     format!("runner.checkpoint.{name}")
 }
 
-/// Checkpoints, if there is a folder for them.
-pub(super) fn resolve_checkpoint(r: &mut Resolver) -> Option<Checkpointing> {
-    let (dir, store) = resolve_dir(r);
+/// Checkpoints, if there is a folder for them: the one that is written or, where other keys ask for
+/// them, one in the folder of the run.
+pub(super) fn resolve_checkpoint(r: &mut Resolver, run: Option<&Path>) -> Option<Checkpointing> {
+    let run = run.filter(|_| is_asked_for(r));
+    let (dir, store) = resolve_dir(r, run);
     let config = resolve_intervals(r, dir.clone().unwrap_or_default());
     let resume = r.text(&key("resume")).unwrap_or_default();
     if dir.is_none() {
@@ -36,9 +39,17 @@ pub(super) fn resolve_checkpoint(r: &mut Resolver) -> Option<Checkpointing> {
     Some(Checkpointing { config, store, resume })
 }
 
+/// Whether keys are written that mean something with checkpoints only.
+fn is_asked_for(r: &Resolver) -> bool {
+    let starts_anew =
+        |name: &str| r.peek(name).is_some_and(|text| ["none", "auto", ""].contains(&text.as_str()));
+    let mut written = r.written_keys().filter(|name| name.starts_with("runner.checkpoint."));
+    written.any(|name| name != key("resume") || !starts_anew(name))
+}
+
 /// The folder on this machine, and the address of the remote store if there is one.
-fn resolve_dir(r: &mut Resolver) -> (Option<PathBuf>, Option<String>) {
-    let dir = r.path(&key("dir"));
+fn resolve_dir(r: &mut Resolver, run: Option<&Path>) -> (Option<PathBuf>, Option<String>) {
+    let dir = r.path_in_run(&key("dir"), run, CHECKPOINTS);
     let local = r.path(&key("local_dir"));
     let store = dir.as_deref().filter(|dir| regatta_data::is_remote(dir));
     let store = store.map(|dir| dir.to_string_lossy().into_owned());
@@ -81,7 +92,8 @@ fn resolve_intervals(r: &mut Resolver, dir: PathBuf) -> CheckpointConfig {
 /// There is no folder, so the other keys mean nothing, and nothing can be resumed.
 fn leave_out(r: &mut Resolver, resume: &str) {
     if !matches!(resume, "" | "none" | "auto") {
-        r.problem(&key("resume"), "there are no checkpoints: set runner.checkpoint.dir".into());
+        let reason = "there are no checkpoints: set runner.checkpoint.dir or runner.run_dir";
+        r.problem(&key("resume"), reason.into());
     }
     let names = [
         "keep",

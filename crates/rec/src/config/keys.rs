@@ -167,14 +167,15 @@ pub const KEYS: &[Key] = &[
     unset("runner.recompute_configs.checkpoint_shape", Kind::Ints(-1, MANY), "shape that every named checkpoint must have, batch included"),
     unset("runner.recompute_configs.offload_dir", Kind::Path, "folder of that file; else the system's temporary folder"),
     // Saving.
-    key("runner.model_save_path", Kind::Path, "model_output", "saved models, one folder per epoch"),
+    unset("runner.run_dir", Kind::Path, "folder of the run: report, curves, epochs and checkpoints; else a new one below `runs`, as `--run-dir`"),
+    unset("runner.model_save_path", Kind::Path, "saved models, one folder per epoch; else `epochs` in the folder of the run"),
     unset("runner.model_init_path", Kind::Path, "saved epoch to begin with"),
     unset("runner.init_var_names", Kind::Texts, "variables to take from model_init_path or warmup_model_path; others keep their initial values; else all"),
     key("runner.use_inference", Kind::Bool, "False", "also export an inference model every epoch"),
     unset("runner.save_inference_feed_varnames", Kind::Texts, "inputs of the inference model; else those that its outputs need"),
     unset("runner.save_inference_fetch_varnames", Kind::Texts, "outputs of the inference model; else the predictions"),
-    // Checkpoints. Without `dir` there are none, and the other keys are not in the settings.
-    unset("runner.checkpoint.dir", Kind::Folder, "checkpoints to resume from after a crash; none without it"),
+    // Checkpoints. Without any of them there are none, and they are not in the settings.
+    unset("runner.checkpoint.dir", Kind::Folder, "checkpoints to resume from after a crash; else `checkpoints` in the folder of the run, if another of these keys is written"),
     unset("runner.checkpoint.local_dir", Kind::Path, "where checkpoints are written before they go to a remote `dir`; else a temporary folder"),
     key("runner.checkpoint.keep", Kind::Int(1, MANY), "3", "newest checkpoints that are kept"),
     key("runner.checkpoint.epoch_interval", Kind::Int(1, MANY), "1", "epochs that are multiples of it have checkpoints"),
@@ -185,7 +186,7 @@ pub const KEYS: &[Key] = &[
     key("runner.checkpoint.resume", Kind::Text, "auto", "what to resume from: auto, latest, none or a checkpoint"),
     // Evaluation.
     unset("runner.infer_batch_size", Kind::Int(1, BATCH), "examples per evaluation step; else `train_batch_size`"),
-    unset("runner.infer_load_path", Kind::Path, "saved models to evaluate; else `model_save_path`"),
+    unset("runner.infer_load_path", Kind::Path, "saved models to evaluate; else `model_save_path`, else those of the latest run"),
     key("runner.infer_start_epoch", Kind::Int(0, MANY), "0", "first epoch to evaluate"),
     unset("runner.infer_end_epoch", Kind::Int(1, MANY), "one after the last epoch to evaluate; else `epochs`"),
     // Several processes. Keys of other modes than the chosen one are not in the settings.

@@ -45,6 +45,12 @@ use regatta_table::Admission;
 use regatta_train::tier::Tiers;
 use regatta_train::{Checkpointing, Validation};
 
+/// The epochs of a run, in its folder.
+pub const EPOCHS: &str = "epochs";
+
+/// The checkpoints of a run, in its folder.
+pub const CHECKPOINTS: &str = "checkpoints";
+
 /// A configuration that has been checked as far as that is possible without looking at the data.
 #[derive(Clone)]
 pub struct Config {
@@ -119,16 +125,18 @@ pub struct Runner {
     pub check_memory: bool,
     /// Where offloaded activations wait; else in the system's temporary folder.
     pub offload_dir: Option<PathBuf>,
-    /// Where epochs are saved.
-    pub model_save_path: PathBuf,
+    /// The folder of the run: what is not named elsewhere is written there.
+    pub run_dir: Option<PathBuf>,
+    /// Where epochs are saved; in the folder of the run unless the file says something else.
+    pub model_save_path: Option<PathBuf>,
     /// The saved epoch to begin with.
     pub model_init_path: Option<PathBuf>,
     /// The variables that are taken from it; all if not said.
     pub init_var_names: Option<Vec<String>>,
     /// Whether and how inference models are exported.
     pub inference: Option<InferenceExport>,
-    /// Where saved epochs are evaluated from.
-    pub infer_load_path: PathBuf,
+    /// Where saved epochs are evaluated from; where they are saved unless the file says it.
+    pub infer_load_path: Option<PathBuf>,
     /// Which of them.
     pub infer_epochs: Range<u64>,
     /// Data that every epoch is judged by while training, and what follows from it.
@@ -176,6 +184,26 @@ pub struct Distributed {
 /// The section of kept configurations with what was learned about features.
 pub(crate) const LEARNED: &str = "learned_features";
 
+impl Runner {
+    /// Where epochs are saved.
+    ///
+    /// # Errors
+    /// If nothing says it.
+    pub fn save_path(&self) -> Result<&Path, Error> {
+        let reason = "must be set, or runner.run_dir: nothing says where epochs are saved";
+        self.model_save_path.as_deref().ok_or_else(|| Error::key("runner.model_save_path", reason))
+    }
+
+    /// Where saved epochs are evaluated from.
+    ///
+    /// # Errors
+    /// If nothing says it.
+    pub fn load_path(&self) -> Result<&Path, Error> {
+        let reason = "must be set, or runner.model_save_path: nothing says where epochs are";
+        self.infer_load_path.as_deref().ok_or_else(|| Error::key("runner.infer_load_path", reason))
+    }
+}
+
 impl Config {
     /// Reads a file, puts overrides (`section.key=value`) on top, and resolves the whole.
     ///
@@ -218,6 +246,24 @@ impl Config {
             features,
             ..self.clone()
         }
+    }
+
+    /// Whether a file or an override says something about a key.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn is_written(path: &Path, overrides: &[String], key: &str) -> Result<bool, Error> {
+        let entries = written::Written::load(path, overrides)?.entries;
+        Ok(entries.iter().any(|e| e.key == key && e.value != written::Text::Raw(String::new())))
+    }
+
+    /// The same for another run: without the folder of this one, and what is in it.
+    #[must_use]
+    pub fn without_run(&self) -> Config {
+        let mut other = self.clone();
+        let in_run = Source::Derived(resolver::IN_RUN);
+        other.settings.retain(|s| s.key != "runner.run_dir" && s.source != in_run);
+        other
     }
 
     /// The value of a key, if it has one.

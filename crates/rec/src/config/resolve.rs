@@ -17,7 +17,7 @@ use super::resolver::Resolver;
 use super::validation::resolve_validation;
 use super::value::Kind;
 use super::written::{Source, Written};
-use super::{Config, InferenceExport, Runner, Setting};
+use super::{Config, EPOCHS, InferenceExport, Runner, Setting};
 use crate::hyper::HyperDefault;
 use crate::zoo::fields::INPUT_KEYS;
 use crate::zoo::{self, Model};
@@ -117,7 +117,8 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
     let train = train_reading(r, &formats, thread_num, seed);
     let test = test_reading(r, &formats, model, &train);
     let validation = resolve_validation(r, model, &test);
-    let model_save_path = r.path("runner.model_save_path").unwrap_or_default();
+    let run_dir = r.path("runner.run_dir");
+    let model_save_path = r.path_in_run("runner.model_save_path", run_dir.as_deref(), EPOCHS);
     let load = r.path("runner.infer_load_path");
     let start = r.int("runner.infer_start_epoch").unwrap_or_default();
     let end = r.int("runner.infer_end_epoch").unwrap_or(epochs);
@@ -140,14 +141,15 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
         allow_non_finite_loss: r.bool("runner.allow_non_finite_loss").unwrap_or_default(),
         check_memory: r.bool("runner.check_memory").unwrap_or_default(),
         offload_dir: None,
-        infer_load_path: load.unwrap_or_else(|| model_save_path.clone()),
+        infer_load_path: load.or_else(|| model_save_path.clone()),
+        checkpoint: resolve_checkpoint(r, run_dir.as_deref()),
+        run_dir,
         model_save_path,
         model_init_path: r.path("runner.model_init_path"),
         init_var_names: r.texts("runner.init_var_names"),
         inference: resolve_inference(r),
         infer_epochs: start..end,
         validation,
-        checkpoint: resolve_checkpoint(r),
         distributed: resolve_distributed(r),
     };
     let has_no_model =

@@ -1,6 +1,6 @@
 //! Takes values out of what was written: defaults, kinds, and where each value comes from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::keys::{self, IGNORED_SECTIONS, KEYS, Key, Used};
 use super::optimizer::optimizer_keys;
@@ -9,6 +9,9 @@ use super::written::{Entry, Source, Text, Written};
 use super::{Ignored, Setting};
 use crate::HyperValue;
 use crate::zoo::Model;
+
+/// The source of a path in the folder of the run.
+pub(super) const IN_RUN: &str = "in runner.run_dir";
 
 /// Takes values out of what was written and collects settings and problems.
 pub(super) struct Resolver {
@@ -155,6 +158,22 @@ impl Resolver {
 
     pub(super) fn path(&mut self, key: &str) -> Option<PathBuf> {
         self.text(key).map(PathBuf::from)
+    }
+
+    /// A path that is in the folder of the run, if there is one, unless something else is written.
+    pub(super) fn path_in_run(
+        &mut self,
+        key: &str,
+        run: Option<&Path>,
+        name: &str,
+    ) -> Option<PathBuf> {
+        let written = self.path(key);
+        let (None, Some(run)) = (&written, run) else { return written };
+        let path = run.join(name);
+        let value = HyperValue::Str(path.to_string_lossy().into_owned());
+        let source = Source::Derived(IN_RUN);
+        self.settings.push(Setting { key: key.to_string(), value, source });
+        Some(path)
     }
 
     pub(super) fn ints(&mut self, key: &str) -> Option<Vec<i64>> {

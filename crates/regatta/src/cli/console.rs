@@ -2,6 +2,7 @@
 //! TensorBoard.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -9,8 +10,6 @@ use regatta_rec::{Config, Error};
 use regatta_train::observe::{Event, Interval, Observer};
 use regatta_train::report::EpochReport;
 use regatta_train::tensorboard::EventWriter;
-
-use super::train::RunArgs;
 
 #[expect(clippy::disallowed_methods, reason = "curves are drawn over the time of day")]
 fn now() -> SystemTime {
@@ -38,11 +37,15 @@ impl Console {
         Console { bar, drawn, epochs: 0, before: 0, total: None, events, stages, failed }
     }
 
-    /// With the curves and details that flags and configuration ask for, if this process speaks for
-    /// the job.
-    pub(super) fn for_run(run: &RunArgs, config: &Config, speaks: bool) -> Result<Console, Error> {
-        let logdir = run.logdir().filter(|_| speaks);
-        let events = logdir.map(|dir| EventWriter::create(dir, now)).transpose()?;
+    /// With curves in a folder and the details that the configuration asks for, if this process
+    /// speaks for the job.
+    pub(super) fn for_run(
+        curves: Option<&Path>,
+        config: &Config,
+        speaks: bool,
+    ) -> Result<Console, Error> {
+        let events =
+            curves.filter(|_| speaks).map(|dir| EventWriter::create(dir, now)).transpose()?;
         let console = Console::new(events, config.runner.dataset_debug);
         if speaks {
             console.line(config.to_string().trim_end());

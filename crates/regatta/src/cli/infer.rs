@@ -8,6 +8,7 @@ use regatta_launch::ThisProgram;
 use super::Outcome;
 use super::job::{Work, run_alone, run_place, supervise};
 use super::job_args::{Carrier, PsArgs, at_most_64};
+use super::runs::folder::epochs_of;
 use super::train::RunArgs;
 
 /// Evaluates saved epochs on the test data of a PaddleRec configuration file.
@@ -40,20 +41,26 @@ pub(crate) fn run(args: &Args, this: &ThisProgram) -> anyhow::Result<Outcome> {
         part_report: args.part_report.clone(),
     };
     let work = Work::Infer(args.out.as_deref());
-    if args.run.is_printing() {
-        return run_alone(work, &args.run);
-    }
+    let mut run = args.run.clone();
     let env = Env::process();
-    match Place::from_env(&env)? {
-        Place::Local if ps.is_wanted() => supervise(work, &args.run, &ps, ps.kind(), false, this),
+    let place = Place::from_env(&env)?;
+    // A job that was started elsewhere has been told by whoever started it.
+    if matches!(place, Place::Local) || run.run_dir().is_some() {
+        run = epochs_of(&run)?.map_or(run.clone(), |setting| run.with(&setting));
+    }
+    if run.is_printing() {
+        return run_alone(work, &run);
+    }
+    match place {
+        Place::Local if ps.is_wanted() => supervise(work, &run, &ps, ps.kind(), false, this),
         place if ps.is_wanted() => anyhow::bail!(
             "this process is already {place} of a job (the environment says so); --servers and \
              --workers start a new job"
         ),
         place @ Place::ParameterServer(_) => {
-            run_place(work, &args.run, &ps, Carrier::Auto, &place, &env)
+            run_place(work, &run, &ps, Carrier::Auto, &place, &env)
         }
         // One process, or a rank that evaluates on its own.
-        _ => run_alone(work, &args.run),
+        _ => run_alone(work, &run),
     }
 }

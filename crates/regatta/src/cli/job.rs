@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 
 use super::console::Console;
 use super::job_args::{Carrier, PsArgs};
+use super::runs::folder::{self, RunLog};
 use super::train::RunArgs;
 use super::{Outcome, plural, scores};
 
@@ -174,7 +175,8 @@ pub(super) fn supervise(
         run = run.with(&format!("runner.features_learned={}", file.display()));
     }
     for restart in 0..=args.max_restart {
-        let report = run_job(work, &run, args, kind, cores.as_deref(), waits, (this, started))?;
+        let start = (work, &run, &config);
+        let report = run_job(start, args, kind, cores.as_deref(), waits, (this, started))?;
         match &report.outcome {
             Ended::Failed(failure) if restart < args.max_restart => {
                 eprintln!("error: {}", failure.message);
@@ -209,8 +211,7 @@ fn hand_over_learned(config: &Config) -> Result<Option<(JobFolder, PathBuf)>> {
 /// Starts the processes once and waits for them; writes the report if all is well. `cores` are
 /// those of every worker, if they have their own.
 fn run_job(
-    work: Work<'_>,
-    run: &RunArgs,
+    (work, run, config): (Work<'_>, &RunArgs, &Config),
     args: &PsArgs,
     kind: JobKind,
     cores: Option<&[Vec<usize>]>,
@@ -246,8 +247,9 @@ fn run_job(
     let specs = plan.places.iter().map(spec).collect();
     let options = Options { folder: Some(reports.path().into()), ..Options::new(this, started) };
     let report = Supervisor::new(specs, options)?.run()?;
-    if let (Ended::Done, Some(path)) = (&report.outcome, run.report()) {
-        write_report(reports.path(), kind, path)?;
+    let paths = reports_of(work, run, config);
+    if matches!(report.outcome, Ended::Done) && !paths.is_empty() {
+        write_report(reports.path(), kind, &paths)?;
     }
     Ok(report)
 }
@@ -309,6 +311,9 @@ pub(super) fn run_place(
     env: &Env,
 ) -> Result<Outcome> {
     let config = work.load(run)?;
+    if work == Work::Train {
+        folder::check_named(&config)?;
+    }
     let part = args.part_report.as_deref();
     finish(match place {
         Place::Local => return run_alone(work, run),
@@ -335,7 +340,8 @@ pub(super) fn run_place(
     })
 }
 
-fn finish(outcome: Result<(), Error>) -> Result<Outcome> {
+/// The outcome of a run; a mistake in what was written is an error.
+pub(super) fn finish(outcome: Result<(), Error>) -> Result<Outcome> {
     match outcome {
         Ok(()) => Ok(Outcome::Done),
         Err(error) if error.is_usage() => Err(error.into()),
@@ -414,7 +420,13 @@ fn run_process(
     if index == 0 {
         run.try_report()?;
     }
-    let mut console = Console::for_run(run, config, index == 0)?;
+    let mut log = match work {
+        Work::Train if index == 0 => RunLog::open(config, run.name())?,
+        _ => None,
+    };
+    let curves = run.logdir().map(Path::to_path_buf);
+    let curves = curves.or_else(|| log.as_ref().map(RunLog::curves));
+    let mut console = Console::for_run(curves.as_deref(), config, index == 0)?;
     let mut has_stepped = false;
     let mut observer = |event: &Event<'_>| {
         match event {
@@ -426,27 +438,32 @@ fn run_process(
             }
             _ => {}
         }
+        if let Some(log) = &mut log {
+            log.event(event);
+        }
         if index == 0 || matches!(event, Event::Note(_) | Event::BadLines(_)) {
             console.event(event);
         }
     };
     let done = do_work(work, config, place, &mut observer)?;
     console.check()?;
-    match (part, run.report()) {
-        (Some(path), _) => {
+    log.map_or(Ok(()), RunLog::check)?;
+    match part {
+        Some(path) => {
             let own = json!({ "epochs": done.own, "peak_rss_mb": done.report.peak_rss_mb });
             let all = json!({ "report": done.report, "own": own, "servers": done.servers });
             write_json(&all, path)?;
         }
-        (None, Some(path)) if index == 0 => {
+        None if index == 0 => {
             // The epochs count all workers; what belongs to each of them stays with them.
             let mut all = json!(done.report);
             if !done.servers.is_empty() {
                 all["servers"] = json!(done.servers);
             }
-            write_json(&all, path)?;
+            let paths = reports_of(work, run, config);
+            paths.iter().try_for_each(|path| write_json(&all, path))?;
         }
-        _ => {}
+        None => {}
     }
     // The model is complete, but something is wrong with the job.
     Ok(Farewell::check(&done.lost)?)
@@ -475,7 +492,7 @@ fn do_work(
 }
 
 /// The report of the whole job: that of all workers together, with each worker and server beside.
-fn write_report(dir: &Path, kind: JobKind, path: &Path) -> Result<()> {
+fn write_report(dir: &Path, kind: JobKind, paths: &[PathBuf]) -> Result<()> {
     let mut parts = Vec::new();
     for i in 0..kind.workers() {
         let text = std::fs::read_to_string(part_report(dir, i))
@@ -491,8 +508,15 @@ fn write_report(dir: &Path, kind: JobKind, path: &Path) -> Result<()> {
         }
         JobKind::Ranks { .. } => report["ranks"] = own,
     }
-    write_json(&report, path)?;
-    Ok(())
+    Ok(paths.iter().try_for_each(|path| write_json(&report, path))?)
+}
+
+/// Where the report of a job goes.
+fn reports_of(work: Work<'_>, run: &RunArgs, config: &Config) -> Vec<PathBuf> {
+    match work {
+        Work::Train => folder::reports(run, config),
+        Work::Infer(_) => run.report().map(Path::to_path_buf).into_iter().collect(),
+    }
 }
 
 fn part_report(dir: &Path, worker: usize) -> PathBuf {

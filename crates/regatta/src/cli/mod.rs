@@ -24,8 +24,8 @@ mod plan;
 mod predict;
 mod programs;
 mod progress;
-
 mod remote;
+mod runs;
 mod scores;
 mod serve;
 mod train;
@@ -58,6 +58,7 @@ enum Command {
     Train(Box<train::Args>),
     Launch(Box<launch::Args>),
     Infer(infer::Args),
+    Runs(runs::Args),
     Models(models::Args),
     Data(data::Args),
     Features(features::Args),
@@ -128,6 +129,7 @@ fn run(command: Command, this: &ThisProgram) -> u8 {
         Command::Train(args) => train::run(&args, this),
         Command::Launch(args) => launch::run(&args, this),
         Command::Infer(args) => infer::run(&args, this),
+        Command::Runs(args) => runs::run(&args),
         Command::Models(args) => models::run(&args),
         Command::Data(args) => data::run(&args),
         Command::Features(args) => features::run(&args),

@@ -1,5 +1,6 @@
 //! `regatta train`: trains the model of a PaddleRec configuration file.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use regatta_checkpoint::try_file;
@@ -11,6 +12,7 @@ use regatta_train::remote::is_remote;
 use super::Outcome;
 use super::job::{self, JobKind, Work};
 use super::job_args::{PsArgs, RankArgs};
+use super::runs::folder::{Choice, Claim};
 
 /// Trains a model as a PaddleRec configuration file says.
 #[derive(Debug, clap::Args)]
@@ -27,6 +29,18 @@ pub(crate) struct Args {
     /// worker of --workers in sync mode, has its own processor cores, if there are enough.
     #[arg(long, conflicts_with = "rank")]
     no_bind: bool,
+    /// What the run is called; else its model. Its folder is runs/<time>-<name>.
+    #[arg(long, value_name = "NAME", value_parser = run_name)]
+    name: Option<String>,
+}
+
+/// A name that is part of a name of a folder.
+fn run_name(text: &str) -> Result<String, String> {
+    let is_good = |c: char| c.is_alphanumeric() || "-_.+".contains(c);
+    match !text.is_empty() && text.len() <= 100 && text.chars().all(is_good) {
+        true => Ok(text.to_string()),
+        false => Err("it must be up to 100 letters, digits and -_.+".into()),
+    }
 }
 
 /// Checkpoints, by the flags that stand for keys of `runner.checkpoint`.
@@ -51,6 +65,7 @@ struct CheckpointArgs {
 }
 
 impl CheckpointArgs {
+    /// The flags as values of keys.
     fn overrides(&self) -> anyhow::Result<Vec<String>> {
         // Paths of flags start from here, those of the file from its folder.
         let from_here = |path: &PathBuf| match is_remote(path) {
@@ -94,9 +109,16 @@ pub(crate) struct RunArgs {
     /// Write a JSON report.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Write curves for TensorBoard.
+    /// Write curves for TensorBoard here, rather than into the folder of the run.
     #[arg(long, value_name = "DIR")]
     logdir: Option<PathBuf>,
+    /// The folder of the run: train writes there, and resumes if checkpoints are there; infer
+    /// evaluates its epochs. Without this, train makes runs/<time>-<name>.
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
+    /// What the run is called.
+    #[arg(skip)]
+    name: Option<String>,
     /// Print the resolved configuration as YAML and stop.
     #[arg(long)]
     print_config: bool,
@@ -109,10 +131,14 @@ pub(crate) struct RunArgs {
 }
 
 pub(crate) fn run(args: &Args, this: &ThisProgram) -> anyhow::Result<Outcome> {
-    let mut run = args.run.clone();
+    let mut run = RunArgs { name: args.name.clone(), ..args.run.clone() };
     run.overrides.extend(args.checkpoint.overrides()?);
+    if let Some(dir) = &run.run_dir {
+        let dir = std::path::absolute(dir)?;
+        run.overrides.push(format!("runner.run_dir={}", dir.display()));
+    }
     if run.print_config {
-        return job::run_alone(Work::Train, &run);
+        return print_config(&run);
     }
     let env = args.ranks.place(Env::process())?;
     let place = Place::from_env(&env)?;
@@ -123,13 +149,8 @@ pub(crate) fn run(args: &Args, this: &ThisProgram) -> anyhow::Result<Outcome> {
     if args.no_bind && !starts_job {
         anyhow::bail!("--no-bind is for jobs that this command starts: set --ranks or --workers");
     }
-    let start = |kind| job::supervise(Work::Train, &run, &args.ps, kind, !args.no_bind, this);
     match place {
-        Place::Local => match (args.ps.is_wanted(), args.ranks.ranks) {
-            (true, _) => start(args.ps.kind()),
-            (_, Some(ranks)) => start(JobKind::Ranks { ranks, carrier: args.ranks.transport }),
-            _ => job::run_alone(Work::Train, &run),
-        },
+        Place::Local => run_here(&mut run, args, this),
         place if starts_job => anyhow::bail!(
             "this process is already {place} of a job (the environment says so); --servers, \
              --workers and --ranks start a new job"
@@ -138,9 +159,43 @@ pub(crate) fn run(args: &Args, this: &ThisProgram) -> anyhow::Result<Outcome> {
     }
 }
 
+/// Trains in this process or in those that it starts.
+fn run_here(run: &mut RunArgs, args: &Args, this: &ThisProgram) -> anyhow::Result<Outcome> {
+    let claim = match Claim::make(&Choice::of(run)?, run) {
+        Ok(claim) => claim,
+        // What the disk refuses is no mistake in the flags.
+        Err(error) => return job::finish(Err(error.downcast::<Error>()?)),
+    };
+    let start = |kind| job::supervise(Work::Train, run, &args.ps, kind, !args.no_bind, this);
+    let outcome = match (args.ps.is_wanted(), args.ranks.ranks) {
+        (true, _) => start(args.ps.kind()),
+        (_, Some(ranks)) => start(JobKind::Ranks { ranks, carrier: args.ranks.transport }),
+        _ => job::run_alone(Work::Train, run),
+    };
+    claim.release();
+    outcome
+}
+
+/// Prints the configuration, and where a run would be written.
+fn print_config(run: &RunArgs) -> anyhow::Result<Outcome> {
+    let choice = Choice::of(run)?;
+    let mut out = io::stdout();
+    writeln!(out, "# {}", choice.describe()?)?;
+    job::run_alone(Work::Train, run)
+}
+
 impl RunArgs {
     /// The configuration with everything that the flags override.
     pub(super) fn load(&self) -> Result<Config, Error> {
+        Config::load(&self.config, &self.all_overrides())
+    }
+
+    /// Whether the file or a flag says something about a key.
+    pub(super) fn has(&self, key: &str) -> Result<bool, Error> {
+        Config::is_written(&self.config, &self.all_overrides(), key)
+    }
+
+    fn all_overrides(&self) -> Vec<String> {
         // What is written on the command line counts more than Paddle's flag in the environment.
         let flag = Env::process().get(names::CHECK_NAN_INF).map(str::to_string);
         let checked = flag.filter(|text| !text.trim().is_empty());
@@ -151,7 +206,7 @@ impl RunArgs {
         overrides.extend(self.overrides.iter().cloned());
         overrides.extend(self.threads.map(|n| format!("runner.thread_num={n}")));
         overrides.extend(self.require_gpu.then(|| "runner.require_gpu=True".to_string()));
-        Config::load(&self.config, &overrides)
+        overrides
     }
 
     /// The same with another value of a key.
@@ -171,9 +226,19 @@ impl RunArgs {
         self.report.as_deref()
     }
 
-    /// Where curves go.
+    /// Where curves go, if a flag says it.
     pub(super) fn logdir(&self) -> Option<&Path> {
         self.logdir.as_deref()
+    }
+
+    /// The folder of the run, if a flag says it.
+    pub(super) fn run_dir(&self) -> Option<&Path> {
+        self.run_dir.as_deref()
+    }
+
+    /// What the run is called, if a flag says it.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// Whether only the configuration is to be shown.
@@ -191,6 +256,7 @@ impl RunArgs {
         if let Some(threads) = self.threads {
             args.extend(["--threads".into(), threads.to_string()]);
         }
+        args.extend(self.require_gpu.then(|| "--require-gpu".to_string()));
         if let Some(dir) = &self.logdir {
             args.extend(["--logdir".into(), dir.to_string_lossy().into_owned()]);
         }

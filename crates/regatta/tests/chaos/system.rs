@@ -114,7 +114,9 @@ pub(crate) fn hidden(folder: &Path) -> BTreeSet<PathBuf> {
 pub(crate) fn left_files(folder: &Path) -> BTreeSet<PathBuf> {
     let limit = Instant::now() + GONE_LIMIT;
     loop {
-        let left = entries(folder);
+        let mut left = entries(folder);
+        // Folders of runs stay.
+        left.retain(|path| path.file_name().is_none_or(|name| name != "runs"));
         if left.is_empty() || Instant::now() > limit {
             return left;
         }

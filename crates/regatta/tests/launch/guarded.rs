@@ -266,7 +266,7 @@ fn a_worker_that_is_lost_before_it_has_joined_ends_the_job() {
 /// A small job with servers that keeps temporary files in a folder of the test.
 fn train_in(dir: &Path, examples: u64) -> Command {
     let mut command = regatta();
-    command.args(train(dir, examples)).args(["--servers=1", "--workers=2"]);
+    command.current_dir(dir).args(train(dir, examples)).args(["--servers=1", "--workers=2"]);
     command.arg("--report").arg(dir.join("report.json"));
     let tmp = dir.join("tmp");
     fs::create_dir_all(&tmp).unwrap();

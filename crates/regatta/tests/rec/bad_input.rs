@@ -17,7 +17,7 @@ fn train(s: &Scratch) -> crate::support::Ran {
 
 #[track_caller]
 fn nothing_written(s: &Scratch) {
-    assert_eq!(s.list("model_output"), [""; 0]);
+    assert_eq!(s.list("runs/latest/epochs"), [""; 0]);
     assert!(!s.path("report.json").exists());
 }
 
@@ -187,9 +187,9 @@ fn epochs_that_were_not_saved() {
     train(&s).ok();
     let ran = s.run(&["infer", "-m", "c.yaml"]);
     assert!(ran.out.contains("epoch: 0 done"), "{}", ran.out);
-    ran.fails(1, &["model_output/1/persistables.safetensors"]);
+    ran.fails(1, &["epochs/1/persistables.safetensors"]);
     let smaller = ["infer", "-m", "c.yaml", "-o", "hyper_parameters.fc_sizes=[8]"];
-    s.run(&smaller).fails(1, &["model_output/0/persistables.safetensors", "should be"]);
+    s.run(&smaller).fails(1, &["epochs/0/persistables.safetensors", "should be"]);
     let warm = ["train", "-m", "c.yaml", "-o", "runner.model_init_path=nowhere"];
     s.run(&warm).fails(1, &["nowhere/persistables.safetensors"]);
 }

@@ -9,5 +9,6 @@ mod kept_good;
 mod limits;
 mod pipes;
 mod report;
+mod runs;
 mod support;
 mod validation;

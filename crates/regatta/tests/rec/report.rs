@@ -95,13 +95,13 @@ fn reader_threads_do_not_matter_in_memory() {
 fn training_goes_on_from_a_saved_epoch() {
     let s = Scratch::new();
     s.write("c.yaml", &small(""));
-    let whole = losses(&report(&s, &["train", "-m", "c.yaml"]));
+    let whole = losses(&report(&s, &["train", "-m", "c.yaml", "--run-dir", "first"]));
     let warm = [
         "train",
         "-m",
         "c.yaml",
         "-o",
-        "runner.model_init_path=model_output/0",
+        "runner.model_init_path=first/epochs/0",
         "runner.epochs=1",
         "runner.model_save_path=warm",
     ];
@@ -124,7 +124,7 @@ fn evaluation_equals_training_without_steps() {
         "-m",
         "c.yaml",
         "-o",
-        "runner.model_init_path=model_output/1",
+        "runner.model_init_path=runs/latest/epochs/1",
         "runner.epochs=1",
         "runner.model_save_path=still",
         "hyper_parameters.optimizer.learning_rate=0",

@@ -36,7 +36,7 @@ impl Job {
     pub(crate) fn command(&self, overrides: &[String]) -> Command {
         let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/rank/dnn");
         let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
-        command.arg("train").arg("-m").arg(config.join("config.yaml"));
+        command.current_dir(&self.folder).arg("train").arg("-m").arg(config.join("config.yaml"));
         let data = "synthetic://ctr?slots=26&vocab=4000&zipf=0.7&dense=13&seed=1";
         command.args(["-o", "runner.epochs=1", "runner.split_file_list=True"]);
         command.arg(format!("runner.train_data_dir={data}&examples={}", self.examples));
