@@ -122,6 +122,16 @@ impl LineError {
         Box::new(LineError { column: at + 1, expected: expected.into(), found: excerpt(text) })
     }
 
+    /// The same with the number of its line, and the column there: a record of a table goes over
+    /// several lines if a quoted field does.
+    pub(crate) fn within(mut self: Box<Self>, first: u64, text: &[u8]) -> (u64, Box<LineError>) {
+        let before = &text[..self.column.saturating_sub(1).min(text.len())];
+        if let Some(end) = memchr::memrchr(b'\n', before) {
+            self.column -= end + 1;
+        }
+        (first + memchr::memchr_iter(b'\n', before).count() as u64, self)
+    }
+
     /// An error that concerns the line as a whole.
     pub fn whole(expected: impl Into<String>, found: impl Into<String>) -> Box<LineError> {
         Box::new(LineError { column: 1, expected: expected.into(), found: found.into() })

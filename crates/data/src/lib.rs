@@ -55,6 +55,7 @@ mod math;
 mod number;
 mod open;
 mod pipe;
+mod quotes;
 mod read;
 mod records;
 mod rng;

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use memchr::memchr;
 
+use crate::quotes::QuoteScan;
+
 /// Bytes asked from the system at a time: large for the disk, small enough for the cache.
 const BLOCK_BYTES: usize = 256 * 1024;
 
@@ -18,6 +20,8 @@ pub(crate) struct Lines<R> {
     end: usize,
     eof: bool,
     max_line_bytes: usize,
+    /// Separates fields of which quoted ones may go over several lines.
+    quotes: Option<u8>,
     /// Number of the last line handed out, from 1.
     number: u64,
     /// Time spent in `input.read`.
@@ -28,6 +32,8 @@ pub(crate) struct Lines<R> {
 pub(crate) enum Line<'a> {
     Text(&'a [u8]),
     TooLong,
+    /// Too long, and still within quotes.
+    Unclosed,
     End,
 }
 
@@ -40,9 +46,16 @@ impl<R: Read> Lines<R> {
             end: 0,
             eof: false,
             max_line_bytes,
+            quotes: None,
             number: 0,
             read_time: Duration::ZERO,
         }
+    }
+
+    /// Line ends within quoted fields, which this byte separates, belong to the line.
+    pub(crate) fn with_quotes(mut self, delimiter: Option<u8>) -> Lines<R> {
+        self.quotes = delimiter;
+        self
     }
 
     /// Number of the last line handed out, from 1.
@@ -63,22 +76,37 @@ impl<R: Read> Lines<R> {
         self.input
     }
 
-    /// The next line with its number.
+    /// The next line with its number; of several lines, that of the first.
     pub(crate) fn next_numbered(&mut self) -> io::Result<(Line<'_>, u64)> {
         let number = self.number + 1;
         Ok((self.next()?, number))
     }
 
-    /// The next line. After `TooLong` the rest of that line is skipped.
+    /// The next line. After `TooLong` and `Unclosed` the rest of that line is skipped.
     pub(crate) fn next(&mut self) -> io::Result<Line<'_>> {
-        let mut scanned = 0;
+        let (mut scanned, mut inner) = (0, 0);
+        let first = self.number == 0;
+        let mut quotes: Option<QuoteScan> = None;
         loop {
             let text = &self.buffer[self.start..self.end];
             if let Some(n) = memchr(b'\n', &text[scanned..]).map(|n| n + scanned) {
+                if let Some(delimiter) = self.quotes {
+                    let mark = if first { mark_of(text) } else { 0 };
+                    let scan = quotes.get_or_insert(QuoteScan::new(delimiter, mark));
+                    if scan.is_open(&text[..n]) {
+                        (scanned, inner) = (n + 1, inner + 1);
+                        if n <= self.max_line_bytes {
+                            continue;
+                        }
+                        self.number += inner;
+                        self.start += n + 1;
+                        return Ok(Line::Unclosed);
+                    }
+                }
                 let from = self.start;
                 self.start += n + 1;
-                self.number += 1;
-                return Ok(Line::Text(trimmed(&self.buffer[from..from + n], self.number)));
+                self.number += inner + 1;
+                return Ok(Line::Text(trimmed(&self.buffer[from..from + n], first)));
             }
             scanned = text.len();
             if self.eof {
@@ -87,13 +115,13 @@ impl<R: Read> Lines<R> {
                 }
                 let from = self.start;
                 self.start = self.end;
-                self.number += 1;
-                return Ok(Line::Text(trimmed(&self.buffer[from..self.end], self.number)));
+                self.number += inner + 1;
+                return Ok(Line::Text(trimmed(&self.buffer[from..self.end], first)));
             }
             if scanned > self.max_line_bytes {
-                self.number += 1;
+                self.number += inner + 1;
                 self.skip_line()?;
-                return Ok(Line::TooLong);
+                return Ok(if inner > 0 { Line::Unclosed } else { Line::TooLong });
             }
             self.fill()?;
         }
@@ -136,11 +164,16 @@ impl<R: Read> Lines<R> {
     }
 }
 
-/// A line without the `\r` of its end, and the first one without a byte-order mark.
-fn trimmed(line: &[u8], number: u64) -> &[u8] {
+/// Bytes of a byte-order mark at the start of a file.
+fn mark_of(text: &[u8]) -> usize {
     const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+    if text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 }
+}
+
+/// A line without the `\r` of its end, and the first one without a byte-order mark.
+fn trimmed(line: &[u8], first: bool) -> &[u8] {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    if number == 1 { line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line) } else { line }
+    if first { &line[mark_of(line)..] } else { line }
 }
 
 #[cfg(test)]
@@ -165,7 +198,7 @@ mod tests {
         loop {
             match lines.next().unwrap() {
                 Line::Text(t) => all.push(Some(t.to_vec())),
-                Line::TooLong => all.push(None),
+                Line::TooLong | Line::Unclosed => all.push(None),
                 Line::End => break,
             }
         }
@@ -184,6 +217,31 @@ mod tests {
             assert_eq!(lines(marked, step, 10), some(&["a", "\u{feff}b"]));
             assert_eq!(lines("\u{feff}".as_bytes(), step, 10), some(&[""]));
         }
+    }
+
+    #[test]
+    fn line_ends_in_quoted_fields() {
+        let text = "\u{feff}\"a\r\nb\",c\r\n5\" d,e\n\"f\"\"\n\ng\",h\nlast,\"i\n";
+        for step in [1, 2, 5, 100] {
+            let mut lines = Lines::new(Slow(text.as_bytes(), step), 1000).with_quotes(Some(b','));
+            let mut all = Vec::new();
+            while let (Line::Text(t), number) = lines.next_numbered().unwrap() {
+                all.push((number, String::from_utf8(t.to_vec()).unwrap()));
+            }
+            let want = [(1, "\"a\r\nb\",c"), (3, "5\" d,e"), (4, "\"f\"\"\n\ng\",h")];
+            let want = want.into_iter().chain([(7, "last,\"i\n")]);
+            let want: Vec<(u64, String)> = want.map(|(n, t)| (n, t.to_string())).collect();
+            assert_eq!(all, want, "{step}");
+        }
+    }
+
+    #[test]
+    fn a_quote_that_is_never_closed_ends_at_the_limit() {
+        let text = ["x\n\"y\n", &"z\n".repeat(BLOCK_BYTES)].concat();
+        let mut lines = Lines::new(Slow(text.as_bytes(), 1000), 50).with_quotes(Some(b','));
+        assert!(matches!(lines.next_numbered().unwrap(), (Line::Text(b"x"), 1)));
+        assert!(matches!(lines.next_numbered().unwrap(), (Line::Unclosed, 2)));
+        assert!(matches!(lines.next_numbered().unwrap(), (Line::Text(b"z"), _)));
     }
 
     #[test]

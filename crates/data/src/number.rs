@@ -120,6 +120,12 @@ pub(crate) fn parse_i64(s: &[u8]) -> Option<i64> {
     scan_i64(s, 0).filter(|&(_, end)| end == s.len()).map(|(v, _)| v)
 }
 
+/// All of `s` as a label: an integer, or a float that is one, as `1.0`.
+pub(crate) fn parse_label(s: &[u8]) -> Option<i64> {
+    let whole = || parse_f32(s).filter(|x| x.fract() == 0.0 && x.abs() < 1e6).map(|x| x as i64);
+    parse_i64(s).or_else(whole)
+}
+
 /// All of `s` as a float, equal to `str::parse::<f32>` to the last bit.
 pub(crate) fn parse_f32(s: &[u8]) -> Option<f32> {
     match scan_decimal(s, 0) {

@@ -134,7 +134,7 @@ impl LineReader {
         Ok(LineReader {
             file: file.to_path_buf(),
             command: command.map(str::to_string),
-            lines: Some(Lines::new(input, max_line_bytes)),
+            lines: Some(Lines::new(input, max_line_bytes).with_quotes(parser.quotes())),
             last_line: 0,
             parser,
             limits,
@@ -164,12 +164,22 @@ impl LineReader {
             let complete = out.len();
             let parsed = match line {
                 Line::Text(text) if text.iter().all(|&b| is_blank(b)) => Ok(()),
-                Line::Text(text) => self.parser.parse_line(number, text, out),
-                _ => Err(LineError::whole("a shorter line", "one beyond max_line_bytes")),
+                Line::Text(text) => {
+                    let parsed = self.parser.parse_line(number, text, out);
+                    parsed.map_err(|error| error.within(number, text))
+                }
+                Line::Unclosed => {
+                    let error = LineError::whole("a closing quote", "none before max_line_bytes");
+                    Err((number, error))
+                }
+                _ => {
+                    let error = LineError::whole("a shorter line", "one beyond max_line_bytes");
+                    Err((number, error))
+                }
             };
             match parsed {
                 Ok(()) => self.limits.note(out, number),
-                Err(error) => {
+                Err((number, error)) => {
                     out.truncate(complete);
                     self.bad_line(number, *error)?;
                 }

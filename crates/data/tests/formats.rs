@@ -185,6 +185,32 @@ fn label_and_ids([label, ids]: [&str; 2]) -> Transform {
     Transform::new(&features.unwrap(), &Learned::default()).unwrap()
 }
 
+#[test]
+fn quoted_fields_over_several_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |text: &str| {
+        let file = write(dir.path(), "a.csv", text);
+        let format = Format::Table(Table::csv(label_and_ids(["y", "a"])));
+        let source = Source::files(schema(), format, vec![file]).unwrap();
+        DataLoader::new(source, LoaderOptions::new(8)).unwrap()
+    };
+    let head = "\u{feff}y,a,\"no\r\nte\"\r\n0,0,\"one\r\n\r\ntwo, three\"\r\n";
+    assert_eq!(read(&open(&format!("{head}1.0,\"1|\n1\",\n"))).unwrap(), [[0, 1]]);
+    let wrong = |rest: &str| {
+        let error = read(&open(&format!("{head}{rest}"))).unwrap_err().to_string();
+        error.split("a.csv:").nth(1).unwrap().to_string()
+    };
+    // The header takes the lines 1 and 2, the first record 3 to 5.
+    let label = "6: column 1: expected a label (a whole number) in column 'y', found '1.5'";
+    assert_eq!(wrong("1.5,1,\n"), label);
+    let after = "7: column 2: expected a delimiter after a quoted field, found 'z'";
+    assert_eq!(wrong("1,\"x\n\"z,\n"), after);
+    assert_eq!(wrong("1,1|1,\"\n\"\nz,x,\n").split(':').next(), Some("8"));
+    // The quote that is never closed is named where it is opened.
+    let open = wrong("1,\"a\nb\",\"c\n2,d,e\n");
+    assert!(open.starts_with("7: column 4: expected a closing quote, found "), "{open}");
+}
+
 /// Formats with schemas that they can fill.
 fn all_formats() -> Vec<(Schema, Format)> {
     let words = ["<UNK>", "a", "b"].map(|w| (w.to_string(), 5)).to_vec();

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use memchr::memchr;
 
-use crate::number::{is_blank, parse_i64, parse_u64, scan_f32, skip_blanks};
+use crate::number::{is_blank, parse_i64, parse_label, parse_u64, scan_f32, skip_blanks};
 use crate::records::Column;
 use crate::{Error, LineError, LineParser, Records, Schema};
 
@@ -122,7 +122,7 @@ impl CriteoParser {
                 parse_i64(text).map(|v| values.push(v)).ok_or("an integer (i64)")
             }
             Column::Labels(values) => {
-                parse_i64(text).map(|v| values.push(v)).ok_or("a label (i64)")
+                parse_label(text).map(|v| values.push(v)).ok_or("a label (i64)")
             }
         };
         pushed.map_err(|what| {

@@ -6,7 +6,7 @@
 
 use memchr::memchr_iter;
 
-use crate::number::{parse_f32, parse_i64};
+use crate::number::{parse_f32, parse_label};
 use crate::records::Column;
 use crate::rng::mix;
 use crate::{Error, LineError, LineParser, Records, Schema, SlotKind, math};
@@ -123,7 +123,7 @@ impl CriteoRawParser {
 
     fn label(&self, line: &[u8]) -> Result<i64, Box<LineError>> {
         let (at, text) = self.field(line, 0);
-        parse_i64(text).ok_or_else(|| LineError::found(at, "a label (i64) in column 1", text))
+        parse_label(text).ok_or_else(|| LineError::found(at, "a label (i64) in column 1", text))
     }
 
     fn integer(&self, line: &[u8], i: usize) -> Result<f32, Box<LineError>> {

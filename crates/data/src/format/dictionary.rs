@@ -123,7 +123,7 @@ fn read_pairs(file: &Path) -> Result<Vec<(u64, String, u64)>, Error> {
         let bad = |error: Box<LineError>| malformed(file, number, *error);
         let line = match lines.next().map_err(|e| Error::io(file, e))? {
             Line::Text(line) => line,
-            Line::TooLong => {
+            Line::TooLong | Line::Unclosed => {
                 return Err(bad(LineError::whole("a word and a number", "a long line")));
             }
             Line::End => return Ok(pairs),

@@ -44,6 +44,12 @@ pub trait LineParser: Send {
         line: &[u8],
         out: &mut Records,
     ) -> Result<(), Box<LineError>>;
+
+    /// The byte between fields, if quoted fields may go over several lines. They are passed with
+    /// their line ends.
+    fn quotes(&self) -> Option<u8> {
+        None
+    }
 }
 
 /// Names what is being read, for formats that draw random numbers.

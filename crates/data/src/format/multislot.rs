@@ -2,7 +2,7 @@
 //!
 //! `1 0 2 17 99 3 0.5 0.25 1.0` is a label, two ids and three floats. No slot may be empty.
 
-use crate::number::{ends, scan_f32, scan_i64, scan_u64, skip_blanks};
+use crate::number::{ends, is_blank, parse_label, scan_f32, scan_i64, scan_u64, skip_blanks};
 use crate::records::Column;
 use crate::{LineError, LineParser, Records, Schema, Slot};
 
@@ -99,7 +99,7 @@ fn parse_slot(
         }
         Column::Labels(values) => {
             check_count(slot, 1, count, line, at)?;
-            end = parse_int(slot, "a label (i64)", values, line, end)?;
+            end = label(slot, values, line, end)?;
         }
         Column::Ints { count: expected, values } => {
             check_count(slot, *expected, count, line, at)?;
@@ -109,6 +109,22 @@ fn parse_slot(
         }
     }
     Ok(end)
+}
+
+/// Appends a label; returns the index after it.
+fn label(
+    slot: &Slot,
+    values: &mut Vec<i64>,
+    line: &[u8],
+    at: usize,
+) -> Result<usize, Box<LineError>> {
+    let start = skip_blanks(line, at);
+    let parsed = parse_int(slot, "a label (i64)", values, line, start);
+    parsed.or_else(|error| {
+        let end = line[start..].iter().position(|&b| is_blank(b)).map_or(line.len(), |n| start + n);
+        values.push(parse_label(&line[start..end]).ok_or(error)?);
+        Ok(end)
+    })
 }
 
 /// Appends a signed integer; returns the index after it.

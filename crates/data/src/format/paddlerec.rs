@@ -4,7 +4,7 @@ use memchr::memchr_iter;
 
 use super::criteo::{Criteo, CriteoParser};
 use super::end_padded;
-use crate::number::{parse_f32, parse_i64, parse_u64};
+use crate::number::{parse_f32, parse_label, parse_u64};
 use crate::records::Column;
 use crate::{Error, LineError, LineParser, Records, Schema, SlotKind, math};
 
@@ -141,10 +141,7 @@ fn fields(line: &[u8], separator: u8) -> impl Iterator<Item = (usize, &[u8])> {
 
 fn label(at: usize, text: &[u8], slot: &str) -> Result<i64, Box<LineError>> {
     let text = text.trim_ascii();
-    // `1.0` is what a float label is written as; whole numbers only.
-    let whole = || parse_f32(text).filter(|x| x.fract() == 0.0 && x.abs() < 1e6).map(|x| x as i64);
-    parse_i64(text)
-        .or_else(whole)
+    parse_label(text)
         .ok_or_else(|| LineError::found(at, format!("a label (i64) for slot '{slot}'"), text))
 }
 

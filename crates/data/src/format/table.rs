@@ -1,6 +1,6 @@
 //! CSV and TSV by declared features.
 //!
-//! Fields may be quoted (`"a, b"`, with `""` for a quote); a quoted field must end on its line.
+//! Fields may be quoted (`"a, b"`, with `""` for a quote); a quoted field may go over several lines.
 
 use memchr::memchr;
 
@@ -100,6 +100,10 @@ impl LineParser for TableParser {
         let value = |column: usize| Value::Text(self.fields.get(line, self.from[column]).1);
         self.rows.write(value, |column| self.fields.spans[self.from[column]].at, out)
     }
+
+    fn quotes(&self) -> Option<u8> {
+        Some(self.delimiter)
+    }
 }
 
 impl TableParser {
@@ -168,7 +172,7 @@ impl Fields {
         let (start, mut i) = (self.unquoted.len(), at + 1);
         loop {
             let Some(n) = memchr(b'"', &line[i..]) else {
-                return Err(LineError::found(at, "a closing quote on the same line", &line[at..]));
+                return Err(LineError::found(at, "a closing quote", &line[at..]));
             };
             self.unquoted.extend_from_slice(&line[i..i + n]);
             i += n + 1;
@@ -255,10 +259,7 @@ mod tests {
                 "1: expected an id from 0 to 99 in column 'user', found '-7'",
             ),
             (vec![HEADER, "7,1,x,1,a,"], "5: expected a number in column 'price', found 'x'"),
-            (
-                vec![HEADER, "7,1,1,1,\"a,"],
-                "9: expected a closing quote on the same line, found '\\\"a,'",
-            ),
+            (vec![HEADER, "7,1,1,1,\"a,"], "9: expected a closing quote, found '\\\"a,'"),
             (
                 vec![HEADER, "7,1,1,1,\"a\"b,"],
                 "12: expected a delimiter after a quoted field, found 'b'",
