@@ -7,7 +7,7 @@ use std::borrow::Cow;
 pub enum Value<'a> {
     /// Nothing, or null.
     Missing,
-    /// Text. An empty one, `NULL`, `null` and `\N` are missing values.
+    /// Text. An empty one, `NULL`, `null`, `\N`, `NaN` and `nan` are missing values.
     Text(&'a [u8]),
     /// A whole number.
     Int(i128),
@@ -93,7 +93,7 @@ impl<'a> Value<'a> {
 
 /// What files write where there is no value.
 fn is_null(text: &[u8]) -> bool {
-    matches!(text, b"" | b"NULL" | b"null" | b"\\N")
+    matches!(text, b"" | b"NULL" | b"null" | b"\\N" | b"NaN" | b"nan")
 }
 
 /// A whole number that was written as a float, as columns with missing values are by other
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn missing_values() {
-        for missing in [&b""[..], b"  ", b"NULL", b"null", b"\\N"] {
+        for missing in [&b""[..], b"  ", b"NULL", b"null", b"\\N", b"nan"] {
             assert!(Value::Text(missing).is_missing());
         }
         assert!(Value::Float(f64::NAN).is_missing());

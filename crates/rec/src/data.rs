@@ -51,9 +51,10 @@ impl Data {
         Data::open_for(config, reading, schema, &Place::Alone)
     }
 
-    /// As [`Data::open`] for one process of a job. With `split_file_list` workers divide the files
-    /// (or the parts of a synthetic source) between them, else each reads all. Ranks divide them
-    /// unless it is off: files, or the records of each file if there are fewer files than ranks.
+    /// As [`Data::open`] for one process of a job. Processes divide the data between them, unless
+    /// `split_file_list` is off: files (or the parts of a synthetic source), or the records of each
+    /// file if there are fewer files than processes. Where the key is written, workers of servers
+    /// divide whole files, as PaddleRec's do.
     ///
     /// # Errors
     /// As [`Data::open`].
@@ -83,11 +84,13 @@ impl Data {
         schema: &Schema,
         place: (usize, usize),
     ) -> Result<Data, Error> {
-        let split = config.runner.distributed.split_file_list;
-        Data::open_share(config, reading, schema, place, split, Source::split)
+        match config.runner.distributed.split_file_list {
+            None => Data::open_divided(config, reading, schema, place.0, place.1),
+            Some(split) => Data::open_share(config, reading, schema, place, split, Source::split),
+        }
     }
 
-    /// As ranks divide them; workers of an evaluation do the same.
+    /// As ranks divide them, and workers unless the file says how; so do workers of an evaluation.
     pub(crate) fn open_divided(
         config: &Config,
         reading: &Reading,
@@ -95,14 +98,14 @@ impl Data {
         index: usize,
         n: usize,
     ) -> Result<Data, Error> {
-        let split = config.runner.distributed.split_ranks;
+        let split = config.runner.distributed.split_file_list.unwrap_or(true);
         let divide = |source: Source, rank, ranks| match source.parts().len() >= ranks {
             true => source.split(rank, ranks),
             false => source.every_nth(rank, ranks),
         };
         let mut data = Data::open_share(config, reading, schema, (index, n), split, divide)?;
         if split && n > 1 {
-            // Fewer files than ranks are divided line by line, which depends on their number.
+            // Fewer files than processes are divided line by line, which depends on their number.
             data.sharing = Sharing::Mixed;
         }
         Ok(data)
@@ -281,9 +284,9 @@ fn sharing(config: &Config, reading: &Reading) -> Sharing {
     let in_order =
         matches!(reading.reader, Reader::Loader { shuffle_buffer: 0 } | Reader::Queue { .. });
     match config.runner.distributed.split_file_list {
-        false => Sharing::Everything,
-        true if in_order && !url => Sharing::Files,
-        true => Sharing::Mixed,
+        Some(false) => Sharing::Everything,
+        Some(true) if in_order && !url => Sharing::Files,
+        _ => Sharing::Mixed,
     }
 }
 

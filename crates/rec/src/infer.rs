@@ -11,7 +11,7 @@ use regatta_ir::Program;
 use regatta_passes::split_trainer;
 use regatta_ps::Client;
 use regatta_train::job::client_config;
-use regatta_train::metrics::{Measure, Meter, analogy_accuracy, rank_groups};
+use regatta_train::metrics::{Measure, Meter, Metric, analogy_accuracy, rank_groups};
 use regatta_train::observe::{Event, Observer};
 use regatta_train::report::{EpochReport, Report, StageSeconds, peak_rss_mb};
 use regatta_train::{
@@ -360,6 +360,27 @@ fn load_parts(
     }
     load_statistics_into(network, folder, &mut scope)?;
     Ok((evaluator, scope))
+}
+
+/// Checks that epochs will have the measure that validation asks for.
+pub(crate) fn check_metric(config: &Config, network: &Network) -> Result<(), Error> {
+    let wanted = config.runner.validation.as_ref().and_then(|(_, how)| how.metric.as_deref());
+    let Some(metric) = wanted else { return Ok(()) };
+    let meters = network.meters(Meter::exact);
+    let mut known = vec!["loss".to_string()];
+    if meters.iter().any(|m| m.kind() == Metric::Auc && m.name() != "auc") {
+        // That of the first head has this name, too.
+        known.push("auc".to_string());
+    }
+    known.extend(meters.iter().flat_map(|m| m.names(meters.len() == 1)));
+    if let Evaluation::Ranking { k } = config.model.evaluation {
+        known.extend([format!("hr@{k}"), format!("ndcg@{k}")]);
+    }
+    if known.iter().any(|name| name == metric) {
+        return Ok(());
+    }
+    let reason = format!("there is no measure '{metric}' (known: {})", known.join(", "));
+    Err(Error::key("runner.validation.metric", reason))
 }
 
 fn measures(config: &Config, meters: &[Meter]) -> Result<Vec<Measure>, Error> {

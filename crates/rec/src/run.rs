@@ -6,7 +6,7 @@ use regatta_exec::{MemoryShortage, Options, Scope, check_memory, run_startup};
 use regatta_fleet::DistributedStrategy;
 use regatta_fleet::collective::{optimizer_for, plan_ranks};
 use regatta_ir::Program;
-use regatta_passes::{learning_rate, split_trainer};
+use regatta_passes::{Optimizer, learning_rate, split_trainer};
 use regatta_ps::message::ServerStats;
 use regatta_ps::{Client, Mode, Server};
 use regatta_train::job::{client_config, server_config, worker_startup};
@@ -21,7 +21,7 @@ use regatta_train::{
 
 use crate::data::Data;
 use crate::gpubox;
-use crate::infer::Validator;
+use crate::infer::{Validator, check_metric};
 use crate::learn::with_learned;
 use crate::network::Network;
 use crate::save::{Export, Files};
@@ -95,6 +95,7 @@ pub fn train_as(
         }
         None => Network::build(config)?,
     };
+    check_metric(config, &network)?;
     let whole_tables = match &place {
         Place::Worker(job, _) => matches!(job.mode, Mode::Geo { .. }),
         Place::Alone | Place::Rank(_) => true,
@@ -110,6 +111,10 @@ pub fn train_as(
     }
     if let Some(warning) = config.runner.gpu_warning.as_ref().filter(|_| is_first) {
         observer.event(&Event::Note(&format!("warning: {warning}")));
+    }
+    if is_first && !moves(config) {
+        let key = "hyper_parameters.optimizer.learning_rate";
+        observer.event(&Event::Note(&format!("warning: {key} is 0: nothing will be learned")));
     }
     let mut note = |text: &str| observer.event(&Event::Note(text));
     let export = config.runner.inference.as_ref().filter(|_| is_first);
@@ -197,6 +202,12 @@ fn spec(config: &Config, network: &Network) -> RunSpec {
         validation: config.runner.validation.as_ref().map(|(_, how)| how.clone()),
         checkpoint: config.runner.checkpoint.clone(),
     }
+}
+
+/// Whether parameters are ever moved. A schedule that does has a rate above 0 at one of these steps.
+fn moves(config: &Config) -> bool {
+    let Optimizer { schedule, learning_rate, .. } = &config.optimizer;
+    [0, 1, 10, 1000, 100_000].iter().any(|step| schedule.lr(*learning_rate, *step) != 0.0)
 }
 
 /// How steps are computed.

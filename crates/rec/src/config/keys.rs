@@ -200,7 +200,7 @@ pub const KEYS: &[Key] = &[
     unset("runner.send_wait_times", Kind::Int(0, MANY), "async: with max_merge_var_num, push what there is after N x 10 ms; else only when it is complete"),
     unset("runner.geo_step", Kind::Int(0, MANY), "geo: local steps between two exchanges; must be set"),
     key("runner.wire", Kind::Choice(&["f32", "f16", "bf16"]), "f32", "floats between workers and servers: whole, or rounded to 16 bits to halve the traffic"),
-    key("runner.split_file_list", Kind::BoolOrAuto, "auto", "divide the data; auto: ranks divide it, workers of servers each read all files"),
+    key("runner.split_file_list", Kind::BoolOrAuto, "auto", "divide the data. auto: every example has one reader; True: workers of servers divide whole files; False: all read all"),
     key("runner.use_fleet", Kind::Bool, "False", "collective training by ranks without servers"),
     unset("runner.strategy", Kind::Path, "collective: file with a DistributedStrategy, as YAML or prototxt"),
     unset("runner.warmup_model_path", Kind::Path, "saved model that the servers begin with"),

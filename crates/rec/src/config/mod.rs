@@ -165,10 +165,9 @@ pub struct Distributed {
     pub gpubox: Option<GpuBox>,
     /// How gradients and values travel between workers and servers.
     pub wire: Wire,
-    /// Whether workers divide the files between them.
-    pub split_file_list: bool,
-    /// Whether ranks of collective training divide the data between them.
-    pub split_ranks: bool,
+    /// Whether workers and ranks divide the files between them; not set, they divide the data, also
+    /// the records of fewer files than workers.
+    pub split_file_list: Option<bool>,
     /// Collective training.
     pub use_fleet: bool,
     /// File with the strategy of collective training.

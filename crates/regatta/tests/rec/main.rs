@@ -10,5 +10,6 @@ mod limits;
 mod pipes;
 mod report;
 mod runs;
+mod sharing;
 mod support;
 mod validation;

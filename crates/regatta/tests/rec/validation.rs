@@ -75,8 +75,14 @@ fn what_cannot_be_judged_is_an_error() {
     let s = Scratch::new();
     s.write("c.yaml", &small(KEYS));
     let train = |more: &[&str]| s.run(&[&["train", "-m", "c.yaml", "-o"], more].concat());
-    let known = "there is no measure 'f1' (known: loss, auc, accuracy, auc_bucketed, calibration";
-    train(&["runner.validation.metric=f1"]).fails(2, &[known]);
+    // Found before training, in every mode.
+    let known =
+        "runner.validation.metric: there is no measure 'f1' (known: loss, auc, auc_bucketed";
+    for mode in [&[][..], &["--ranks", "2"], &["--servers", "1", "--workers", "2"]] {
+        let ran = train(&[&["runner.validation.metric=f1"], mode].concat());
+        assert!(!ran.out.contains("batch: "), "it has trained: {}", ran.out);
+        ran.fails(2, &[known]);
+    }
     s.write("epochs/best", "mine");
     train(&["runner.epochs=1"]).fails(1, &["epochs/best: it is in the way"]);
 }

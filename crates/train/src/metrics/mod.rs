@@ -161,6 +161,20 @@ impl Meter {
         self.scores.as_deref().unwrap_or_default()
     }
 
+    /// Names of all measures that [`Meter::all`] can give.
+    pub fn names(&self, alone: bool) -> Vec<String> {
+        let others: &[&str] = match self.kind {
+            Metric::Auc => &["auc_bucketed", "log_loss", "accuracy", "calibration", "ece"],
+            Metric::Rmse => &["mae"],
+            Metric::Accuracy | Metric::Mean => &[],
+        };
+        let named = |what: &&str| match alone {
+            true => what.to_string(),
+            false => format!("{}.{what}", self.name),
+        };
+        std::iter::once(self.name.to_string()).chain(others.iter().map(named)).collect()
+    }
+
     /// All measures; `alone` if the model has no other head, so that names need no prefix.
     pub fn all(&self, alone: bool) -> Vec<Measure> {
         let Some(main) = self.main() else { return Vec::new() };
