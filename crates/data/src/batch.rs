@@ -78,6 +78,20 @@ impl Batch {
         self.schema.index_of(name).map(|i| &self.values[i])
     }
 
+    /// The text of an example in a slot of a feature of kind text.
+    pub fn text(&self, name: &str, example: usize) -> Option<String> {
+        let Value::Ragged(ragged) = self.get(name)? else { return None };
+        let Data::U64(values) = ragged.values() else { return None };
+        let offsets = ragged.offsets();
+        let bytes = &values[offsets[example] as usize..offsets[example + 1] as usize];
+        // What a reader gives to an example without ids.
+        if bytes == [0] {
+            return Some(String::new());
+        }
+        let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).collect();
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
     /// The files that the reader had touched since the previous batch, and how far.
     pub fn reads(&self) -> &[FileRead] {
         &self.reads

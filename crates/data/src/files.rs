@@ -7,16 +7,20 @@ use std::path::{Path, PathBuf};
 use regatta_store::{Stores, is_remote};
 
 use crate::Error;
+use crate::open::is_stdin;
 
 /// All regular files of a directory in the order of their names. Hidden files (a leading dot) and
 /// sub-directories are left out. The directory may be one of a remote store. A file stands for
-/// itself.
+/// itself, and `-` for standard input, which can be read once.
 ///
 /// # Errors
 /// If the directory does not exist, cannot be read or holds no such file, or if it holds something
 /// else, such as a link to nothing or a FIFO; each names the path.
 pub fn list_files(dir: impl AsRef<Path>, stores: &Stores) -> Result<Vec<PathBuf>, Error> {
     let dir = dir.as_ref();
+    if is_stdin(dir) {
+        return Ok(vec![dir.to_path_buf()]);
+    }
     if is_remote(dir) {
         return list_remote(&dir.to_string_lossy(), stores);
     }

@@ -9,6 +9,13 @@ use regatta_store::{Stores, is_remote};
 use crate::Error;
 use crate::files::check_regular;
 
+/// The path that stands for standard input.
+pub(crate) const STDIN: &str = "-";
+
+pub(crate) fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == STDIN
+}
+
 /// How a file is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Packing {
@@ -38,6 +45,9 @@ pub(crate) fn open_local(path: &Path) -> Result<File, Error> {
 
 /// Opens a file of this machine or of a remote store, as it stands.
 fn open_raw(path: &Path, stores: &Stores) -> Result<Box<dyn Read + Send>, Error> {
+    if is_stdin(path) {
+        return Ok(Box::new(io::stdin()));
+    }
     if is_remote(path) {
         return Ok(stores.open(&path.to_string_lossy())?);
     }
@@ -46,7 +56,7 @@ fn open_raw(path: &Path, stores: &Stores) -> Result<Box<dyn Read + Send>, Error>
 
 /// Whether the file itself can be given to another process.
 pub(crate) fn is_plain_local(path: &Path) -> bool {
-    Packing::of(path) == Packing::Plain && !is_remote(path)
+    Packing::of(path) == Packing::Plain && !is_remote(path) && !is_stdin(path)
 }
 
 /// Opens a file and unpacks it on the way. Files of several members or frames are read to the end.

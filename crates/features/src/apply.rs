@@ -1,7 +1,7 @@
 //! A row of raw values goes in, values of slots come out.
 
 use crate::transform::{Plan, Rule, Scale};
-use crate::{CROSS_SEPARATOR, Error, SlotKind, Transform, Value, hash_id};
+use crate::{CROSS_SEPARATOR, Error, NO_LABEL, SlotKind, Transform, Value, hash_id};
 
 /// Takes the values of a row, slot by slot; those of one slot come in their order.
 pub trait Sink {
@@ -137,7 +137,17 @@ impl Plan {
                     .cross(*buckets, row, sink)
                     .map_err(|(wrong, column)| value_error(wrong, column, columns));
             }
-            Rule::Label { threshold } => self.label(*threshold, row(self.columns[0]), sink),
+            Rule::Label { is_optional: true, .. }
+                if self.given(row(self.columns[0])).is_missing() =>
+            {
+                sink.label(self.slot, NO_LABEL);
+                Ok(())
+            }
+            Rule::Label { threshold, .. } => self.label(*threshold, row(self.columns[0]), sink),
+            Rule::Text => {
+                self.text(row(self.columns[0]), sink);
+                Ok(())
+            }
             _ => self.ids(row(self.columns[0]), sink),
         };
         applied.map_err(|wrong| value_error(wrong, self.columns[0], columns))
@@ -168,6 +178,23 @@ impl Plan {
         };
         sink.label(self.slot, label);
         Ok(())
+    }
+
+    /// The bytes of a text, or of the texts of a list with commas between them.
+    fn text<S: Sink>(&self, value: Value<'_>, sink: &mut S) {
+        let mut bytes = |text: &[u8]| text.iter().for_each(|b| sink.id(self.slot, (*b).into()));
+        match value {
+            Value::Text(text) => bytes(text.trim_ascii()),
+            Value::List(values) => {
+                for (i, value) in values.iter().enumerate() {
+                    if i > 0 {
+                        bytes(b",");
+                    }
+                    bytes(&value.key());
+                }
+            }
+            other => bytes(&other.key()),
+        }
     }
 
     fn floats<S: Sink>(&self, scale: Scale, value: Value<'_>, sink: &mut S) -> Result<(), Wrong> {
@@ -311,7 +338,7 @@ impl Plan {
                 Some(x) => Ok(1 + bounds.partition_point(|bound| *bound <= x) as u64),
                 None => Err(wrong("a number", value)),
             },
-            Rule::Label { .. } | Rule::Cross { .. } | Rule::Float(_) => {
+            Rule::Label { .. } | Rule::Cross { .. } | Rule::Float(_) | Rule::Text => {
                 unreachable!("these have no ids of single values")
             }
         }

@@ -67,6 +67,8 @@ pub enum Kind {
     Raw,
     /// `ln(1 + x)`, with 0 for negative numbers.
     Log,
+    /// The text itself, a byte to each id: what goes along with an example unread.
+    Text,
     /// Floats minus their mean, divided by their standard deviation.
     Standardize(Moments),
 }
@@ -158,7 +160,7 @@ impl Kind {
 
     /// Whether values become ids.
     pub fn is_ids(&self) -> bool {
-        !self.is_dense() && !self.is_label()
+        !self.is_dense() && !self.is_label() && *self != Kind::Text
     }
 
     /// Rows of its table, missing values included; none for a sequence, which has that of another.
@@ -171,7 +173,7 @@ impl Kind {
             Kind::Vocabulary(Words::Learned { max_size, .. }) => Some(max_size + 2),
             Kind::Bucketize(Bounds::Given(bounds)) => Some(bounds.len() as u64 + 2),
             Kind::Bucketize(Bounds::Learned { quantiles }) => Some(quantiles + 1),
-            Kind::Label { .. } | Kind::Sequence { .. } => None,
+            Kind::Label { .. } | Kind::Sequence { .. } | Kind::Text => None,
             Kind::Raw | Kind::Log | Kind::Standardize(_) => None,
         }
     }
@@ -197,6 +199,7 @@ impl Kind {
             Kind::Cross { .. } => "cross",
             Kind::Sequence { .. } => "sequence",
             Kind::Raw => "raw",
+            Kind::Text => "text",
             Kind::Log => "log",
             Kind::Standardize(_) => "standardize",
         }

@@ -48,7 +48,7 @@ pub use hash::{CROSS_SEPARATOR, hash_id};
 pub use learn::{Learned, LearnedFeature, Learner};
 pub use list::{Features, Table};
 pub use profile::{FeatureProfile, Profile};
-pub use transform::{DENSE, Slot, SlotKind, Transform};
+pub use transform::{DENSE, NO_LABEL, Slot, SlotKind, Transform};
 pub use value::Value;
 
 /// What is wrong with features or with a value.

@@ -186,7 +186,7 @@ pub(crate) fn dense_width(feature: &Feature) -> usize {
 /// Checks a feature by itself.
 fn check_alone(f: &Feature) -> Result<(), String> {
     let kind = f.kind.name();
-    if f.name.is_empty() || f.name.contains(['.', '/', ' ']) {
+    if f.kind != Kind::Text && (f.name.is_empty() || f.name.contains(['.', '/', ' '])) {
         return Err("a name has no dots, slashes or blanks".into());
     }
     if f.name == crate::transform::DENSE {
@@ -206,7 +206,7 @@ fn check_alone(f: &Feature) -> Result<(), String> {
     if f.length == Some(0) || f.dim == Some(0) {
         return Err("length and dim are at least 1".into());
     }
-    let single = f.kind.is_label() || matches!(f.kind, Kind::Cross { .. });
+    let single = f.kind.is_label() || matches!(f.kind, Kind::Cross { .. } | Kind::Text);
     if single && (f.split.is_some() || f.length.is_some()) {
         return Err(format!("{kind} has one value: leave out split and length"));
     }

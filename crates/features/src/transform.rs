@@ -11,6 +11,9 @@ use crate::{Bounds, Error, Feature, Features, Kind, Learned, Moments, Pooling, V
 /// The slot of all floats.
 pub const DENSE: &str = "dense_input";
 
+/// The label of a row that has none, where labels may be missing.
+pub const NO_LABEL: i64 = i64::MIN;
+
 /// What a row becomes: one entry of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
@@ -65,13 +68,14 @@ pub(crate) struct Plan {
 /// What becomes of one value.
 #[derive(Debug, Clone)]
 pub(crate) enum Rule {
-    Label { threshold: Option<f64> },
+    Label { threshold: Option<f64>, is_optional: bool },
     Id { buckets: u64 },
     Hash { buckets: u64 },
     Cross { buckets: u64 },
     Words(Arc<HashMap<Box<[u8]>, u64>>),
     Bounds(Arc<[f64]>),
     Float(Scale),
+    Text,
 }
 
 /// What becomes of a float.
@@ -89,6 +93,24 @@ impl Transform {
     /// If something has not been learned, or a default is no value of its feature.
     pub fn new(features: &Features, learned: &Learned) -> Result<Transform, Error> {
         Transform::of_slots(features, learned, |_| true)
+    }
+
+    /// The same, where labels may be missing: rows then have the label [`NO_LABEL`].
+    #[must_use]
+    pub fn with_optional_labels(&self) -> Transform {
+        let mut plans = self.plans.to_vec();
+        for plan in &mut plans {
+            if let Rule::Label { is_optional, .. } = &mut plan.rule {
+                *is_optional = true;
+            }
+        }
+        Transform { plans: plans.into(), ..self.clone() }
+    }
+
+    /// Whether rows need not have a column: only labels that may be missing are made of it.
+    pub fn is_optional(&self, column: usize) -> bool {
+        let mut users = self.plans.iter().filter(|plan| plan.columns.contains(&column));
+        users.all(|plan| matches!(plan.rule, Rule::Label { is_optional: true, .. }))
     }
 
     /// The same for what a model is given to predict: without labels, and without columns that
@@ -210,6 +232,8 @@ fn slots_of(features: &[&Feature]) -> Vec<Slot> {
     if width > 0 {
         slots.push(slot(DENSE, SlotKind::Floats(width)));
     }
+    let texts = features.iter().filter(|f| f.kind == Kind::Text);
+    slots.extend(texts.map(|f| slot(&f.name, SlotKind::Ids)));
     slots
 }
 
@@ -247,7 +271,7 @@ fn plan(
 
 fn rule(f: &Feature, learned: &Learned) -> Result<Rule, Error> {
     Ok(match &f.kind {
-        Kind::Label { threshold } => Rule::Label { threshold: *threshold },
+        Kind::Label { threshold } => Rule::Label { threshold: *threshold, is_optional: false },
         Kind::Id { buckets } => Rule::Id { buckets: *buckets },
         Kind::Hash { buckets } => Rule::Hash { buckets: *buckets },
         Kind::Cross { buckets } => Rule::Cross { buckets: *buckets },
@@ -255,6 +279,7 @@ fn rule(f: &Feature, learned: &Learned) -> Result<Rule, Error> {
         Kind::Vocabulary(Words::Learned { .. }) => Rule::Words(index(learned.words(&f.name)?)),
         Kind::Bucketize(Bounds::Given(bounds)) => Rule::Bounds(bounds.clone()),
         Kind::Bucketize(Bounds::Learned { .. }) => Rule::Bounds(learned.bounds(&f.name)?.into()),
+        Kind::Text => Rule::Text,
         Kind::Raw => Rule::Float(Scale::Raw),
         Kind::Log => Rule::Float(Scale::Log),
         Kind::Standardize(moments) => {

@@ -10,7 +10,7 @@ use regatta_data::{
     SlotKind, Source, Stages, Stores, Synthetic, Table, Visitor, list_files,
 };
 use regatta_exec::{available_memory, gigabytes};
-use regatta_features::{Learned, Transform};
+use regatta_features::{Feature, Features, Learned, Transform};
 
 use regatta_checkpoint::Checksum;
 use regatta_train::{Feed, Sharing};
@@ -231,8 +231,8 @@ impl regatta_train::Data for Data {
 /// least the bytes of its values and of its place in the order.
 fn check_fits(reading: &Reading, schema: &Schema, examples: Option<u64>) -> Result<(), Error> {
     // What a command makes of a line is not known, nor are the rows of a file that is not text.
-    let known =
-        reading.pipe_command.is_none() && !matches!(reading.format, Some(FormatSpec::Parquet));
+    let known = reading.pipe_command.is_none()
+        && !matches!(reading.format, Some(FormatSpec::Parquet { .. }));
     let (Some(examples), Some(available)) = (examples.filter(|_| known), available_memory()) else {
         return Ok(());
     };
@@ -409,7 +409,7 @@ pub fn visit_rows(
         Some(FormatSpec::Table { delimiter, header, .. }) => {
             Format::Table(Table { delimiter: *delimiter, header: *header, rows })
         }
-        Some(FormatSpec::Parquet) => parquet(rows)?,
+        Some(FormatSpec::Parquet { .. }) => parquet(rows)?,
         _ => {
             let reason = "only csv, tsv and parquet data have columns";
             return Err(Error::key(reading.data_key, reason));
@@ -448,6 +448,14 @@ pub fn transform(config: &Config) -> Result<Transform, Error> {
     Ok(Transform::new(&set.features, &set.learned)?)
 }
 
+/// The same for data to be scored: labels may be missing, and some columns go along.
+fn to_score(transform: Transform, scored: Option<&[Feature]>) -> Result<Transform, Error> {
+    let Some(kept) = scored else { return Ok(transform) };
+    let all = [transform.features().all(), kept].concat();
+    let more = Transform::new(&Features::new(all)?, transform.learned())?;
+    Ok(more.with_optional_labels())
+}
+
 fn format(config: &Config, spec: &FormatSpec, schema: &Schema, seed: u64) -> Result<Format, Error> {
     Ok(match spec {
         FormatSpec::MultiSlot => Format::MultiSlot,
@@ -456,15 +464,19 @@ fn format(config: &Config, spec: &FormatSpec, schema: &Schema, seed: u64) -> Res
         FormatSpec::PaddleRec(format) => Format::PaddleRec(format.clone()),
         FormatSpec::VectorPairs => Format::PaddleRec(PaddleRec::Vectors),
         FormatSpec::CriteoRaw(raw) => Format::CriteoRaw(raw.clone()),
-        FormatSpec::Table { delimiter, header, features } => {
+        FormatSpec::Table { delimiter, header, features, scored } => {
             let (delimiter, header) = (*delimiter, *header);
             let transform = match features {
                 Some(features) => Transform::new(features, &Learned::default())?,
                 None => transform(config)?,
             };
+            let transform = to_score(transform, scored.as_deref())?;
             Format::Table(Table { delimiter, header, rows: RowUse::Records(transform) })
         }
-        FormatSpec::Parquet => parquet(RowUse::Records(transform(config)?))?,
+        FormatSpec::Parquet { scored } => {
+            let transform = to_score(transform(config)?, scored.as_deref())?;
+            parquet(RowUse::Records(transform))?
+        }
         FormatSpec::Word2vec { counts, ids, tokens, window_size, negatives } => {
             let dictionary = Arc::new(Dictionary::load(counts, ids)?);
             let skip_gram = SkipGram::new(dictionary, *window_size, *negatives, *tokens, seed)?;

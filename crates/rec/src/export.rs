@@ -86,7 +86,7 @@ impl ModelSource {
     }
 
     /// The values of a program's persistables that are not tables of servers.
-    fn dense(&self, program: &Program) -> Result<BTreeMap<String, Tensor>, Error> {
+    pub(crate) fn dense(&self, program: &Program) -> Result<BTreeMap<String, Tensor>, Error> {
         match self {
             ModelSource::Checkpoint(c) => checkpoint_dense(c, program),
             ModelSource::Epoch(folder, _) => {
@@ -94,6 +94,28 @@ impl ModelSource {
             }
             ModelSource::Parts(folder, parts, _) => parts_dense(folder, parts, program),
         }
+    }
+
+    /// Ids and rows of a table, in order of ids, however it was saved; and the other parameters.
+    ///
+    /// # Errors
+    /// If it is missing or damaged.
+    pub(crate) fn table(
+        &self,
+        dense: &BTreeMap<String, Tensor>,
+        name: &str,
+        dim: usize,
+    ) -> Result<(Vec<u64>, Vec<f32>), Error> {
+        if let Some(tensor) = dense.get(name) {
+            let values = tensor.f32().to_vec();
+            return Ok(((0..(values.len() / dim) as u64).collect(), values));
+        }
+        let mut rows: BTreeMap<u64, Vec<f32>> = BTreeMap::new();
+        self.rows(name, dim)?(&mut |id, row| {
+            rows.insert(id, row.to_vec());
+            Ok(())
+        })?;
+        Ok((rows.keys().copied().collect(), rows.into_values().flatten().collect()))
     }
 
     /// The rows of a table that servers have saved.

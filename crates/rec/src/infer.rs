@@ -10,6 +10,7 @@ use regatta_exec::{Options, Scope};
 use regatta_ir::Program;
 use regatta_passes::split_trainer;
 use regatta_ps::Client;
+use regatta_tensor::Tensor;
 use regatta_train::job::client_config;
 use regatta_train::metrics::{Measure, Meter, Metric, analogy_accuracy, rank_groups};
 use regatta_train::observe::{Event, Observer};
@@ -209,7 +210,15 @@ fn evaluate(
     let pass = DataPass { epoch, fetch: &fetch, print_interval };
     let judge = |meters: &[Meter]| measures(config, meters).map_err(Error::in_loop);
     let meters = network.meters(Meter::exact);
-    Ok(pass.run(evaluator, scope, data, meters, &judge, observer)?)
+    // Outputs by the names that users know.
+    let mut named = |event: &Event<'_>| {
+        let Event::Scores { examples, heads } = event else { return observer.event(event) };
+        let named: Vec<(String, Tensor)> =
+            heads.iter().map(|(name, values)| network.named_output(name, values)).collect();
+        let heads: Vec<_> = named.iter().map(|(name, values)| (name.as_str(), values)).collect();
+        observer.event(&Event::Scores { examples: *examples, heads: &heads });
+    };
+    Ok(pass.run(evaluator, scope, data, meters, &judge, &mut named)?)
 }
 
 /// A worker of an evaluation against running servers. Nothing is created on them, ids without a row

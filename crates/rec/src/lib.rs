@@ -17,7 +17,8 @@
 //! Reading order: [`config`] (what a file says), [`Hyper`] and [`zoo`] (the models), [`network`]
 //! (programs), [`data`] (where examples come from), [`run`] (a configuration becomes a run of
 //! `regatta_train`), `learn` (what features need from the data), [`infer()`], `save` (epochs on
-//! disk), `export` (models that predict), `import` (weights from elsewhere).
+//! disk), `export` (models that predict), `import` (weights from elsewhere), `vectors` (of items and
+//! users, for nearest neighbours).
 
 pub mod config;
 pub mod data;
@@ -31,6 +32,7 @@ mod learn;
 pub mod network;
 pub mod run;
 mod save;
+mod vectors;
 pub mod zoo;
 
 pub use config::Config;
@@ -41,5 +43,6 @@ pub use import::{ParameterSpec, import, needed};
 pub use infer::{infer, infer_worker};
 pub use learn::{learn, with_learned, with_saved};
 pub use save::{INFERENCE_FOLDER, epoch_folder};
+pub use vectors::{Vectors, table_vectors, towers};
 
 pub use run::{Outcome, Place, train, train_as};

@@ -6,6 +6,7 @@ use regatta_ir::{Op, Origin, Program, Programs};
 use regatta_passes::pipeline::Watch;
 use regatta_passes::{Backward, Clip, Optimizer, minimize_watched};
 
+use regatta_tensor::Tensor;
 use regatta_train::metrics::{Meter, Metric};
 
 use crate::{Config, Error};
@@ -121,6 +122,26 @@ impl Network {
     pub fn fetches(&self) -> Vec<&str> {
         let heads = self.heads.iter().flat_map(|h| [h.predict.as_str(), h.label.as_str()]);
         std::iter::once(self.loss.as_str()).chain(heads).collect()
+    }
+
+    /// An output as files of scores have it. It is called `score` where there is one prediction, of
+    /// several after their measures (`ctr` for `auc_ctr`); other outputs keep their names. Of the
+    /// probabilities of two classes it is that of the positive one.
+    pub fn named_output(&self, variable: &str, values: &Tensor) -> (String, Tensor) {
+        let head = self.heads.iter().find(|head| head.predict == variable);
+        let name = match (head, self.heads.len()) {
+            (None, _) => variable,
+            (Some(_), 1) => "score",
+            (Some(head), _) => head.metric.strip_prefix("auc_").unwrap_or(head.metric),
+        };
+        let positive = match (head, values.shape()) {
+            (Some(head), &[rows, 2]) if head.kind == Metric::Auc => {
+                let column = values.f32().iter().skip(1).step_by(2).copied().collect();
+                Tensor::from_f32(&[rows, 1], column).ok()
+            }
+            _ => None,
+        };
+        (name.to_string(), positive.unwrap_or_else(|| values.clone()))
     }
 
     /// One meter for each head.

@@ -30,6 +30,14 @@ impl RowUse {
         }
     }
 
+    /// Whether files need not have a column, which then holds no values.
+    pub(crate) fn is_optional(&self, column: usize) -> bool {
+        match self {
+            RowUse::Records(transform) => transform.is_optional(column),
+            RowUse::Visit(..) => false,
+        }
+    }
+
     /// Checks that records get values of the kinds of their slots.
     pub(crate) fn check(&self, schema: &Schema) -> Result<(), Error> {
         match self {
@@ -76,6 +84,10 @@ pub(crate) struct RowWriter {
 impl RowWriter {
     pub(crate) fn columns(&self) -> &[String] {
         self.rows.columns()
+    }
+
+    pub(crate) fn is_optional(&self, column: usize) -> bool {
+        self.rows.is_optional(column)
     }
 
     /// Takes a row: `value` gives that of a column, `at` where it begins in its line.

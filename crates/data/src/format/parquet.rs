@@ -38,14 +38,14 @@ pub(crate) struct ParquetReader {
     reader: SerializedFileReader<File>,
     writer: RowWriter,
     /// The leaf of each column that is read.
-    leaves: Vec<usize>,
+    leaves: Vec<Option<usize>>,
     row_group: usize,
     /// Whether a row may have several values of a column.
     is_list: Vec<bool>,
     /// Where the values of each column end, of the row that is being read.
     ends: Vec<usize>,
-    /// The decoders of the current row group, one for each column.
-    decoders: Vec<Decoder>,
+    /// The decoders of the current row group, one for each column that is there.
+    decoders: Vec<Option<Decoder>>,
     /// Rows of the row group that are not decoded yet.
     undecoded: usize,
     /// The next row of the decoded block, and their number.
@@ -57,9 +57,9 @@ pub(crate) struct ParquetReader {
     context: Arc<ReadContext>,
 }
 
-/// The file itself, or a copy of a remote one that goes away when it is closed.
+/// The file itself, or a copy of a remote one or of standard input that goes away when it is closed.
 fn fetched(file: &Path, stores: &Stores) -> Result<File, Error> {
-    if !is_remote(file) {
+    if !is_remote(file) && !open::is_stdin(file) {
         return open::open_local(file);
     }
     let mut copy = tempfile::tempfile().map_err(|e| Error::io(file, e))?;
@@ -77,16 +77,18 @@ impl ParquetReader {
         let reader =
             SerializedFileReader::new(fetched(file, &context.stores)?).map_err(|e| io(file, e))?;
         let descriptor = reader.metadata().file_metadata().schema_descr_ptr();
-        let leaf = |name: &String| {
+        let leaf = |(column, name): (usize, &String)| {
             // A list's values are a leaf below the column itself.
             let found = descriptor.columns().iter().position(|c| c.path().parts()[0] == *name);
-            found.ok_or_else(|| {
-                Error::config(format!("{}: there is no column '{name}'", file.display()))
-            })
+            if found.is_none() && !rows.is_optional(column) {
+                let what = format!("{}: there is no column '{name}'", file.display());
+                return Err(Error::config(what));
+            }
+            Ok(found)
         };
         Ok(ParquetReader {
             file: file.to_path_buf(),
-            leaves: rows.columns().iter().map(leaf).collect::<Result<_, _>>()?,
+            leaves: rows.columns().iter().enumerate().map(leaf).collect::<Result<_, _>>()?,
             writer: rows.writer(schema),
             reader,
             row_group: 0,
@@ -115,6 +117,11 @@ impl ParquetReader {
             self.decoders.clear();
             self.is_list.clear();
             for (&leaf, name) in self.leaves.iter().zip(self.writer.columns()) {
+                let Some(leaf) = leaf else {
+                    self.is_list.push(false);
+                    self.decoders.push(None);
+                    continue;
+                };
                 let column = group.metadata().column(leaf).column_descr();
                 let unsigned = match column.logical_type_ref() {
                     Some(LogicalType::Integer(integer)) => !integer.is_signed,
@@ -127,13 +134,13 @@ impl ParquetReader {
                     let what = format!("column '{name}' has a type that is not read");
                     Error::config(format!("{}: {what}", self.file.display()))
                 })?;
-                self.decoders.push(decoder);
+                self.decoders.push(Some(decoder));
             }
         }
         self.rows = self.undecoded.min(BLOCK_ROWS);
         self.row = 0;
         self.undecoded -= self.rows;
-        for decoder in &mut self.decoders {
+        for decoder in self.decoders.iter_mut().flatten() {
             decoder.decode(self.rows).map_err(fail)?;
         }
         Ok(true)
@@ -162,8 +169,10 @@ impl ParquetReader {
     fn push_row(&mut self, out: &mut Records) -> Result<(), Box<LineError>> {
         self.ends.clear();
         let mut values: Vec<Value<'_>> = Vec::with_capacity(2 * self.decoders.len());
-        for Decoder { levels, unsigned, typed } in &mut self.decoders {
-            values.extend(levels.next_row().map(|i| typed.value(i, *unsigned)));
+        for decoder in &mut self.decoders {
+            if let Some(Decoder { levels, unsigned, typed }) = decoder {
+                values.extend(levels.next_row().map(|i| typed.value(i, *unsigned)));
+            }
             self.ends.push(values.len());
         }
         let (ends, leaves) = (&self.ends, &self.is_list);

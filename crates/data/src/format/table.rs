@@ -60,6 +60,8 @@ impl Table {
 
 /// The position of a named column before the header has been read.
 const UNKNOWN: usize = usize::MAX;
+/// That of a column which is not there and need not be.
+const NONE: usize = usize::MAX - 1;
 
 pub(crate) struct TableParser {
     delimiter: u8,
@@ -90,15 +92,19 @@ impl LineParser for TableParser {
         if std::mem::take(&mut self.header) {
             return self.read_header(line);
         }
-        if let Some(&column) = self.from.iter().find(|column| **column >= n) {
+        if let Some(&column) = self.from.iter().find(|&&column| column >= n && column != NONE) {
             let expected = match column {
                 UNKNOWN => "a header with all columns of the features before this line".into(),
                 column => format!("a column with index {column}"),
             };
             return Err(LineError::whole(expected, format!("{n} columns")));
         }
-        let value = |column: usize| Value::Text(self.fields.get(line, self.from[column]).1);
-        self.rows.write(value, |column| self.fields.spans[self.from[column]].at, out)
+        let value = |column: usize| match self.from[column] {
+            NONE => Value::Missing,
+            field => Value::Text(self.fields.get(line, field).1),
+        };
+        let at = |column: usize| self.fields.spans.get(self.from[column]).map_or(0, |span| span.at);
+        self.rows.write(value, at, out)
     }
 
     fn quotes(&self) -> Option<u8> {
@@ -108,10 +114,12 @@ impl LineParser for TableParser {
 
 impl TableParser {
     fn read_header(&mut self, line: &[u8]) -> Result<(), Box<LineError>> {
-        for (name, from) in self.rows.columns().iter().zip(&mut self.from) {
+        let columns = self.rows.columns().iter().enumerate();
+        for ((column, name), from) in columns.zip(&mut self.from) {
             let n = self.fields.spans.len();
             let same = |&i: &usize| self.fields.get(line, i).1.trim_ascii() == name.as_bytes();
-            *from = (0..n).find(same).ok_or_else(|| {
+            let found = (0..n).find(same).or(self.rows.is_optional(column).then_some(NONE));
+            *from = found.ok_or_else(|| {
                 LineError::found(0, format!("a column '{name}' in the header"), line)
             })?;
         }

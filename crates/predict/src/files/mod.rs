@@ -3,13 +3,15 @@
 //! [`convert`] writes safetensors, npy, Parquet, ONNX or one of Paddle's two text layouts;
 //! [`read_weights`] reads both of those.
 //!
-//! Reading order: this file, `part` and `block` (Paddle's layouts), `lines` (what both share).
+//! Reading order: this file, `part` and `block` (Paddle's layouts), `lines` (what both share),
+//! `sheet` (named columns, for scores).
 
 mod block;
 mod lines;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod part;
+mod sheet;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,6 +23,8 @@ use regatta_checkpoint::{
     publish_dir, save_tensors, write_file_sums,
 };
 use regatta_tensor::{Data, Tensor};
+
+pub use sheet::Sheet;
 
 use crate::{Error, onnx};
 
@@ -247,8 +251,12 @@ fn npy(model: &Path, opened: &OpenModel, to: &Path) -> Result<Vec<(String, Strin
     Ok(written)
 }
 
-/// Version 1.0 of numpy's format: a header of Python syntax, padded to 64 bytes, then the elements.
-fn write_npy(path: &Path, tensor: &Tensor) -> io::Result<()> {
+/// Writes numpy's format, version 1.0: a header of Python syntax, padded to 64 bytes, then the
+/// elements.
+///
+/// # Errors
+/// If the file is there already, or cannot be written.
+pub fn write_npy(path: &Path, tensor: &Tensor) -> io::Result<()> {
     let (descr, bytes): (&str, &[u8]) = match tensor.data() {
         Data::F32(v) => ("<f4", bytemuck::cast_slice(v)),
         Data::F16(v) => ("<f2", bytemuck::cast_slice(v)),

@@ -1,16 +1,18 @@
-//! Parquet files: one for each parameter, with the columns `id` and `values`, a row for each row of
-//! a table or for each position of the first dimension of another parameter.
+//! Parquet files: named columns; and one for each parameter, with the columns `id` and `values`, a
+//! row for each row of a table or for each position of the first dimension of another parameter.
 
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::data_type::{FloatType, Int64Type};
+use parquet::basic::{LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{ByteArray, ByteArrayType, FloatType, Int64Type};
 use parquet::errors::Result as Outcome;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::Type;
 use regatta_checkpoint::OpenModel;
 use regatta_tensor::Data;
 
@@ -103,4 +105,82 @@ fn write_group(
     }
     group.close()?;
     Ok(())
+}
+
+/// A file of columns by name: texts, then floats.
+pub(super) struct Columns {
+    /// None once there is a writer.
+    file: Option<File>,
+    writer: Option<SerializedFileWriter<File>>,
+    texts: Vec<Vec<ByteArray>>,
+    floats: Vec<Vec<f32>>,
+}
+
+impl Columns {
+    pub(super) fn new(file: File) -> Columns {
+        Columns { file: Some(file), writer: None, texts: vec![], floats: vec![] }
+    }
+
+    pub(super) fn append(
+        &mut self,
+        texts: &[(&str, Vec<String>)],
+        floats: &[(String, Vec<f32>)],
+    ) -> Outcome<()> {
+        if let Some(file) = self.file.take() {
+            let texts = texts.iter().map(|(name, _)| {
+                let column = Type::primitive_type_builder(name, Physical::BYTE_ARRAY);
+                column.with_logical_type(Some(LogicalType::String))
+            });
+            let floats = floats.iter();
+            let floats =
+                floats.map(|(name, _)| Type::primitive_type_builder(name, Physical::FLOAT));
+            let all = texts.chain(floats);
+            let fields: Outcome<Vec<_>> = all
+                .map(|column| column.with_repetition(Repetition::REQUIRED).build().map(Arc::new))
+                .collect();
+            let schema = Type::group_type_builder("scores").with_fields(fields?).build()?;
+            let properties = Arc::new(WriterProperties::builder().build());
+            self.writer = Some(SerializedFileWriter::new(file, Arc::new(schema), properties)?);
+        }
+        self.texts.resize(texts.len(), vec![]);
+        self.floats.resize(floats.len(), vec![]);
+        for (column, (_, values)) in self.texts.iter_mut().zip(texts) {
+            column.extend(values.iter().map(|value| ByteArray::from(value.as_str())));
+        }
+        for (column, (_, values)) in self.floats.iter_mut().zip(floats) {
+            column.extend(values);
+        }
+        match self.floats.first().is_some_and(|column| column.len() >= GROUP_ROWS) {
+            true => self.write_group(),
+            false => Ok(()),
+        }
+    }
+
+    fn write_group(&mut self) -> Outcome<()> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let mut group = writer.next_row_group()?;
+        for values in &mut self.texts {
+            if let Some(mut column) = group.next_column()? {
+                column.typed::<ByteArrayType>().write_batch(values, None, None)?;
+                column.close()?;
+            }
+            values.clear();
+        }
+        for values in &mut self.floats {
+            if let Some(mut column) = group.next_column()? {
+                column.typed::<FloatType>().write_batch(values, None, None)?;
+                column.close()?;
+            }
+            values.clear();
+        }
+        group.close()?;
+        Ok(())
+    }
+
+    pub(super) fn finish(mut self) -> Outcome<()> {
+        if self.floats.first().is_some_and(|column| !column.is_empty()) {
+            self.write_group()?;
+        }
+        self.writer.map_or(Ok(()), |writer| writer.close().map(drop))
+    }
 }

@@ -33,9 +33,14 @@ pub enum FormatSpec {
         header: bool,
         /// What becomes of the columns; else the configuration says so.
         features: Option<Features>,
+        /// For data to be scored: labels may be missing, and these columns go along.
+        scored: Option<Vec<Feature>>,
     },
     /// Parquet.
-    Parquet,
+    Parquet {
+        /// As of tables.
+        scored: Option<Vec<Feature>>,
+    },
     /// Lines of words.
     Word2vec {
         /// Words with their frequencies.
@@ -56,6 +61,41 @@ pub enum FormatSpec {
         /// Words with their ids.
         ids: PathBuf,
     },
+}
+
+impl FormatSpec {
+    /// The same, for data to be scored: labels may be missing, and more columns go along with
+    /// examples as texts, each for a slot. Columns of files without names are numbers from 0.
+    ///
+    /// # Errors
+    /// If the files have no columns, or no column of a name.
+    pub fn to_score(&self, texts: &[(String, String)]) -> Result<FormatSpec, String> {
+        let kept = || {
+            let one = |(column, slot): &(String, String)| {
+                Feature::new(slot, Kind::Text).of_columns([column.as_str()])
+            };
+            texts.iter().map(one).collect::<Vec<_>>()
+        };
+        match self {
+            FormatSpec::Table { header: false, .. } => {
+                let named = texts.iter().find(|(column, _)| column.parse::<usize>().is_err());
+                if let Some((column, _)) = named {
+                    return Err(format!(
+                        "there is no column '{column}': the files have no line of names, and \
+                         columns are numbers from 0"
+                    ));
+                }
+            }
+            FormatSpec::Table { .. } | FormatSpec::Parquet { .. } => {}
+            other if texts.is_empty() => return Ok(other.clone()),
+            _ => return Err("only csv, tsv and parquet files have columns".to_string()),
+        }
+        let mut spec = self.clone();
+        if let FormatSpec::Table { scored, .. } | FormatSpec::Parquet { scored } = &mut spec {
+            *scored = Some(kept());
+        }
+        Ok(spec)
+    }
 }
 
 /// What the keys of formats say.
@@ -176,9 +216,9 @@ impl Formats {
                 let csv = name == "csv";
                 let delimiter = self.delimiter.unwrap_or(if csv { b',' } else { b'\t' });
                 let header = self.header.unwrap_or(csv);
-                Some(FormatSpec::Table { delimiter, header, features: None })
+                Some(FormatSpec::Table { delimiter, header, features: None, scored: None })
             }
-            "parquet" => Some(FormatSpec::Parquet),
+            "parquet" => Some(FormatSpec::Parquet { scored: None }),
             "word2vec" => {
                 let Some((counts, ids)) = self.dictionary.clone() else {
                     for key in ["runner.word_count_dict_path", "runner.word_id_dict_path"] {
@@ -208,5 +248,6 @@ fn movielens() -> FormatSpec {
     let label = Feature::new("label", Kind::Label { threshold: None }).of_columns(["2"]);
     let features = vec![id("user_input", "0"), id("item_input", "1"), label];
     let features = Features::new(features).expect("they fit together");
-    FormatSpec::Table { delimiter: b',', header: false, features: Some(features) }
+    let features = Some(features);
+    FormatSpec::Table { delimiter: b',', header: false, features, scored: None }
 }

@@ -8,8 +8,8 @@ use regatta_checkpoint::{Encoding, ModelManifest, ModelTable, PROGRAM_FILE};
 use regatta_predict::files::{self, Format};
 use regatta_rec::{Config, ModelSource};
 
-use super::Outcome;
 use super::remote::{Target, local};
+use super::{Outcome, vectors};
 
 /// Exports a trained model, merging the shards of all servers.
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     from: PathBuf,
     /// The directory to make, or the address in a remote store; a model that is there is replaced.
     #[arg(long, value_name = "DIR")]
-    to: PathBuf,
+    pub(super) to: PathBuf,
     /// What to write: a model for predict and serve, or plain files of weights.
     #[arg(long, value_enum, default_value_t = ExportFormat::Regatta)]
     format: ExportFormat,
@@ -29,12 +29,24 @@ pub(crate) struct Args {
     /// Largest size of all tables together within an ONNX file, in MB.
     #[arg(long, value_name = "MB", default_value_t = 512)]
     table_limit: u64,
+    /// Write vectors of items and users for a search of nearest neighbours instead: <name>.npy with
+    /// their ids in <name>.ids.npy. Of models with two towers, those of the examples of --data.
+    #[arg(long, conflicts_with_all = ["format", "quantize", "table_limit"])]
+    vectors: bool,
+    /// With --vectors: a directory of files of the format of the test data, or a synthetic:// URL;
+    /// else the test data of the configuration.
+    #[arg(long, value_name = "DIR", requires = "vectors")]
+    pub(super) data: Option<String>,
+    /// With --vectors: the column of csv, tsv or parquet data that holds the ids of the examples;
+    /// else they are numbered from 0.
+    #[arg(long, value_name = "COLUMN", requires = "vectors")]
+    pub(super) id_column: Option<String>,
     /// The YAML file of the training, if another than what the checkpoint or epoch says itself.
     #[arg(short = 'm', long = "config", value_name = "CONFIG")]
-    config: Option<PathBuf>,
+    pub(super) config: Option<PathBuf>,
     /// Values that override the file.
     #[arg(short = 'o', long = "opt", value_name = "section.key=value", num_args = 1..)]
-    overrides: Vec<String>,
+    pub(super) overrides: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -84,6 +96,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Some(Quantize::Int8) => Encoding::Int8,
     };
     let from = local(&args.from, None)?;
+    if args.vectors {
+        return vectors::export(&from, args);
+    }
     if from.join(PROGRAM_FILE).exists() {
         return convert(&from, args, format);
     }

@@ -29,6 +29,7 @@ mod runs;
 mod scores;
 mod serve;
 mod train;
+mod vectors;
 mod verify;
 
 use std::ffi::OsString;

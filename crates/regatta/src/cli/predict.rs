@@ -8,18 +8,23 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use regatta_checkpoint::{Encoding, PROGRAM_FILE, verify_model};
-use regatta_data::Batch;
+use regatta_data::{Batch, Schema, Slot};
+use regatta_features::NO_LABEL;
 use regatta_predict::{Error as PredictError, MissingIds, Model, Options, Session};
+use regatta_rec::config::Reading;
 use regatta_rec::data::Data;
 use regatta_rec::network::Network;
 use regatta_rec::{Config, ModelSource};
-use regatta_tensor::{Tensor, Value};
+use regatta_tensor::{Data as Numbers, Tensor, Value};
 use regatta_train::metrics::Meter;
 
 use super::Outcome;
 use super::export::{Scratch, config_of, export};
 use super::remote::{CacheArgs, local};
 use super::scores::ScoreFile;
+
+/// Standard input, as data.
+const STDIN: &str = "-";
 
 /// Scores data with an exported model, or straight from a checkpoint or a saved epoch.
 #[derive(Debug, clap::Args)]
@@ -30,13 +35,17 @@ pub(crate) struct Args {
     model: PathBuf,
     #[command(flatten)]
     copies: CacheArgs,
-    /// A directory of files of the format of the test data, or a synthetic:// URL; else the test
-    /// data of the configuration.
-    #[arg(long, value_name = "DIR")]
+    /// A directory of files of the format of the test data, a synthetic:// URL, or - for a file of
+    /// that format on standard input; else the test data of the configuration.
+    #[arg(long, value_name = "DIR|-")]
     data: Option<String>,
-    /// Where scores go, as CSV: a line for each example, in the order of the data.
+    /// Where scores go, a row for each example in the order of the data: .csv, .tsv or .parquet.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Columns of csv, tsv or parquet data that are written before the scores: their names or, in
+    /// files without a line of names, their numbers from 0.
+    #[arg(long, value_name = "COLUMN,...", value_delimiter = ',', requires = "out")]
+    keep: Vec<String>,
     /// The YAML file of the training, where the model does not say what it is.
     #[arg(long, value_name = "CONFIG")]
     config: Option<PathBuf>,
@@ -63,7 +72,7 @@ enum MissingRows {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let overrides = overrides(args)?;
+    let overrides = with_data(&args.overrides, args.data.as_ref())?;
     let missing_ids = match args.missing_ids {
         MissingRows::Zero => MissingIds::Zero,
         MissingRows::Error => MissingIds::Error,
@@ -94,11 +103,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     score(args, &model, &config)
 }
 
-fn overrides(args: &Args) -> anyhow::Result<Vec<String>> {
-    let mut all = args.overrides.clone();
-    if let Some(data) = &args.data {
+/// Overrides with the data that a flag names.
+pub(super) fn with_data(
+    overrides: &[String],
+    data: Option<&String>,
+) -> anyhow::Result<Vec<String>> {
+    let mut all = overrides.to_vec();
+    if let Some(data) = data {
         // Paths of flags start from here, those of the file from its folder.
-        let data = match data.contains("://") {
+        let data = match data.contains("://") || data == STDIN {
             true => data.clone(),
             false => std::path::absolute(data)?.to_string_lossy().into_owned(),
         };
@@ -109,7 +122,11 @@ fn overrides(args: &Args) -> anyhow::Result<Vec<String>> {
 
 fn score(args: &Args, model: &Model, config: &Config) -> anyhow::Result<Outcome> {
     let network = Network::build(config)?;
-    let mut data = Data::open(config, &config.runner.test.in_order(), &network.schema)?;
+    let (mut reading, schema) = reading_with(("--keep", &args.keep), config, &network)?;
+    if args.data.as_deref() == Some(STDIN) {
+        reading.data = Some(STDIN.to_string());
+    }
+    let mut data = Data::open(config, &reading, &schema)?;
     let mut judge = Judge::new(args, model, &network)?;
     let start = Instant::now();
     let (mut batches, _) = data.pass(0)?;
@@ -138,6 +155,31 @@ fn score(args: &Args, model: &Model, config: &Config) -> anyhow::Result<Outcome>
         eprintln!("note: {} malformed lines were skipped", bad.count);
     }
     judge.finish(start.elapsed().as_secs_f64(), missing)
+}
+
+/// What is read: the test data in their order, with the columns that a flag keeps.
+pub(super) fn reading_with(
+    (flag, keep): (&str, &[String]),
+    config: &Config,
+    network: &Network,
+) -> anyhow::Result<(Reading, Schema)> {
+    let mut reading = config.runner.test.in_order();
+    let texts: Vec<(String, String)> =
+        keep.iter().map(|name| (name.clone(), kept_slot(name))).collect();
+    let format = match &reading.format {
+        Some(format) => format.to_score(&texts).map(Some),
+        None if keep.is_empty() => Ok(None),
+        None => Err("synthetic data have no columns".to_string()),
+    };
+    reading.format = format.map_err(|reason| anyhow::anyhow!("{flag}: {reason}"))?;
+    let slots = texts.into_iter().map(|(_, slot)| Slot::ids(slot));
+    let schema = Schema::new(network.schema.slots().iter().cloned().chain(slots).collect());
+    Ok((reading, schema.map_err(|reason| anyhow::anyhow!("{flag}: {reason}"))?))
+}
+
+/// The slot of a column that is kept; no slot of a model has such a name.
+pub(super) fn kept_slot(column: &str) -> String {
+    format!("column {column}")
 }
 
 type ScoreResult = Result<(Batch, Vec<Tensor>), PredictError>;
@@ -188,24 +230,61 @@ fn work(
 }
 
 /// Writes scores and measures them where there are labels.
-struct Judge {
+struct Judge<'a> {
+    network: &'a Network,
+    /// The variables that the model gives.
     outputs: Vec<String>,
+    /// Columns that go along.
+    keep: Vec<String>,
     /// Output, label and meter of each head that is among the outputs.
     meters: Vec<(usize, String, Meter)>,
     file: Option<ScoreFile>,
     examples: u64,
+    /// Labels that were missing.
+    unlabelled: u64,
 }
 
-impl Judge {
-    fn new(args: &Args, model: &Model, network: &Network) -> anyhow::Result<Judge> {
+/// Measures the rows that have a label; gives how many have none.
+fn add_labelled(meter: &mut Meter, scores: &Tensor, label: &Tensor) -> anyhow::Result<u64> {
+    let Numbers::I64(labels) = label.data() else {
+        meter.add(scores, label);
+        return Ok(0);
+    };
+    let has_label = |row: &usize| labels[*row] != NO_LABEL;
+    let rows: Vec<usize> = (0..labels.len()).filter(has_label).collect();
+    if rows.len() == labels.len() {
+        meter.add(scores, label);
+    } else if !rows.is_empty() {
+        let width = scores.numel() / labels.len();
+        let of = |row: &usize| scores.f32()[row * width..(row + 1) * width].to_vec();
+        let values = rows.iter().flat_map(of).collect();
+        let kept = rows.iter().map(|row| labels[*row]).collect();
+        meter.add(
+            &Tensor::from_f32(&[rows.len(), width], values)?,
+            &Tensor::from_i64(&[rows.len(), 1], kept)?,
+        );
+    }
+    Ok((labels.len() - rows.len()) as u64)
+}
+
+impl<'a> Judge<'a> {
+    fn new(args: &Args, model: &Model, network: &'a Network) -> anyhow::Result<Judge<'a>> {
         let outputs = model.outputs().to_vec();
         let heads = network.heads.iter().filter_map(|head| {
             let at = outputs.iter().position(|output| *output == head.predict)?;
             Some((at, head.label.clone(), Meter::exact(head.metric, head.kind)))
         });
         let meters = heads.collect();
-        let file = args.out.as_deref().map(ScoreFile::create);
-        Ok(Judge { meters, file: file.transpose()?, outputs, examples: 0 })
+        let file = args.out.as_deref().map(ScoreFile::create).transpose()?;
+        Ok(Judge {
+            network,
+            meters,
+            file,
+            outputs,
+            keep: args.keep.clone(),
+            examples: 0,
+            unlabelled: 0,
+        })
     }
 
     /// Takes the next batch of a lane.
@@ -217,12 +296,21 @@ impl Judge {
         for (at, label, meter) in &mut self.meters {
             let label = batch.iter().find(|(name, _)| name == label);
             if let Some(label) = label.and_then(|(_, value)| value.as_dense()) {
-                meter.add(&scores[*at], label);
+                self.unlabelled += add_labelled(meter, &scores[*at], label)?;
             }
         }
         if let Some(file) = &mut self.file {
-            let named: Vec<_> = self.outputs.iter().map(String::as_str).zip(&scores).collect();
-            file.write(batch.examples(), &named)?;
+            let outputs = self.outputs.iter().zip(&scores);
+            let outputs: Vec<(String, Tensor)> =
+                outputs.map(|(name, values)| self.network.named_output(name, values)).collect();
+            let named: Vec<_> = outputs.iter().map(|(name, v)| (name.as_str(), v)).collect();
+            let column = |name| {
+                let rows = 0..batch.examples();
+                rows.map(|row| batch.text(&kept_slot(name), row).unwrap_or_default()).collect()
+            };
+            let kept: Vec<(&str, Vec<String>)> =
+                self.keep.iter().map(|name| (name.as_str(), column(name))).collect();
+            file.write(batch.examples(), &kept, &named)?;
         }
         self.examples += batch.examples() as u64;
         Ok(())
@@ -237,6 +325,9 @@ impl Judge {
         let alone = self.meters.len() == 1;
         for (name, value) in self.meters.iter().flat_map(|(_, _, meter)| meter.all(alone)) {
             writeln!(out, "{name}: {value}")?;
+        }
+        if self.unlabelled > 0 {
+            writeln!(out, "labels missing: {}", self.unlabelled)?;
         }
         if missing > 0 {
             writeln!(out, "ids without a row, taken as zeros: {missing}")?;

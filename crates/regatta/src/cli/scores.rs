@@ -1,9 +1,9 @@
-//! A file of scores: CSV, a line for each example.
+//! A file of scores: CSV, TSV or Parquet, a row for each example.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use regatta_predict::Error as PredictError;
+use regatta_predict::files::Sheet;
 use regatta_rec::zoo::Evaluation;
 use regatta_rec::{Config, Error};
 use regatta_tensor::Tensor;
@@ -38,15 +38,15 @@ pub(super) fn written<R>(
     evaluate: impl FnOnce(&mut dyn Observer) -> Result<R, Error>,
 ) -> Result<R, Error> {
     let Some(path) = path else { return evaluate(observer) };
-    let (mut file, mut failed) = (ScoreFile::create(path)?, None);
+    let (mut file, mut problem) = (ScoreFile::create(path)?, None);
     let mut keep = |event: &Event<'_>| {
-        if let (Event::Scores { examples, heads }, None) = (event, &failed) {
-            failed = file.write(*examples, heads).err();
+        if let (Event::Scores { examples, heads }, None) = (event, &problem) {
+            problem = file.write(*examples, &[], heads).err();
         }
         observer.event(event);
     };
     let report = evaluate(&mut keep)?;
-    failed.map_or(Ok(()), Err)?;
+    problem.map_or(Ok(()), Err)?;
     observer.event(&Event::Note(&file.finish()?));
     Ok(report)
 }
@@ -59,70 +59,48 @@ pub(super) fn part(path: &Path, worker: usize, workers: usize) -> PathBuf {
     }
 }
 
+/// The file of a run's scores.
 pub(super) struct ScoreFile {
     path: PathBuf,
-    file: BufWriter<File>,
-    examples: u64,
+    sheet: Sheet,
 }
 
 impl ScoreFile {
     pub(super) fn create(path: &Path) -> Result<ScoreFile, Error> {
-        match File::create(path) {
-            Ok(file) => {
-                Ok(ScoreFile { path: path.into(), file: BufWriter::new(file), examples: 0 })
-            }
-            Err(source) => Err(TrainError::Write { path: path.into(), source }.into()),
-        }
+        let sheet = Sheet::create(path).map_err(|e| failed(path, e))?;
+        Ok(ScoreFile { path: path.to_path_buf(), sheet })
     }
 
-    /// Writes a batch: outputs by name, each with the values of all examples.
+    /// Writes a batch: columns of the input, then outputs by name, each with the values of all
+    /// examples. The columns of an output with several values are numbered.
     pub(super) fn write(
         &mut self,
         examples: usize,
+        kept: &[(&str, Vec<String>)],
         outputs: &[(&str, &Tensor)],
     ) -> Result<(), Error> {
-        self.write_lines(examples, outputs)
-            .map_err(|source| TrainError::Write { path: self.path.clone(), source })?;
-        self.examples += examples as u64;
-        Ok(())
-    }
-
-    fn write_lines(&mut self, examples: usize, outputs: &[(&str, &Tensor)]) -> std::io::Result<()> {
-        if self.examples == 0 && examples > 0 {
-            writeln!(self.file, "{}", header(examples, outputs))?;
-        }
-        for example in 0..examples {
-            let mut separator = "";
-            for (_, values) in outputs {
-                let width = values.numel() / examples;
-                for x in &values.f32()[example * width..(example + 1) * width] {
-                    write!(self.file, "{separator}{x}")?;
-                    separator = ",";
-                }
+        let mut columns = Vec::new();
+        for (name, values) in outputs {
+            let (values, width) = (values.f32(), values.numel() / examples.max(1));
+            for i in 0..width {
+                let name = if width == 1 { name.to_string() } else { format!("{name}.{i}") };
+                columns.push((name, values.iter().skip(i).step_by(width).copied().collect()));
             }
-            writeln!(self.file)?;
         }
-        Ok(())
+        self.sheet.write(kept, &columns).map_err(|e| failed(&self.path, e))
     }
 
     /// Closes the file; what was written, in words.
     pub(super) fn finish(self) -> Result<String, Error> {
         let path = self.path;
-        match self.file.into_inner() {
-            Ok(_) => Ok(format!("{} scores written to {}", self.examples, path.display())),
-            Err(e) => Err(TrainError::Write { path, source: e.into_error() }.into()),
-        }
+        let rows = self.sheet.finish().map_err(|e| failed(&path, e))?;
+        Ok(format!("{rows} scores written to {}", path.display()))
     }
 }
 
-/// Names of the columns: those of the outputs, numbered where an output has several.
-fn header(examples: usize, outputs: &[(&str, &Tensor)]) -> String {
-    let mut names = Vec::new();
-    for (name, values) in outputs {
-        match values.numel() / examples {
-            1 => names.push((*name).to_string()),
-            width => names.extend((0..width).map(|i| format!("{name}.{i}"))),
-        }
+fn failed(path: &Path, error: PredictError) -> Error {
+    match error {
+        PredictError::Write { path, source } => TrainError::Write { path, source }.into(),
+        other => Error::key(format!("--out {}", path.display()), other.to_string()),
     }
-    names.join(",")
 }

@@ -10,6 +10,8 @@ mod limits;
 mod pipes;
 mod report;
 mod runs;
+mod scores;
 mod sharing;
 mod support;
 mod validation;
+mod vectors;
