@@ -17,8 +17,8 @@
 //! Reading order: [`config`] (what a file says), [`Hyper`] and [`zoo`] (the models), [`network`]
 //! (programs), [`data`] (where examples come from), [`run`] (a configuration becomes a run of
 //! `regatta_train`), `learn` (what features need from the data), [`infer()`], `save` (epochs on
-//! disk), `export` (models that predict), `import` (weights from elsewhere), `vectors` (of items and
-//! users, for nearest neighbours).
+//! disk), `export` (models that predict), `import` (weights from elsewhere), `vectors` (of items
+//! and users, for nearest neighbours).
 
 pub mod config;
 pub mod data;

@@ -204,7 +204,8 @@ fn spec(config: &Config, network: &Network) -> RunSpec {
     }
 }
 
-/// Whether parameters are ever moved. A schedule that does has a rate above 0 at one of these steps.
+/// Whether parameters are ever moved. A schedule that does has a rate above 0 at one of these
+/// steps.
 fn moves(config: &Config) -> bool {
     let Optimizer { schedule, learning_rate, .. } = &config.optimizer;
     [0, 1, 10, 1000, 100_000].iter().any(|step| schedule.lr(*learning_rate, *step) != 0.0)

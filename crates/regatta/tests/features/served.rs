@@ -160,3 +160,28 @@ fn rows_of_the_library(model: &Path, examples: &[Example], scores: &[f64]) {
         assert!((f64::from(*own) - scored).abs() < 1e-6, "{own} is not {scored}");
     }
 }
+
+/// New data have no labels yet, and where a few do, those are judged.
+#[test]
+fn data_without_labels_are_scored() {
+    let s = Scratch::new();
+    s.write("c.yaml", &config("deepfm", FEATURES));
+    s.write("train/a.csv", &Log::default().csv(NAMES));
+    let text = Log { seed: 2, rows: 100, ..Log::default() }.csv(NAMES);
+    s.run(&["train", "-m", "c.yaml"]).ok();
+    let predict = |data: &str, out: &str| {
+        let keep = ["--keep", "user"];
+        s.run(&[&["predict", "-m", "epochs/1", "--data", data, "--out", out], &keep[..]].concat())
+            .ok()
+    };
+    s.write("labelled.csv", &text);
+    assert!(predict("labelled.csv", "a.csv").contains("auc: "));
+    s.write("new.csv", &text.replacen("clicked,", "something,", 1));
+    let out = predict("new.csv", "b.csv");
+    assert!(out.contains("labels missing: 100") && !out.contains("auc: "), "{out}");
+    assert_eq!(s.read("a.csv"), s.read("b.csv"));
+    s.write("some.csv", &text.replacen("\n1.0,", "\n,", 3));
+    let out = predict("some.csv", "c.csv");
+    assert!(out.contains("labels missing: 3") && out.contains("auc: "), "{out}");
+    assert_eq!(s.read("a.csv"), s.read("c.csv"));
+}
