@@ -8,7 +8,6 @@ use regatta_collective::Group;
 use regatta_device::{Api, Choice, Device, Listing};
 use regatta_passes::{Split, split_trainer};
 use regatta_ps::{Client, JobToken, Network as InProcess, Server};
-use regatta_table::Admission;
 use regatta_train::Job;
 use regatta_train::job::server_config;
 use regatta_train::observe::{Event, Observer};
@@ -129,10 +128,6 @@ pub(crate) fn arenas(config: &Config, split: &Split, device: &Device) -> Result<
     if let Some(table) = given.keys().find(|table| !names.contains(&table.as_str())) {
         let reason = format!("there is no table '{table}'; there are {}", names.join(", "));
         return Err(Error::key(key(table), reason));
-    }
-    if config.runner.distributed.entry != Admission::None {
-        let reason = "cannot be honoured with rows on a device: every id of a batch is a row there";
-        return Err(Error::key("table_parameters.entry", reason));
     }
     let info = device.info();
     let share = (info.memory / 4).min(1 << 30) / names.len().max(1) as u64;

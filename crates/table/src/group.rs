@@ -196,6 +196,8 @@ pub(crate) struct Work {
     pub(crate) missing: Vec<u32>,
     /// The values of items are whole rows, weights and state.
     pub(crate) whole: bool,
+    /// Then the positions of keys that are no rows.
+    pub(crate) absent: Vec<u32>,
 }
 
 impl Work {

@@ -15,24 +15,39 @@ impl SparseTable {
         match &self.kind {
             Kind::Plain(plain) => Ok(plain.row_len()),
             Kind::Ctr(_) => {
-                let what = "rows of the ctr accessor cannot be updated elsewhere".to_string();
+                let what =
+                    "rows of the ctr accessor have two stages, which only their table updates: \
+                            let servers update them, and compute without a device"
+                        .to_string();
                 Err(Error::Config { table: self.config.table, what })
             }
         }
     }
 
     /// Copies the rows of distinct keys: [`row_width`](Self::row_width) floats for each, weights
-    /// first. Absent ids are created; what is not admitted gives zeros.
+    /// first. Absent ids are created; what is not admitted gives zeros, and its position is
+    /// returned. `counts` says how often each key appeared; once, if it is empty.
     ///
     /// # Errors
     /// As [`pull`](Self::pull).
-    pub fn lease(&self, keys: &[u64], out: &mut [f32], scratch: &mut Scratch) -> Result<(), Error> {
+    pub fn lease(
+        &self,
+        keys: &[u64],
+        counts: &[u32],
+        out: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Result<Vec<u32>, Error> {
         let expected = keys.len() * self.row_width()?;
         check_len(self.config.table, "output of a lease", out.len(), expected)?;
+        let mode = match counts.is_empty() {
+            true => PullMode::Train,
+            false => PullMode::TrainCounted(counts),
+        };
         scratch.work.whole = true;
-        let pulled = self.pull(keys, out, PullMode::Train, scratch);
+        let pulled = self.pull(keys, out, mode, scratch);
         scratch.work.whole = false;
-        pulled.map(|_| ())
+        let absent = std::mem::take(&mut scratch.work.absent);
+        pulled.map(|_| absent)
     }
 
     /// Writes rows as they are now over those of distinct keys; what is no row stays none. Counts

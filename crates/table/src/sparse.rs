@@ -195,7 +195,7 @@ impl SparseTable {
                 self.pull_missing(shard, items, out, work);
             }
             found.note(shard_idx, version, pull.range(shard_idx), &work.places);
-            counts.note(&cell.counters, items.len(), created, work);
+            counts.note(&cell.counters, items, created, work);
         }
         counts.zeros = keys.len() - counts.hits - counts.created;
         Ok(counts)
@@ -505,9 +505,19 @@ pub(crate) fn poisoned(table: TableId, shard: usize) -> Error {
 }
 
 impl PullCounts {
-    pub(crate) fn note(&mut self, counters: &Counters, n: usize, created: usize, work: &Work) {
+    pub(crate) fn note(
+        &mut self,
+        counters: &Counters,
+        items: &[Item],
+        created: usize,
+        work: &mut Work,
+    ) {
         // What is missing still got zeros; of the rest, `created` keys were new.
+        let n = items.len();
         let hits = n - work.missing.len() - created;
+        if work.whole {
+            work.absent.extend(work.missing.iter().map(|&i| items[i as usize].pos));
+        }
         self.hits += hits;
         self.created += created;
         counters.pulled(n, hits);

@@ -97,7 +97,7 @@ impl DeviceGroup {
         let mut weights = vec![0.0; self.row_floats(batch)];
         let mut first = 0;
         for (at, table) in tables.iter().enumerate() {
-            assert_eq!(table.slots.len(), batch.keys[at].len(), "a slot for each key");
+            assert_eq!(table.slots.len(), batch.tables[at].keys.len(), "a slot for each key");
             let dim = self.split.exchange.tables[at].dim;
             let to = &mut weights[first..first + table.slots.len() * dim];
             self.table_weights(table, dim, to)?;
@@ -132,8 +132,8 @@ impl DeviceGroup {
 
     /// Floats of one value for each weight of the distinct rows of a batch.
     fn row_floats(&self, batch: &GroupBatch) -> usize {
-        let tables = batch.keys.iter().zip(&self.split.exchange.tables);
-        tables.map(|(keys, table)| keys.len() * table.dim).sum()
+        let tables = batch.tables.iter().zip(&self.split.exchange.tables);
+        tables.map(|(own, table)| own.keys.len() * table.dim).sum()
     }
 
     /// Puts forward and backward on the queues of all devices that have a part of the batch, with
@@ -147,7 +147,7 @@ impl DeviceGroup {
         let mut rest = weights;
         for (at, table) in self.split.exchange.tables.iter().enumerate() {
             let dim = table.dim;
-            let (weights, others) = rest.split_at(batch.keys[at].len() * dim);
+            let (weights, others) = rest.split_at(batch.tables[at].keys.len() * dim);
             for (device, part) in batch.parts.iter().enumerate() {
                 let rows = part.rows[at].iter();
                 let rows = rows.flat_map(|&row| &weights[row as usize * dim..][..dim]);
@@ -189,9 +189,9 @@ impl DeviceGroup {
         let dense: usize = self.programs[0].dense_grads().map(floats_of).sum();
         let mut sums = vec![0.0; self.row_floats(batch) + dense];
         let mut rest = sums.as_mut_slice();
-        for (at, keys) in batch.keys.iter().enumerate() {
+        for (at, own) in batch.tables.iter().enumerate() {
             let dim = self.split.exchange.tables[at].dim;
-            let (table, others) = rest.split_at_mut(keys.len() * dim);
+            let (table, others) = rest.split_at_mut(own.keys.len() * dim);
             self.add_row_grads(batch, at, table)?;
             rest = others;
         }
@@ -234,7 +234,7 @@ impl DeviceGroup {
         let mut rest = gradients;
         for (at, table) in tables.iter().enumerate() {
             let exchange = &self.split.exchange.tables[at];
-            let (grads, others) = rest.split_at(batch.keys[at].len() * exchange.dim);
+            let (grads, others) = rest.split_at(batch.tables[at].keys.len() * exchange.dim);
             if exchange.grad.is_some() {
                 self.update_rows(table, exchange.dim, grads)?;
             }

@@ -44,7 +44,7 @@ use regatta_ir::{Op, VarType};
 pub use batch::{DeviceBatch, Preparer};
 pub use group::{DeviceGroup, ELSEWHERE, GroupTable};
 pub use lower::device_kinds;
-pub use parts::GroupBatch;
+pub use parts::{GroupBatch, TableKeys};
 pub use program::{DeviceInputs, DeviceProgram, RowGrads};
 pub use values::States;
 

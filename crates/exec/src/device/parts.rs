@@ -1,6 +1,6 @@
 //! Batches that several devices share: divided into parts, with the distinct keys of the whole.
 
-use regatta_tensor::{Data, Ragged, Tensor, Value};
+use regatta_tensor::{Data, Ragged, RowIndex, Tensor, Value};
 
 use super::batch::DeviceBatch;
 use super::group::DeviceGroup;
@@ -14,7 +14,16 @@ pub struct GroupBatch {
     pub(super) parts: Vec<Part>,
     /// By table, the distinct keys of the whole batch; after [`DeviceGroup::join`] those of all
     /// processes.
-    pub(super) keys: Vec<Vec<u64>>,
+    pub(super) tables: Vec<TableKeys>,
+}
+
+/// Keys of a table in a batch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableKeys {
+    /// Distinct ones.
+    pub keys: Vec<u64>,
+    /// How often each appears; empty if nobody counts.
+    pub counts: Vec<u32>,
 }
 
 /// The part of one device.
@@ -30,8 +39,8 @@ pub(super) struct Part {
 
 impl GroupBatch {
     /// The distinct keys of a table.
-    pub fn keys(&self, table: usize) -> &[u64] {
-        &self.keys[table]
+    pub fn keys(&self, table: usize) -> &TableKeys {
+        &self.tables[table]
     }
 
     /// Bytes of the uploads of its parts.
@@ -41,13 +50,14 @@ impl GroupBatch {
 }
 
 impl DeviceGroup {
-    /// Divides a batch and finds its distinct keys.
+    /// Divides a batch and finds its distinct keys, with how often they appear if `count` says so.
     ///
     /// # Errors
     /// If it lacks an input or has no examples.
     pub fn prepare(
         &mut self,
         feeds: &[(&str, &Value)],
+        count: bool,
         batch: &mut GroupBatch,
     ) -> Result<(), Error> {
         let n = self.programs.len();
@@ -74,31 +84,29 @@ impl DeviceGroup {
                 part.values.push((name.to_string(), own));
             }
         }
-        self.look_up(batch)
+        self.look_up(count, batch)
     }
 
-    fn look_up(&mut self, batch: &mut GroupBatch) -> Result<(), Error> {
+    fn look_up(&mut self, count: bool, batch: &mut GroupBatch) -> Result<(), Error> {
         let tables = &self.split.exchange.tables;
-        batch.keys.resize_with(tables.len(), Vec::new);
+        batch.tables.resize_with(tables.len(), TableKeys::default);
         for part in &mut batch.parts {
             part.lookups.resize_with(tables.len(), Lookup::default);
             part.rows.resize_with(tables.len(), Vec::new);
             let values = &part.values;
             let value = |name: &str| values.iter().find(|(n, _)| n == name).map(|(_, v)| v);
             for (lookup, table) in part.lookups.iter_mut().zip(tables) {
-                lookup.prepare(table, false, &mut self.index, value)?;
+                lookup.prepare(table, count, &mut self.index, value)?;
             }
         }
-        for at in 0..tables.len() {
-            let all: usize = batch.parts.iter().map(|part| part.lookups[at].keys().len()).sum();
-            self.index.clear(all);
+        for (at, table) in batch.tables.iter_mut().enumerate() {
+            let lookups = batch.parts.iter().map(|part| &part.lookups[at]);
+            let lists: Vec<_> = lookups.map(|lookup| (lookup.keys(), lookup.counts())).collect();
+            table.merge(&lists, &mut self.index);
             for part in &mut batch.parts {
                 let keys = part.lookups[at].keys().iter();
-                let rows = keys.map(|&key| self.index.insert(key).0 as u32);
-                part.rows[at] = rows.collect();
+                part.rows[at] = keys.map(|&key| self.index.insert(key).0 as u32).collect();
             }
-            batch.keys[at].clear();
-            batch.keys[at].extend_from_slice(self.index.ids());
         }
         Ok(())
     }
@@ -107,25 +115,41 @@ impl DeviceGroup {
     pub fn prepare_none(&self, batch: &mut GroupBatch) {
         batch.examples = 0;
         batch.parts.clear();
-        batch.keys.resize_with(self.split.exchange.tables.len(), Vec::new);
-        batch.keys.iter_mut().for_each(Vec::clear);
+        batch.tables.clear();
+        batch.tables.resize_with(self.split.exchange.tables.len(), TableKeys::default);
     }
 
     /// Makes a prepared batch part of a larger one: `all` has by process and table the distinct
     /// keys, those of this batch among them. All processes get the same list of keys.
-    pub fn join(&mut self, batch: &mut GroupBatch, all: &[Vec<Vec<u64>>]) {
-        for (at, own) in batch.keys.iter_mut().enumerate() {
-            self.index.clear(all.iter().map(|keys| keys[at].len()).sum());
-            for key in all.iter().flat_map(|keys| &keys[at]) {
-                self.index.insert(*key);
-            }
+    pub fn join(&mut self, batch: &mut GroupBatch, all: &[Vec<TableKeys>]) {
+        for (at, table) in batch.tables.iter_mut().enumerate() {
+            let own = std::mem::take(&mut table.keys);
+            let lists = all.iter().map(|tables| (&*tables[at].keys, &*tables[at].counts));
+            table.merge(&lists.collect::<Vec<_>>(), &mut self.index);
             let rows: Vec<u32> = own.iter().map(|key| self.index.insert(*key).0 as u32).collect();
             for part in &mut batch.parts {
                 part.rows[at].iter_mut().for_each(|row| *row = rows[*row as usize]);
             }
-            own.clear();
-            own.extend_from_slice(self.index.ids());
         }
+    }
+}
+
+impl TableKeys {
+    /// Becomes the distinct keys of lists, in order of first appearance; `index` then numbers them.
+    fn merge(&mut self, lists: &[(&[u64], &[u32])], index: &mut RowIndex) {
+        index.clear(lists.iter().map(|(keys, _)| keys.len()).sum());
+        self.counts.clear();
+        for (keys, counts) in lists {
+            for (at, key) in keys.iter().enumerate() {
+                let row = index.insert(*key).0;
+                if let Some(count) = counts.get(at) {
+                    self.counts.resize(self.counts.len().max(row + 1), 0);
+                    self.counts[row] += count;
+                }
+            }
+        }
+        self.keys.clear();
+        self.keys.extend_from_slice(index.ids());
     }
 }
 

@@ -49,9 +49,9 @@ fn losses(n: usize, sizes: &[usize]) -> Option<(Vec<f32>, Vec<f32>)> {
         let values = batch(rows, seed as u64);
         let feeds: Vec<(&str, &Value)> = values.iter().map(|(name, v)| (*name, v)).collect();
         want.push(cpu.run(&mut scope, &feeds, &[&loss]).unwrap()[0].f32()[0]);
-        group.prepare(&feeds, &mut divided).unwrap();
+        group.prepare(&feeds, false, &mut divided).unwrap();
         let place = |&key: &u64| ((key as usize % n) as u32, (key as usize / n) as u32);
-        let slots: Vec<(u32, u32)> = divided.keys(0).iter().map(place).collect();
+        let slots: Vec<(u32, u32)> = divided.keys(0).keys.iter().map(place).collect();
         let step = Step::new(&rule, 0.05, &shared).unwrap();
         let table = GroupTable { arenas: arenas.iter().collect(), slots: &slots, step: &step };
         let table = [table];
@@ -89,7 +89,7 @@ fn what_cannot_be_shared_is_named() {
     let mut group = DeviceGroup::compile(&split, &devices, &[&loss]).unwrap();
     let values = batch(0, 0);
     let feeds: Vec<(&str, &Value)> = values.iter().map(|(name, v)| (*name, v)).collect();
-    let error = group.prepare(&feeds, &mut GroupBatch::default()).unwrap_err().to_string();
+    let error = group.prepare(&feeds, false, &mut GroupBatch::default()).unwrap_err().to_string();
     assert_eq!(error, "a batch without examples cannot be divided");
     assert!(group.fetch().is_err(), "nothing was run");
 }

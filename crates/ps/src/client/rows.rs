@@ -11,31 +11,46 @@ use crate::route::Route;
 
 impl Client {
     /// Copies whole rows of distinct keys of a table: as many floats per key as `out` has room for.
+    /// `counts` says how often each key appeared; once, if it is empty. Keys that are not admitted
+    /// get zeros; their positions are returned.
     ///
     /// # Errors
     /// If a server is gone, or its rows have another length.
-    pub fn lease_rows(&self, table: usize, keys: &[u64], out: &mut [f32]) -> Result<(), Error> {
+    pub fn lease_rows(
+        &self,
+        table: usize,
+        (keys, counts): (&[u64], &[u32]),
+        out: &mut [f32],
+    ) -> Result<Vec<u32>, Error> {
         let route = Route::new(keys, self.servers());
         let width = out.len().checked_div(keys.len()).unwrap_or(0);
         let send = |server: usize| {
             let room = |n| self.room(server, n);
-            let buf = LeaseRows::encode(table, keys, (&route, server), room);
+            let buf = LeaseRows::encode(table, (keys, counts), (&route, server), room);
             self.send(Wire::F32, server, Kind::LeaseRows, buf)
         };
         let pending = (0..self.servers()).map(send).collect::<Result<Vec<_>, Error>>()?;
+        let mut all_absent = Vec::new();
         for (server, pending) in pending.into_iter().enumerate() {
-            let payload = self.payload(server, pending)?;
-            let rows = LeaseRows::read_reply(&payload, route.len_of(server) * width)?;
+            let (payload, n) = (self.payload(server, pending)?, route.len_of(server));
+            let (rows, absent) = LeaseRows::read_reply(&payload, n * width)?;
+            if absent.iter().any(|at| *at as usize >= n) {
+                return Err(Error::malformed(format!("an absent key beyond {n}")));
+            }
             match route.positions(server) {
-                None => out.copy_from_slice(rows),
+                None => {
+                    out.copy_from_slice(rows);
+                    all_absent.extend_from_slice(absent);
+                }
                 Some(positions) => {
+                    all_absent.extend(absent.iter().map(|at| positions[*at as usize]));
                     for (&at, row) in positions.iter().zip(rows.chunks_exact(width.max(1))) {
                         out[at as usize * width..][..width].copy_from_slice(row);
                     }
                 }
             }
         }
-        Ok(())
+        Ok(all_absent)
     }
 
     /// Writes whole rows of distinct keys over those of a table.

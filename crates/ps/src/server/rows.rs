@@ -12,16 +12,17 @@ use crate::message::reply::{refuse_for, reply, reply_owned};
 use crate::message::{DenseState, LeaseRows, ReturnRows};
 
 impl Core {
-    /// Sends whole rows; absent ones are created.
+    /// Sends whole rows; absent ones are created if their keys are admitted.
     pub(super) fn lease_rows(&self, lease: LeaseRows, payload: &[u8], responder: Responder) {
         let read = || {
             let table = self.table_of(lease.table)?;
-            let keys = lease.keys.of(payload);
+            let (keys, counts) = (lease.keys.of(payload), lease.counts.of(payload));
             let width = table.rows.row_width().map_err(|e| table.error(e))?;
             let mut rows = vec![0.0; keys.len() * width];
             let scratch = &mut Scratch::default();
-            table.rows.lease(keys, &mut rows, scratch).map_err(|e| table.error(e))?;
-            Ok(LeaseRows::reply(&rows, |n| responder.buffer(n)))
+            let absent = table.rows.lease(keys, counts, &mut rows, scratch);
+            let absent = absent.map_err(|e| table.error(e))?;
+            Ok(LeaseRows::reply(&rows, &absent, |n| responder.buffer(n)))
         };
         answer(read(), responder);
     }

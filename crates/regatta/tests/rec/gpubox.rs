@@ -239,10 +239,16 @@ fn a_killed_worker_with_a_device_ends_the_job_which_resumes() {
     if on_device(&s, &["runner.epochs=1"]).is_none() {
         return;
     }
-    let whole = losses(&regatta(&s, &two_workers(ON_DEVICE, &[])).ok());
-    let keep = ["--checkpoint-dir", "ck", "--checkpoint-steps", "7"];
+    kill_and_resume(&s, "table_parameters.entry=none", ["ck0", "runner.model_save_path=again0"]);
+    let entry = "table_parameters.entry=count_filter_entry:3";
+    kill_and_resume(&s, entry, ["ck1", "runner.model_save_path=again1"]);
+}
+
+fn kill_and_resume(s: &Scratch, entry: &str, [checkpoints, model]: [&str; 2]) {
+    let whole = losses(&regatta(s, &[&two_workers(ON_DEVICE, &[])[..], &[entry]].concat()).ok());
+    let keep = ["--checkpoint-dir", checkpoints, "--checkpoint-steps", "7"];
     let mut args = two_workers(ON_DEVICE, &keep);
-    args.push("runner.model_save_path=again");
+    args.extend([model, entry]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
     command.args(&args).current_dir(s.path(".")).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -255,7 +261,7 @@ fn a_killed_worker_with_a_device_ends_the_job_which_resumes() {
     let ended = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&ended.stderr);
     assert!(!ended.status.success() && text.contains("worker 1"), "{text}");
-    let out = regatta(&s, &args).ok();
+    let out = regatta(s, &args).ok();
     assert!(out.contains("resum"), "{out}");
     let left = losses(&out);
     assert!(!left.is_empty() && whole.ends_with(&left), "{whole:?} {left:?}");

@@ -45,7 +45,7 @@ impl SparseTable {
             }
             found.note(shard_idx, version, pull.range(shard_idx), &work.places);
             if !waits {
-                counts.note(&self.shards[shard_idx].counters, items.len(), created, work);
+                counts.note(&self.shards[shard_idx].counters, items, created, work);
             }
         }
         if !reads.later.is_empty() {
@@ -57,7 +57,7 @@ impl SparseTable {
             let rest = (later.shard, items, reads.found(later));
             let created = core.settled(self.pull_rest(rest, out, mode, work))?;
             found.note(later.shard, later.version, at, &work.places);
-            counts.note(&self.shards[later.shard].counters, items.len(), created, work);
+            counts.note(&self.shards[later.shard].counters, items, created, work);
         }
         core.keep_up()?;
         counts.zeros = keys.len() - counts.hits - counts.created;

@@ -2,7 +2,8 @@
 
 use regatta_optim::{Adam, Rule};
 use regatta_table::{
-    Accessor, Initializer, PlainConfig, PullMode, Scratch, SparseConfig, SparseTable, TableId,
+    Accessor, Admission, Initializer, PlainConfig, PullMode, Scratch, SparseConfig, SparseTable,
+    TableId,
 };
 
 use crate::pull;
@@ -17,8 +18,40 @@ fn adam() -> SparseTable {
 
 fn lease(table: &SparseTable, keys: &[u64]) -> Vec<f32> {
     let mut rows = vec![f32::NAN; keys.len() * table.row_width().unwrap()];
-    table.lease(keys, &mut rows, &mut Scratch::default()).unwrap();
+    let absent = table.lease(keys, &[], &mut rows, &mut Scratch::default()).unwrap();
+    assert!(absent.is_empty());
     rows
+}
+
+/// Keys become rows when they were seen often enough; until then they are named, and get zeros.
+#[test]
+fn keys_that_are_not_admitted_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let tier = |memory_bytes| {
+        let dir = dir.path().to_path_buf();
+        regatta_table::TierConfig { memory_bytes, dir, lookahead: 2 }
+    };
+    for tier in [None, Some(tier(1 << 16))] {
+        let mut config = adam().config().clone();
+        (config.admission, config.tier) = (Admission::CountFilter(3), tier);
+        let table = SparseTable::new(config).unwrap();
+        let keys: Vec<u64> = (0..9000).map(|i| i * 7919).collect();
+        let counts: Vec<u32> = (0..9000).map(|i| 1 + i % 2).collect();
+        let width = table.row_width().unwrap();
+        let mut rows = vec![f32::NAN; keys.len() * width];
+        for round in 0..3 {
+            let mut absent =
+                table.lease(&keys, &counts, &mut rows, &mut Scratch::default()).unwrap();
+            absent.sort_unstable();
+            let is_absent = |at: &u32| round < 2 && (round + 1) * (1 + at % 2) < 3;
+            let expected: Vec<u32> = (0..9000).filter(is_absent).collect();
+            assert_eq!(absent, expected, "{round}");
+            for (at, row) in rows.chunks(width).enumerate() {
+                let is_zero = row.iter().all(|x| *x == 0.0);
+                assert_eq!(is_zero, absent.binary_search(&(at as u32)).is_ok(), "{at} {row:?}");
+            }
+        }
+    }
 }
 
 #[test]

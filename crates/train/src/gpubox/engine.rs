@@ -35,11 +35,11 @@ pub(super) enum Prepared {
 }
 
 impl Prepared {
-    /// The distinct keys of a table.
-    pub(super) fn keys(&self, table: usize) -> &[u64] {
+    /// The distinct keys of a table, and how often they appear if that is counted.
+    pub(super) fn keys(&self, table: usize) -> (&[u64], &[u32]) {
         match self {
-            Prepared::One(lookups, _) => lookups[table].keys(),
-            Prepared::Several(batch) => batch.keys(table),
+            Prepared::One(lookups, _) => (lookups[table].keys(), lookups[table].counts()),
+            Prepared::Several(batch) => (&batch.keys(table).keys, &batch.keys(table).counts),
         }
     }
 }
@@ -60,11 +60,11 @@ impl Engine {
         Ok(Engine::Several(Box::new(DeviceGroup::compile(split, devices, fetch)?)))
     }
 
-    /// Finds the distinct keys of a batch, with the memory of an earlier one; none if only other
-    /// workers have examples.
+    /// Finds the distinct keys of a batch and counts them if `count` says so, with the memory of an
+    /// earlier one; none if only other workers have examples.
     pub(super) fn prepare(
         &mut self,
-        split: &Split,
+        (split, count): (&Split, bool),
         input: Option<&Input>,
         spare: Option<Prepared>,
         index: &mut RowIndex,
@@ -77,7 +77,7 @@ impl Engine {
                 };
                 lookups.resize_with(split.exchange.tables.len(), Lookup::default);
                 for (lookup, table) in lookups.iter_mut().zip(&split.exchange.tables) {
-                    lookup.prepare(table, false, index, |name| input.get(name))?;
+                    lookup.prepare(table, count, index, |name| input.get(name))?;
                 }
                 Ok(Prepared::One(lookups, inputs))
             }
@@ -89,7 +89,7 @@ impl Engine {
                 match input {
                     Some(input) => {
                         let feeds: Vec<(&str, &Value)> = input.iter().collect();
-                        group.prepare(&feeds, &mut batch)?;
+                        group.prepare(&feeds, count, &mut batch)?;
                     }
                     None => group.prepare_none(&mut batch),
                 }
@@ -108,7 +108,7 @@ impl Engine {
         let (Engine::Several(group), Prepared::Several(batch)) = (self, prepared) else {
             return Err(wrong_kind());
         };
-        let keys: Vec<Vec<Vec<u64>>> = all.into_iter().map(|announced| announced.keys).collect();
+        let keys = all.into_iter().map(|announced| announced.tables).collect::<Vec<_>>();
         group.join(batch, &keys);
         Ok(())
     }

@@ -67,6 +67,8 @@ pub struct GpuBox {
     /// This worker has no more batches, but others may have.
     is_done: bool,
     wants_snapshot: bool,
+    /// Servers admit keys by how often they appear.
+    counts: bool,
     /// Servers do not have the last updates.
     changed: bool,
     index: RowIndex,
@@ -131,6 +133,7 @@ impl GpuBox {
             state: State::Reading,
             is_done: false,
             wants_snapshot: false,
+            counts: client.tables().iter().any(|table| table.counted),
             changed: false,
             index: RowIndex::default(),
             spare: vec![],
@@ -140,6 +143,15 @@ impl GpuBox {
             times: StepTimes::default(),
             client,
         })
+    }
+
+    /// Whether the rows of one more batch may be brought. Where servers count keys to admit them,
+    /// it is that of the next step only, so that a checkpoint has counted no batch after it.
+    fn plans_ahead(&self) -> bool {
+        match self.counts {
+            true => self.running.is_none() && self.ready.is_empty(),
+            false => self.ready.len() < DEPTH,
+        }
     }
 
     /// What has travelled since it was made, parameters at beginnings and ends aside.
@@ -206,7 +218,7 @@ impl Backend for GpuBox {
                 if self.waiting.is_none() {
                     continue;
                 }
-            } else if self.state == State::Reading && self.ready.len() < DEPTH {
+            } else if self.state == State::Reading && self.plans_ahead() {
                 if !self.is_done {
                     return Ok(Turn::Read);
                 }

@@ -5,6 +5,7 @@
 //! to all of them, and nothing else may.
 
 use regatta_collective::{Group, ReduceOp, Wire as GroupWire};
+use regatta_exec::device::TableKeys;
 use regatta_ps::Wire;
 
 use crate::Error;
@@ -21,7 +22,7 @@ pub(super) struct Announced {
     /// None if it has no data left.
     pub(super) examples: u64,
     /// The distinct keys, by table.
-    pub(super) keys: Vec<Vec<u64>>,
+    pub(super) tables: Vec<TableKeys>,
 }
 
 impl Peers {
@@ -48,7 +49,7 @@ impl Peers {
         let all = self.group.all_gather_bytes("keys of a batch", &own.encode())?;
         let decoded = all.iter().enumerate().map(|(worker, bytes)| {
             let wrong = || Error::Internal(format!("worker {worker} announced no keys"));
-            Announced::decode(bytes, own.keys.len()).ok_or_else(wrong)
+            Announced::decode(bytes, own.tables.len()).ok_or_else(wrong)
         });
         decoded.collect()
     }
@@ -74,25 +75,31 @@ impl Peers {
 }
 
 impl Announced {
-    /// Examples, number of keys by table, keys.
+    /// Examples; numbers of keys and of counts by table; keys and counts.
     fn encode(&self) -> Vec<u8> {
-        let counts = self.keys.iter().map(|keys| keys.len() as u64);
-        let keys = self.keys.iter().flatten().copied();
-        let numbers = std::iter::once(self.examples).chain(counts).chain(keys);
+        let lens = self.tables.iter().flat_map(|t| [t.keys.len() as u64, t.counts.len() as u64]);
+        let lists = self.tables.iter().flat_map(|t| {
+            let counts = t.counts.iter().map(|count| u64::from(*count));
+            t.keys.iter().copied().chain(counts)
+        });
+        let numbers = std::iter::once(self.examples).chain(lens).chain(lists);
         numbers.flat_map(u64::to_le_bytes).collect()
     }
 
     fn decode(bytes: &[u8], tables: usize) -> Option<Announced> {
         let (chunks, rest) = bytes.as_chunks::<8>();
-        let mut numbers = chunks.iter().map(|bytes| u64::from_le_bytes(*bytes));
-        let examples = numbers.next().filter(|_| rest.is_empty())?;
-        let counts: Vec<u64> = numbers.by_ref().take(tables).collect();
-        let keys: Vec<Vec<u64>> =
-            counts.iter().map(|n| numbers.by_ref().take(*n as usize).collect()).collect();
-        let is_whole = counts.len() == tables
-            && numbers.next().is_none()
-            && keys.iter().zip(&counts).all(|(keys, n)| keys.len() as u64 == *n);
-        is_whole.then_some(Announced { examples, keys })
+        let numbers: Vec<u64> = chunks.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+        let (examples, numbers) = numbers.split_first().filter(|_| rest.is_empty())?;
+        let (lens, mut lists) = numbers.split_at_checked(2 * tables)?;
+        let mut found = Vec::new();
+        for lens in lens.chunks_exact(2) {
+            let (keys, others) = lists.split_at_checked(lens[0] as usize)?;
+            let (counts, others) = others.split_at_checked(lens[1] as usize)?;
+            let counts = counts.iter().map(|count| *count as u32).collect();
+            found.push(TableKeys { keys: keys.to_vec(), counts });
+            lists = others;
+        }
+        lists.is_empty().then_some(Announced { examples: *examples, tables: found })
     }
 }
 
@@ -109,7 +116,12 @@ mod tests {
 
     #[test]
     fn announcements_come_back() {
-        let own = Announced { examples: 7, keys: vec![vec![1, u64::MAX], vec![], vec![3]] };
+        let table = |keys: &[u64], counts: &[u32]| TableKeys {
+            keys: keys.to_vec(),
+            counts: counts.to_vec(),
+        };
+        let tables = vec![table(&[1, u64::MAX], &[]), table(&[], &[]), table(&[3], &[5])];
+        let own = Announced { examples: 7, tables };
         let bytes = own.encode();
         assert_eq!(Announced::decode(&bytes, 3), Some(own));
         for (wrong, tables) in [(&bytes[..bytes.len() - 8], 3), (&bytes[1..], 3), (&bytes, 2)] {

@@ -105,19 +105,21 @@ impl Table {
     }
 
     /// Brings the rows of a batch that are this worker's, for which there is room; device and slot
-    /// of each.
+    /// of each. `counts` says how often keys appear, if servers admit them by that.
     pub(super) fn bring(
         &mut self,
         client: &Client,
-        keys: &[u64],
+        (keys, counts): (&[u64], &[u32]),
         moved: &mut Moved,
     ) -> Result<Vec<(u32, u32)>, Error> {
         let mut slots = vec![(ELSEWHERE, 0); keys.len()];
         let owned = self.by_owner(keys);
         for (device, (rows, owned)) in self.devices.iter_mut().zip(&owned).enumerate() {
             let own: Vec<u64> = owned.iter().map(|at| keys[*at as usize]).collect();
+            let own_counts = owned.iter().filter_map(|at| counts.get(*at as usize)).copied();
+            let own_counts: Vec<u32> = own_counts.collect();
             let moves = rows.window.plan(&own);
-            rows.apply(client, &moves, moved)?;
+            rows.apply(client, &moves, &own_counts, moved)?;
             for (at, slot) in owned.iter().zip(&moves.slots) {
                 slots[*at as usize] = (device as u32, *slot);
             }
@@ -225,21 +227,31 @@ impl TableRows {
     }
 
     /// Moves rows as planned: changed ones to the table, wanted ones to the device.
-    fn apply(&mut self, client: &Client, moves: &Moves, moved: &mut Moved) -> Result<(), Error> {
+    fn apply(
+        &mut self,
+        client: &Client,
+        moves: &Moves,
+        counts: &[u32],
+        moved: &mut Moved,
+    ) -> Result<(), Error> {
         self.write_back(client, &moves.rows_out, Queue::Transfer)?;
-        self.bring(client, &moves.rows_in)?;
+        let counts = moves.positions.iter().filter_map(|at| counts.get(*at as usize)).copied();
+        self.bring(client, &moves.rows_in, &counts.collect::<Vec<u32>>())?;
         moved.rows_in += moves.rows_in.len() as u64;
         moved.rows_out += moves.rows_out.len() as u64;
         Ok(())
     }
 
-    fn bring(&mut self, client: &Client, rows: &[(u64, u32)]) -> Result<(), Error> {
+    /// Brings rows into these slots. A key that is not admitted computes with zeros, and what a
+    /// batch makes of them is dropped.
+    fn bring(&mut self, client: &Client, rows: &[(u64, u32)], counts: &[u32]) -> Result<(), Error> {
         if rows.is_empty() {
             return Ok(());
         }
         let (keys, slots): (Vec<u64>, Vec<u32>) = rows.iter().copied().unzip();
         let mut values = vec![0.0; keys.len() * self.width()];
-        client.lease_rows(self.number, &keys, &mut values)?;
+        let absent = client.lease_rows(self.number, (&keys, counts), &mut values)?;
+        absent.iter().for_each(|at| self.window.disown(slots[*at as usize]));
         let (n, width) = (keys.len() as u32, self.arena.stride);
         let ([incoming, _], device) = (&mut self.moving, &self.device);
         let (packed, slots_on) = incoming.room(device, keys.len(), self.arena.stride as usize)?;

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use regatta_exec::Scope;
+use regatta_exec::device::TableKeys;
 use regatta_ir::Origin;
 use regatta_ps::message::DenseState;
 use regatta_tensor::{Tensor, Value};
@@ -75,13 +76,19 @@ impl GpuBox {
         let start = Instant::now();
         let on_device = self.on_device.as_mut().ok_or_else(no_program)?;
         let (engine, spare) = (&mut on_device.engine, self.spare.pop());
-        let prepared = engine.prepare(&self.split, input.as_ref(), spare, &mut self.index);
+        let counts = self.counts;
+        let prepared =
+            engine.prepare((&self.split, counts), input.as_ref(), spare, &mut self.index);
         let mut prepared = prepared.map_err(|e| in_batch(e, input.as_ref()))?;
         let mut share = 1.0;
         if let Some(peers) = &mut self.peers {
             let examples = input.as_ref().map_or(0, Input::examples) as u64;
-            let keys = (0..self.tables.len()).map(|at| prepared.keys(at).to_vec());
-            let all = peers.announce(&Announced { examples, keys: keys.collect() })?;
+            let table = |at: usize| {
+                let (keys, counts) = prepared.keys(at);
+                TableKeys { keys: keys.to_vec(), counts: counts.to_vec() }
+            };
+            let tables = (0..self.tables.len()).map(table).collect();
+            let all = peers.announce(&Announced { examples, tables })?;
             let total: u64 = all.iter().map(|announced| announced.examples).sum();
             if total == 0 {
                 self.spare.push(prepared);
@@ -101,7 +108,7 @@ impl GpuBox {
     pub(super) fn place(&mut self, mut work: Work) -> Result<Option<Work>, Error> {
         let mut tables = self.tables.iter().enumerate();
         let own = tables.find_map(|(at, table)| {
-            let rows = table.lacks_room(work.prepared.keys(at))?;
+            let rows = table.lacks_room(work.prepared.keys(at).0)?;
             Some(table.too_small(rows))
         });
         let lacking = match &mut self.peers {

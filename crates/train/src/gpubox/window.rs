@@ -35,6 +35,8 @@ pub(crate) struct Moves {
     pub(crate) slots: Vec<u32>,
     /// Rows that are brought, with their slots.
     pub(crate) rows_in: Vec<(u64, u32)>,
+    /// The positions of their keys.
+    pub(crate) positions: Vec<u32>,
     /// Changed rows that leave these slots, before others come.
     pub(crate) rows_out: Vec<(u64, u32)>,
 }
@@ -90,6 +92,7 @@ impl Window {
             self.pin(slot);
             moves.slots[at] = slot;
             moves.rows_in.push((keys[at], slot));
+            moves.positions.push(at as u32);
         }
         moves
     }
@@ -120,6 +123,14 @@ impl Window {
         }
     }
 
+    /// The key in a slot that was planned just now is no row: the slot belongs to that batch alone
+    /// and is free after it. The next batch with the key asks again.
+    pub(crate) fn disown(&mut self, slot: u32) {
+        if let Some(key) = self.rows[slot as usize].key.take() {
+            self.slots.remove(&key);
+        }
+    }
+
     /// A batch will change these rows.
     pub(crate) fn change(&mut self, slots: &[u32]) {
         slots.iter().for_each(|slot| self.rows[*slot as usize].dirty = true);
@@ -130,7 +141,13 @@ impl Window {
         for slot in slots {
             let row = &mut self.rows[*slot as usize];
             row.pins -= 1;
-            self.pinned -= usize::from(row.pins == 0);
+            if row.pins == 0 {
+                self.pinned -= 1;
+                if row.key.is_none() {
+                    *row = Row::default();
+                    self.free.push(*slot);
+                }
+            }
         }
     }
 
@@ -197,6 +214,25 @@ mod tests {
         assert_eq!((third.rows_in.len(), third.rows_out.len()), (0, 0));
         window.release(&third.slots);
         assert!(!window.has_room(&[1, 2, 3, 4, 5]));
+    }
+
+    #[test]
+    fn keys_without_a_row_leave_nothing_behind() {
+        let mut window = Window::new(3);
+        let first = window.plan(&[10, 11, 12]);
+        assert_eq!(first.positions, [0, 1, 2]);
+        window.disown(first.slots[1]);
+        window.change(&first.slots);
+        assert!(!window.has_room(&[11]), "its slot is still used");
+        window.release(&first.slots);
+        // Nothing of it is written, and it is asked for again.
+        assert_eq!(keys(&window.take_changed()), [10, 12]);
+        let second = window.plan(&[12, 11]);
+        assert_eq!((keys(&second.rows_in), second.rows_out.len()), (vec![11], 0));
+        assert_eq!(second.positions, [1]);
+        window.release(&second.slots);
+        let third = window.plan(&[10, 11, 12]);
+        assert_eq!(third.rows_in, []);
     }
 
     /// Random batches against a model: every row is where the window says, no value is lost.
