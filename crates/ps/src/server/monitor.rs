@@ -133,6 +133,11 @@ impl Core {
                 self.wait_until(state, TELL_FOR, |w| {
                     w.told || w.away.is_some() || w.gone.is_some()
                 });
+                let state = self.lock();
+                if state.workers.iter().any(|w| w.said_goodbye && !w.has_left) {
+                    // As below: the process that closed its connection is about to end.
+                    self.wait_until(state, FAREWELL, |_| false);
+                }
                 return Err(Error::Peer(reason));
             }
             if state.members.is_empty() {
