@@ -5,10 +5,13 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
 use crate::Error;
+use crate::descriptors::explain;
 use crate::health::Health;
 
 const LOCK: &str = "lock";
@@ -61,7 +64,7 @@ impl Directory {
             .mode(0o600)
             .custom_flags(flags.bits() as i32)
             .open(path)
-            .map_err(|e| Error::io("create", path, 0, e))
+            .map_err(|e| Error::io("create", path, 0, explain(e)))
     }
 
     /// Some file systems have no direct reads; everything else about the directory must work.
@@ -91,9 +94,17 @@ impl Drop for Directory {
     }
 }
 
+/// Removes a directory that a store of a process has left which was killed. One that a store has
+/// now, or that no store made, stays.
+pub fn sweep(dir: &Path) -> bool {
+    dir.join(LOCK).is_file() && Directory::claim(dir, Arc::default()).is_ok()
+}
+
 /// Takes the lock, or says who has it.
 fn lock(dir: &Path) -> Result<File, Error> {
-    let path = dir.join(LOCK);
+    // Somebody who sweeps has it for a moment.
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let (path, until) = (dir.join(LOCK), Instant::now() + PATIENCE);
     loop {
         let mut file = OpenOptions::new()
             .read(true)
@@ -105,6 +116,10 @@ fn lock(dir: &Path) -> Result<File, Error> {
             .map_err(|e| Error::io("open", &path, 0, e))?;
         match file.try_lock() {
             Ok(()) => {}
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                thread::sleep(PATIENCE / 10);
+                continue;
+            }
             Err(TryLockError::WouldBlock) => {
                 let mut owner = String::new();
                 let known = file.read_to_string(&mut owner).is_ok_and(|n| n > 0);

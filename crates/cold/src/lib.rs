@@ -27,12 +27,13 @@
 //!
 //! Reading order: `layout` (bytes), `segment` (files), `memory` (what fills), `state` (numbers),
 //! `store`, `seal` (writing), `batch` and `engine` (reading, by `ring` or `threads`), `compact`,
-//! `scan`, `load`; `directory`, `health`, `bits` and `buffer` serve them.
+//! `scan`, `load`; `directory`, `descriptors`, `health`, `bits` and `buffer` serve them.
 
 mod batch;
 mod bits;
 mod buffer;
 mod compact;
+mod descriptors;
 mod directory;
 mod engine;
 mod error;
@@ -51,6 +52,7 @@ mod threads;
 
 pub use batch::{Held, Record, Ticket};
 pub use compact::{Compacted, Compactor};
+pub use directory::sweep;
 pub use engine::EngineChoice;
 pub use error::Error;
 pub use health::Stats;

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 
 use crate::batch::{Held, Plan, Ticket};
 use crate::compact::Compaction;
+use crate::descriptors::raise_limit;
 use crate::directory::Directory;
 use crate::engine::{self, Engine};
 use crate::health::{Counters, Health};
@@ -120,6 +121,7 @@ impl Store {
             let why = "two segments and a place in the queue are the least that works";
             return Err(Error::Options(why.into()));
         }
+        raise_limit();
         let health = Arc::new(Health::default());
         let dir = Directory::claim(dir, health.clone())?;
         let (engine, why_not) = engine::start(options.engine, options.n_threads)?;

@@ -55,8 +55,9 @@ fn what_a_killed_process_left_is_cleaned() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("rows");
     for round in 0..5 {
-        let (mut child, lines) = start(&dir);
-        assert_eq!(lines.take(3 + 2 * round).count(), 3 + 2 * round);
+        // The pipe stays open: without it the process would end by itself.
+        let (mut child, mut lines) = start(&dir);
+        assert_eq!(lines.by_ref().take(3 + 2 * round).count(), 3 + 2 * round);
         let refused = Store::open(&dir, &options());
         let owner = child.id().to_string();
         assert!(matches!(refused, Err(Error::InUse { owner: o, .. }) if o == owner));

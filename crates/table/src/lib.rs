@@ -76,4 +76,4 @@ pub use life::ShrinkCounts;
 pub use snapshot::{Scope, Snapshot, SnapshotRows, SnapshotSlice};
 pub use sparse::{Contribution, PullCounts, PullMode, PushCounts, SparseTable, Step};
 pub use stats::Stats;
-pub use tier::TierConfig;
+pub use tier::{TierConfig, sweep_tier};

@@ -14,7 +14,7 @@ use regatta_ps::{
 use regatta_table::{Accessor, Admission, Initializer, PlainConfig, SparseConfig, Stream, TableId};
 
 use crate::Error;
-use crate::tier::{Tiers, check_names};
+use crate::tier::{Tiers, check_names, remove_leftovers};
 
 /// A parameter-server job: who takes part and how.
 #[derive(Clone)]
@@ -145,6 +145,7 @@ pub fn server_config(split: &Split, job: &Job, index: usize) -> Result<ServerCon
         let lr_scale = if geo { 1.0 } else { table.lr_scale as f32 };
         tables.push(TableSetup { name: table.name.clone(), config, lr_scale });
     }
+    remove_leftovers(&job.tiers, index);
     let servers = job.endpoints.len();
     let dense = pieces(split, servers)[index]
         .iter()

@@ -100,6 +100,23 @@ pub fn refuse_without_servers(tiers: &Tiers) -> Result<(), Error> {
     )))
 }
 
+/// Removes what a killed server of this number has left of other tables, as of a job whose tables
+/// had other names: nobody else would. What another job uses stays.
+pub(crate) fn remove_leftovers(tiers: &Tiers, server: usize) {
+    let own: Vec<PathBuf> =
+        tiers.iter().map(|(table, tier)| tier.ssd_dir.join(folder_of(table, server))).collect();
+    let ending = format!(".server-{server}");
+    let mut folders: Vec<&PathBuf> = tiers.values().map(|tier| &tier.ssd_dir).collect();
+    folders.dedup();
+    let entries = folders.into_iter().filter_map(|folder| std::fs::read_dir(folder).ok());
+    for entry in entries.flatten() {
+        let Ok(path) = entry.map(|entry| entry.path()) else { continue };
+        if path.to_string_lossy().ends_with(&ending) && !own.contains(&path) {
+            regatta_table::sweep_tier(&path);
+        }
+    }
+}
+
 /// The folder of a table on one server: several servers may share a machine.
 fn folder_of(table: &str, server: usize) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
@@ -136,6 +153,38 @@ mod tests {
         assert_eq!(one.dir, dir.path().join("emb_1.server-0"));
         assert_eq!(two.dir, dir.path().join("emb_1.server-1"));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left of trying");
+    }
+
+    #[test]
+    fn leftovers_of_other_tables_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = |name: &str| {
+            let folder = dir.path().join(name);
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::write(folder.join("lock"), "1").unwrap();
+            std::fs::write(folder.join("00000000.cold"), "rows").unwrap();
+        };
+        for name in ["a.server-0", "b.server-0", "b.server-1", "kept.server-0"] {
+            left(name);
+        }
+        std::fs::write(dir.path().join("kept.server-0/notes.txt"), "mine").unwrap();
+        std::fs::create_dir(dir.path().join("empty.server-0")).unwrap();
+        let file = std::fs::File::create(dir.path().join("b.server-0/lock")).unwrap();
+        file.lock().unwrap();
+        let list = || {
+            let names = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name());
+            let mut names: Vec<String> = names.map(|n| n.into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        let tiers = Tiers::from([("a".to_string(), tier(dir.path()))]);
+        remove_leftovers(&tiers, 0);
+        // Another process has the one of b, as long as it lives.
+        let others = ["b.server-1", "empty.server-0", "kept.server-0"];
+        assert_eq!(list(), [&["a.server-0", "b.server-0"][..], &others].concat());
+        drop(file);
+        remove_leftovers(&tiers, 0);
+        assert_eq!(list(), [&["a.server-0"][..], &others].concat());
     }
 
     #[test]

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, RwLockWriteGuard};
 use std::time::Duration;
 
+pub use regatta_cold::sweep as sweep_tier;
 use regatta_cold::{Compactor, EngineChoice, Options, Store};
 
 pub(crate) use cold_index::ColdEntry;
