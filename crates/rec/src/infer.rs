@@ -12,7 +12,7 @@ use regatta_passes::split_trainer;
 use regatta_ps::Client;
 use regatta_tensor::Tensor;
 use regatta_train::job::client_config;
-use regatta_train::metrics::{Measure, Meter, Metric, analogy_accuracy, rank_groups};
+use regatta_train::metrics::{Measure, Meter, Metric, analogy_accuracy, rank_groups, rank_lists};
 use regatta_train::observe::{Event, Observer};
 use regatta_train::report::{EpochReport, Report, StageSeconds, peak_rss_mb};
 use regatta_train::{
@@ -207,7 +207,8 @@ fn evaluate(
 ) -> Result<(EpochReport, EpochReport), Error> {
     let fetch: Vec<String> = network.fetches().iter().map(|name| name.to_string()).collect();
     let print_interval = config.runner.print_interval;
-    let pass = DataPass { epoch, fetch: &fetch, print_interval };
+    let grouping = &config.runner.grouping;
+    let pass = DataPass { epoch, fetch: &fetch, print_interval, grouping };
     let judge = |meters: &[Meter]| measures(config, meters).map_err(Error::in_loop);
     let meters = network.meters(Meter::exact);
     // Outputs by the names that users know.
@@ -382,8 +383,20 @@ pub(crate) fn check_metric(config: &Config, network: &Network) -> Result<(), Err
         known.push("auc".to_string());
     }
     known.extend(meters.iter().flat_map(|m| m.names(meters.len() == 1)));
-    if let Evaluation::Ranking { k } = config.model.evaluation {
-        known.extend([format!("hr@{k}"), format!("ndcg@{k}")]);
+    let grouping = &config.runner.grouping;
+    let mut more: Vec<String> = Vec::new();
+    if grouping.groups.is_some() {
+        more.extend(["gauc".to_string(), "gauc_groups".into(), "gauc_left_out".into()]);
+    }
+    let lists = |k: &usize| [format!("hr@{k}"), format!("recall@{k}"), format!("ndcg@{k}")];
+    more.extend(grouping.ranking.iter().flat_map(lists));
+    match (&grouping.groups, &meters[..]) {
+        (Some(_), [_, _, ..]) => known.extend(
+            meters
+                .iter()
+                .flat_map(|meter| more.iter().map(move |what| format!("{}.{what}", meter.name()))),
+        ),
+        _ => known.extend(more),
     }
     if known.iter().any(|name| name == metric) {
         return Ok(());
@@ -394,11 +407,23 @@ pub(crate) fn check_metric(config: &Config, network: &Network) -> Result<(), Err
 
 fn measures(config: &Config, meters: &[Meter]) -> Result<Vec<Measure>, Error> {
     let mut all: Vec<Measure> = meters.iter().flat_map(|m| m.all(meters.len() == 1)).collect();
-    if let Evaluation::Ranking { k } = config.model.evaluation {
-        let scores = meters.first().map(Meter::scores).unwrap_or_default();
-        let ranking = rank_groups(scores, k)
-            .map_err(|e| Error::Evaluation(format!("{}: {e}", config.runner.test.data_key)))?;
+    for &k in &config.runner.grouping.ranking {
+        let ranking = match config.model.evaluation {
+            // Groups by key are measured with the keys.
+            Evaluation::Ranking { .. } if config.runner.grouping.groups.is_none() => {
+                let scores = meters.first().map(Meter::scores).unwrap_or_default();
+                let ranked = rank_groups(scores, k);
+                ranked.map_err(|e| {
+                    Error::Evaluation(format!("{}: {e}", config.runner.test.data_key))
+                })?
+            }
+            _ => match meters.iter().find(|meter| meter.ranks().next().is_some()) {
+                Some(classes) => rank_lists(classes.ranks().map(|rank| vec![rank]), k),
+                None => continue,
+            },
+        };
         all.push((format!("hr@{k}"), ranking.hit_rate));
+        all.push((format!("recall@{k}"), ranking.recall));
         all.push((format!("ndcg@{k}"), ranking.ndcg));
     }
     Ok(all)

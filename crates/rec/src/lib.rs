@@ -4,7 +4,8 @@
 //! use regatta_rec::{Config, train};
 //! use regatta_train::observe::Event;
 //!
-//! let config = Config::load("models/rank/dnn/config.yaml", &["runner.epochs=2".to_string()])?;
+//! let overrides = ["runner.epochs=2", "runner.run_dir=run"].map(String::from);
+//! let config = Config::load("models/rank/dnn/config.yaml", &overrides)?;
 //! let report = train(&config, &mut |event: &Event| {
 //!     if let Event::Epoch(epoch) = event {
 //!         eprintln!("{epoch}");

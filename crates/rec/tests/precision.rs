@@ -15,6 +15,7 @@ runner:
   train_batch_size: 128
   infer_batch_size: 500
   epochs: 2
+  model_save_path: model_output
   infer_start_epoch: 1
   infer_end_epoch: 2
 hyper_parameters:

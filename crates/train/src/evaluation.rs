@@ -8,14 +8,14 @@ use crate::backend::Backend;
 use crate::checkpoints::{CheckpointLog, Due};
 use crate::front::{Data, Feed};
 use crate::marks::HeldShard;
-use crate::metrics::{Measure, Meter};
+use crate::metrics::{ExampleKeys, Grouping, Measure, Meter};
 use crate::observe::{Event, Observer};
 use crate::own_part::OwnPart;
 use crate::pass::{Fetch, IntervalClock, Pass, epoch_report, run_pass, stage_seconds};
 use crate::report::EpochReport;
 use crate::session::tell_end;
 use crate::state::WorkerState;
-use crate::totals::sum_over_workers;
+use crate::totals::{gather_keys, sum_over_workers};
 
 /// One data pass over a feed, with no meters, reports and checkpoints; [`Feed::done`] sees the
 /// steps.
@@ -31,6 +31,7 @@ pub fn run_feed(
         state: &mut WorkerState::default(),
         held: &mut vec![HeldShard::default()],
         meters: &mut [],
+        keys: &mut ExampleKeys::default(),
         fetch: Fetch { names: &[], heads: false, scores: false },
         non_finite: None,
         print_interval: u64::MAX,
@@ -56,6 +57,8 @@ pub struct Evaluation<'a> {
     pub fetch: &'a [String],
     /// Steps between two reports.
     pub print_interval: u64,
+    /// How the examples are divided, for measures of groups and slices.
+    pub grouping: &'a Grouping,
 }
 
 impl Evaluation<'_> {
@@ -78,12 +81,13 @@ impl Evaluation<'_> {
         state.steps = backend.step();
         let (mut held, mut due) = (vec![HeldShard::default()], Due::default());
         let (mut log, mut own_part) = (CheckpointLog::default(), OwnPart::default());
-        let clock = IntervalClock::new(0.0);
+        let (clock, mut keys) = (IntervalClock::new(0.0), ExampleKeys::new(self.grouping));
         let (mut feed, loading) = data.begin_pass(0, &Position::default())?;
         let mut pass = Pass {
             state: &mut state,
             held: &mut held,
             meters: &mut meters,
+            keys: &mut keys,
             fetch: Fetch { names: self.fetch, heads: true, scores: true },
             non_finite: None,
             print_interval: self.print_interval,
@@ -99,12 +103,18 @@ impl Evaluation<'_> {
         let stages = stage_seconds(&[loading, feed.stages()], backend.take_times());
         tell_end(self.epoch, backend, &*feed, observer);
         drop(feed);
-        let mine = epoch_report(counted, stages, &meters, measures(&meters)?);
+        let report = |counted, meters: &[Meter], keys: &ExampleKeys| {
+            let all = [measures(meters)?, keys.measures(meters)].concat();
+            let report = epoch_report(counted, stages, meters, all);
+            Ok::<_, Error>(EpochReport { slices: keys.slices(meters), ..report })
+        };
+        let mine = report(counted, &meters, &keys)?;
         if backend.workers() == 1 {
             return Ok((mine.clone(), mine));
         }
         let counted = sum_over_workers(backend, &mut meters, &state, &mine)?;
-        let all = epoch_report(counted, stages, &meters, measures(&meters)?);
+        gather_keys(backend, &mut keys)?;
+        let all = report(counted, &meters, &keys)?;
         Ok((mine, all))
     }
 }

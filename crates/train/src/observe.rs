@@ -6,7 +6,7 @@ use std::path::Path;
 use regatta_data::BadLines;
 use regatta_tensor::Tensor;
 
-use crate::metrics::Measure;
+use crate::metrics::{Measure, Slice};
 use crate::report::{CheckpointReport, EpochReport};
 
 /// Hears of everything that happens in a run. A closure will do.
@@ -139,6 +139,15 @@ impl fmt::Display for CheckpointReport {
     }
 }
 
+impl fmt::Display for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Slice { head, column, value, examples, auc, log_loss } = self;
+        let auc = auc.map_or("none".to_string(), |auc| format!("{auc:.6}"));
+        write!(f, "slice {column}={value}: {head}: {auc}, log_loss: {log_loss:.6}, ")?;
+        write!(f, "examples: {examples}")
+    }
+}
+
 impl fmt::Display for EpochReport {
     /// The line that PaddleRec's trainers print after a data pass.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -160,6 +169,7 @@ impl fmt::Display for EpochReport {
             f,
             "examples: {}, ips: {:.2} ins/s, epoch time: {:.3} s",
             self.examples, self.examples_per_sec, self.seconds
-        )
+        )?;
+        self.slices.iter().try_for_each(|slice| write!(f, "\n{slice}"))
     }
 }

@@ -15,7 +15,7 @@ use crate::checkpoints::{CheckpointLog, Due};
 use crate::input::{Input, Next};
 use crate::lookahead::Lookahead;
 use crate::marks::HeldShard;
-use crate::metrics::{Measure, Meter, Metric};
+use crate::metrics::{ExampleKeys, Measure, Meter, Metric};
 use crate::observe::{self, Event, Interval, Observer};
 use crate::own_part::OwnPart;
 use crate::report::{EpochReport, StageSeconds};
@@ -104,6 +104,8 @@ pub struct Pass<'a> {
     pub(crate) held: &'a mut Vec<HeldShard>,
     /// One for each head.
     pub meters: &'a mut [Meter],
+    /// What tells the examples of an evaluation apart.
+    pub(crate) keys: &'a mut ExampleKeys,
     /// What is fetched: the loss, then predictions and labels of each head; or anything.
     pub fetch: Fetch<'a>,
     /// How many losses in a row may be NaN or infinite; none for any number of them.
@@ -143,7 +145,7 @@ impl Pass<'_> {
         let n = input.examples() as u64;
         let loss = self.fetch.heads.then(|| fetched[0].f32()[0]);
         self.check_loss(loss).map_err(|e| e.in_batch(&input))?;
-        self.measure(fetched, n as usize);
+        self.measure(fetched, &input)?;
         let (epoch, batch_id) = (self.state.epoch, self.state.batches);
         self.state.count(n, loss);
         self.clock.count(n);
@@ -182,10 +184,12 @@ impl Pass<'_> {
         Err(Error::NonFiniteLoss { step, name, epoch, batch, loss })
     }
 
-    fn measure(&mut self, fetched: &[Tensor], examples: usize) {
+    fn measure(&mut self, fetched: &[Tensor], input: &Input) -> Result<(), Error> {
         if !self.fetch.heads {
-            return;
+            return Ok(());
         }
+        let examples = input.examples();
+        self.keys.add(examples, |name| input.get(name)).map_err(Error::Config)?;
         for (meter, head) in self.meters.iter_mut().zip(fetched[1..].chunks_exact(2)) {
             meter.add(&head[0], &head[1]);
         }
@@ -194,6 +198,7 @@ impl Pass<'_> {
             let heads: Vec<(&str, &Tensor)> = named.skip(1).step_by(2).collect();
             self.observer.event(&Event::Scores { examples, heads: &heads });
         }
+        Ok(())
     }
 
     /// A step of the job is done, with examples of this worker or without.
@@ -311,6 +316,7 @@ pub fn epoch_report(
         stages,
         missing_ids,
         metrics,
+        slices: vec![],
         validation: None,
     }
 }

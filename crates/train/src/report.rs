@@ -8,6 +8,7 @@ use regatta_checkpoint::publish_file;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::metrics::Slice;
 
 /// The outcome of a run.
 #[derive(Debug, Clone, Serialize)]
@@ -77,6 +78,9 @@ pub struct EpochReport {
     /// Measures other than those above, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
+    /// Measures of parts of the examples.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<Slice>,
     /// The same epoch on the validation data, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<Box<EpochReport>>,

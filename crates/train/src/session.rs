@@ -15,7 +15,7 @@ use crate::backend::{Backend, PassStart, RestoredState, try_target};
 use crate::checkpoints::{CheckpointLog, Checkpoints, Due};
 use crate::front::{Data, Feed, ModelFiles, RunSpec, TrainedModel};
 use crate::marks::{HeldShard, least};
-use crate::metrics::Meter;
+use crate::metrics::{ExampleKeys, Meter};
 use crate::observe::{Event, Observer};
 use crate::own_part::{OwnPart, worker_part};
 use crate::pass::{
@@ -88,6 +88,8 @@ pub struct Session {
     due: Due,
     log: CheckpointLog,
     own_part: OwnPart,
+    /// None: training does not tell examples apart.
+    keys: ExampleKeys,
     /// What rows on disk mean for the speed.
     tiers: TierMeter,
     resumed_from: Option<PathBuf>,
@@ -126,6 +128,7 @@ impl Session {
             has_rejoined: false,
             log: CheckpointLog::default(),
             own_part: OwnPart::default(),
+            keys: ExampleKeys::default(),
             tiers: TierMeter::default(),
             resumed_from: None,
             was_finished: false,
@@ -475,6 +478,7 @@ impl Session {
             state: &mut self.state,
             held: &mut self.held,
             meters: &mut self.spec.meters,
+            keys: &mut self.keys,
             fetch,
             non_finite,
             print_interval: self.spec.print_interval,

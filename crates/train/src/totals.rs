@@ -4,7 +4,7 @@ use regatta_ps::message::ReduceOp;
 
 use crate::Error;
 use crate::backend::Backend;
-use crate::metrics::Meter;
+use crate::metrics::{ExampleKeys, Meter};
 use crate::pass::PassTotals;
 use crate::report::EpochReport;
 use crate::state::WorkerState;
@@ -62,4 +62,22 @@ fn gather_scores(
         }
     }
     Ok(all.concat())
+}
+
+/// The keys of the examples of all workers, in the order of their scores.
+pub(crate) fn gather_keys(backend: &mut dyn Backend, keys: &mut ExampleKeys) -> Result<(), Error> {
+    for own in keys.lists() {
+        let most = backend.reduce("keys", ReduceOp::Max, &[own.len() as f64])?;
+        let most = most.first().map_or(0, |n| *n as usize);
+        let mut all = vec![Vec::new(); backend.workers()];
+        for first in (0..most).step_by(SCORES_AT_ONCE) {
+            let part = own.get(first..own.len().min(first + SCORES_AT_ONCE)).unwrap_or_default();
+            let bytes: Vec<u8> = part.iter().flat_map(|key| key.to_le_bytes()).collect();
+            for (keys, bytes) in all.iter_mut().zip(backend.gather("keys", &bytes)?) {
+                keys.extend(bytes.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b)));
+            }
+        }
+        *own = all.concat();
+    }
+    Ok(())
 }

@@ -189,6 +189,9 @@ pub const KEYS: &[Key] = &[
     unset("runner.infer_load_path", Kind::Path, "saved models to evaluate; else `model_save_path`, else those of the latest run"),
     key("runner.infer_start_epoch", Kind::Int(0, MANY), "0", "first epoch to evaluate"),
     unset("runner.infer_end_epoch", Kind::Int(1, MANY), "one after the last epoch to evaluate; else `epochs`"),
+    unset("runner.gauc_by", Kind::Text, "slot whose values are groups, such as users: AUC within groups (gauc) and, with `ranking_k`, ranks"),
+    unset("runner.slice_by", Kind::Texts, "slots whose values are measured by themselves: the ten largest, and all others together"),
+    unset("runner.ranking_k", Kind::Ints(1, MANY), "lengths k of lists for hr@k, recall@k and ndcg@k; else 10 in models that are judged by lists"),
     // Several processes. Keys of other modes than the chosen one are not in the settings.
     refusing(key("runner.sync_mode", Kind::Choice(SYNC_MODES), "async", "how workers and servers keep in step; gpubox: rows on a device, in memory and on disk"), HETER),
     unset("runner.staleness", Kind::Int(0, MANY), "bounded: steps that a worker may be ahead of the slowest; must be set"),

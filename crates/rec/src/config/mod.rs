@@ -10,6 +10,7 @@ mod distributed;
 mod features;
 mod formats;
 mod gpubox;
+mod grouping;
 pub mod keys;
 mod optimizer;
 mod paddle_readers;
@@ -42,6 +43,7 @@ use regatta_fleet::yaml;
 use regatta_passes::Optimizer;
 use regatta_ps::{Mode, Wire};
 use regatta_table::Admission;
+use regatta_train::metrics::Grouping;
 use regatta_train::tier::Tiers;
 use regatta_train::{Checkpointing, Validation};
 
@@ -139,6 +141,8 @@ pub struct Runner {
     pub infer_load_path: Option<PathBuf>,
     /// Which of them.
     pub infer_epochs: Range<u64>,
+    /// How the examples of an evaluation are divided.
+    pub grouping: Grouping,
     /// Data that every epoch is judged by while training, and what follows from it.
     pub validation: Option<(Reading, Validation)>,
     /// Checkpoints, if any are wanted.

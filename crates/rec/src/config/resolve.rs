@@ -9,6 +9,7 @@ use super::checkpoints::resolve_checkpoint;
 use super::distributed::resolve_distributed;
 use super::features::{FeatureSet, resolve_features};
 use super::formats::Formats;
+use super::grouping::resolve_grouping;
 use super::optimizer::resolve_optimizer;
 use super::paddle_readers::implied;
 use super::precision::{resolve_amp, resolve_recompute};
@@ -149,6 +150,7 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
         init_var_names: r.texts("runner.init_var_names"),
         inference: resolve_inference(r),
         infer_epochs: start..end,
+        grouping: resolve_grouping(r, model, hyper),
         validation,
         distributed: resolve_distributed(r),
     };

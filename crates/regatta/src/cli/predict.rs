@@ -16,7 +16,7 @@ use regatta_rec::data::Data;
 use regatta_rec::network::Network;
 use regatta_rec::{Config, ModelSource};
 use regatta_tensor::{Data as Numbers, Tensor, Value};
-use regatta_train::metrics::Meter;
+use regatta_train::metrics::{ExampleKeys, Grouping, Meter};
 
 use super::Outcome;
 use super::export::{Scratch, config_of, export};
@@ -127,7 +127,7 @@ fn score(args: &Args, model: &Model, config: &Config) -> anyhow::Result<Outcome>
         reading.data = Some(STDIN.to_string());
     }
     let mut data = Data::open(config, &reading, &schema)?;
-    let mut judge = Judge::new(args, model, &network)?;
+    let mut judge = Judge::new(args, model, &network, &config.runner.grouping)?;
     let start = Instant::now();
     let (mut batches, _) = data.pass(0)?;
     let missing = thread::scope(|scope| -> anyhow::Result<u64> {
@@ -232,6 +232,8 @@ fn work(
 /// Writes scores and measures them where there are labels.
 struct Judge<'a> {
     network: &'a Network,
+    /// What tells examples apart.
+    keys: ExampleKeys,
     /// The variables that the model gives.
     outputs: Vec<String>,
     /// Columns that go along.
@@ -268,7 +270,12 @@ fn add_labelled(meter: &mut Meter, scores: &Tensor, label: &Tensor) -> anyhow::R
 }
 
 impl<'a> Judge<'a> {
-    fn new(args: &Args, model: &Model, network: &'a Network) -> anyhow::Result<Judge<'a>> {
+    fn new(
+        args: &Args,
+        model: &Model,
+        network: &'a Network,
+        grouping: &Grouping,
+    ) -> anyhow::Result<Judge<'a>> {
         let outputs = model.outputs().to_vec();
         let heads = network.heads.iter().filter_map(|head| {
             let at = outputs.iter().position(|output| *output == head.predict)?;
@@ -276,15 +283,9 @@ impl<'a> Judge<'a> {
         });
         let meters = heads.collect();
         let file = args.out.as_deref().map(ScoreFile::create).transpose()?;
-        Ok(Judge {
-            network,
-            meters,
-            file,
-            outputs,
-            keep: args.keep.clone(),
-            examples: 0,
-            unlabelled: 0,
-        })
+        let keys = ExampleKeys::new(grouping);
+        let keep = args.keep.clone();
+        Ok(Judge { network, keys, meters, file, outputs, keep, examples: 0, unlabelled: 0 })
     }
 
     /// Takes the next batch of a lane.
@@ -293,11 +294,16 @@ impl<'a> Judge<'a> {
             Ok(scored) => scored?,
             Err(_) => bail!("a thread that scores is gone"),
         };
+        let before = self.unlabelled;
         for (at, label, meter) in &mut self.meters {
             let label = batch.iter().find(|(name, _)| name == label);
             if let Some(label) = label.and_then(|(_, value)| value.as_dense()) {
                 self.unlabelled += add_labelled(meter, &scores[*at], label)?;
             }
+        }
+        // Examples without a label have no score among those that are judged.
+        if before == self.unlabelled {
+            self.keys.add(batch.examples(), |name| batch.get(name)).map_err(anyhow::Error::msg)?;
         }
         if let Some(file) = &mut self.file {
             let outputs = self.outputs.iter().zip(&scores);
@@ -323,11 +329,18 @@ impl<'a> Judge<'a> {
             writeln!(out, "{}", file.finish()?)?;
         }
         let alone = self.meters.len() == 1;
-        for (name, value) in self.meters.iter().flat_map(|(_, _, meter)| meter.all(alone)) {
+        let meters: Vec<Meter> = self.meters.into_iter().map(|(_, _, meter)| meter).collect();
+        let measures = meters.iter().flat_map(|meter| meter.all(alone));
+        for (name, value) in measures.chain(self.keys.measures(&meters)) {
             writeln!(out, "{name}: {value}")?;
         }
-        if self.unlabelled > 0 {
-            writeln!(out, "labels missing: {}", self.unlabelled)?;
+        match self.unlabelled {
+            0 => {
+                for slice in self.keys.slices(&meters) {
+                    writeln!(out, "{slice}")?;
+                }
+            }
+            n => writeln!(out, "labels missing: {n}")?,
         }
         if missing > 0 {
             writeln!(out, "ids without a row, taken as zeros: {missing}")?;

@@ -5,6 +5,7 @@ mod bad_input;
 mod configs;
 mod files;
 mod gpubox;
+mod groups;
 mod kept_good;
 mod limits;
 mod pipes;

@@ -3,6 +3,7 @@
 mod analogy;
 mod auc;
 mod calibration;
+mod groups;
 mod ranking;
 
 use regatta_tensor::{Data, Tensor};
@@ -10,7 +11,8 @@ use regatta_tensor::{Data, Tensor};
 pub use analogy::{Analogies, analogy_accuracy};
 pub use auc::{BucketAuc, exact_auc};
 pub use calibration::{Calibration, calibration};
-pub use ranking::{Ranking, rank_groups};
+pub use groups::{ExampleKeys, GroupAuc, Grouping, KeyColumn, KeyKind, Slice};
+pub use ranking::{Ranking, rank_groups, rank_lists, ranks_of};
 
 /// A measure of a prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub struct Meter {
     kind: Metric,
     examples: u64,
     auc: BucketAuc,
-    /// Scores with labels, where evaluation needs them all.
+    /// Scores with labels, where evaluation needs them all; of classes the rank of the right one.
     scores: Option<Vec<(f32, bool)>>,
     log_loss: f64,
     right: u64,
@@ -100,7 +102,10 @@ impl Meter {
             let label = number(label, row);
             match self.kind {
                 Metric::Auc => self.add_probability(scores[scores.len() - 1], label > 0.5),
-                Metric::Accuracy => self.right += u64::from(class(scores) as f64 == label),
+                Metric::Accuracy => {
+                    self.right += u64::from(class(scores) as f64 == label);
+                    self.add_rank(scores, label);
+                }
                 Metric::Mean => self.absolute += f64::from(scores[0]),
                 Metric::Rmse => {
                     let error = f64::from(scores[0]) - label;
@@ -111,12 +116,19 @@ impl Meter {
         }
     }
 
+    fn add_rank(&mut self, scores: &[f32], label: f64) {
+        let (Some(ranks), true) = (&mut self.scores, scores.len() > 1) else { return };
+        if (label as usize) < scores.len() {
+            let list: Vec<(f32, bool)> =
+                scores.iter().enumerate().map(|(i, s)| (*s, i == label as usize)).collect();
+            ranks.extend(ranks_of(&list).into_iter().map(|rank| (rank as f32, true)));
+        }
+    }
+
     fn add_probability(&mut self, p: f32, positive: bool) {
         self.auc.add(p, positive);
         self.right += u64::from((p >= 0.5) == positive);
-        // Probabilities of 0 and 1 in f32 would cost infinitely much when wrong.
-        let p64 = f64::from(p).clamp(1e-7, 1.0 - 1e-7);
-        self.log_loss -= if positive { p64.ln() } else { (1.0 - p64).ln() };
+        self.log_loss += log_loss(p, positive);
         if let Some(scores) = &mut self.scores {
             scores.push((p, positive));
         }
@@ -175,6 +187,12 @@ impl Meter {
         std::iter::once(self.name.to_string()).chain(others.iter().map(named)).collect()
     }
 
+    /// The rank of the right class of each example, from 0, if they are kept.
+    pub fn ranks(&self) -> impl Iterator<Item = usize> + '_ {
+        let kept = self.scores().iter().filter(|_| self.kind == Metric::Accuracy);
+        kept.map(|(rank, _)| *rank as usize)
+    }
+
     /// All measures; `alone` if the model has no other head, so that names need no prefix.
     pub fn all(&self, alone: bool) -> Vec<Measure> {
         let Some(main) = self.main() else { return Vec::new() };
@@ -199,6 +217,12 @@ impl Meter {
         }
         all
     }
+}
+
+/// What a probability costs. Those of 0 and 1 in f32 would cost infinitely much when wrong.
+fn log_loss(p: f32, positive: bool) -> f64 {
+    let p = f64::from(p).clamp(1e-7, 1.0 - 1e-7);
+    if positive { -p.ln() } else { -(1.0 - p).ln() }
 }
 
 /// The class with the highest score; a single column is the probability of class 1.
