@@ -113,7 +113,7 @@ pub struct Batches {
     /// For the message when nothing came.
     describe: String,
     failed: bool,
-    /// Whether the pass began at the start of the data.
+    /// Whether the pass began at the start of data that are not empty.
     from_start: bool,
     batch_size: usize,
 }
@@ -162,7 +162,7 @@ impl Batches {
             position: from.clone(),
             describe: source.describe(),
             failed: false,
-            from_start: from.examples == 0,
+            from_start: from.examples == 0 && !source.may_be_empty(),
             batch_size,
         }
     }

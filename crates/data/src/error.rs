@@ -44,6 +44,14 @@ pub enum Error {
     /// A remote store cannot be read.
     #[error("{0}")]
     Store(#[from] regatta_store::Error),
+    /// Messages cannot be read.
+    #[error("{address}: {why}")]
+    Messages {
+        /// Where they are.
+        address: String,
+        /// What happened.
+        why: String,
+    },
     /// A line that does not follow the format.
     #[error("{0}")]
     Malformed(Box<Malformed>),

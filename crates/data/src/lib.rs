@@ -1,8 +1,8 @@
 //! Files to records to batches: readers, datasets, shuffles and synthetic data.
 //!
-//! This crate knows nothing of training or of programs. It reads no environment variables and no
-//! clock except to measure its own stages, and everything random follows from seeds that are passed
-//! in.
+//! This crate knows nothing of training or of programs. It reads no environment variables, and the
+//! clock only to measure its own stages and how long it waits for data; everything random follows
+//! from seeds that are passed in.
 //!
 //! ```
 //! use regatta_data::{DataLoader, Dataset, Format, LoaderOptions, Schema, Slot, Source};
@@ -39,16 +39,20 @@
 //!    and in which order
 //! 10. `batches`: [`Batches`], the end of the queue that training holds
 //! 11. `synthetic`: records from a formula instead of a file; `rng` and `math` are its tools
-//! 12. `stages`, `error`: how long it took and what went wrong
+//! 12. `arrivals`: data that arrive while training, planned as data passes
+//! 13. `stages`, `error`: how long it took and what went wrong
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod arrivals;
 mod batch;
 mod batches;
 mod dataset;
 mod error;
 mod files;
 mod format;
+#[cfg(feature = "kafka-server")]
+pub mod kafka_server;
 mod limits;
 mod lines;
 mod math;

@@ -7,6 +7,7 @@ use std::path::Path;
 use regatta_store::{Stores, is_remote};
 
 use crate::Error;
+use crate::arrivals::{is_messages, open_part};
 use crate::files::check_regular;
 
 /// The path that stands for standard input.
@@ -43,10 +44,13 @@ pub(crate) fn open_local(path: &Path) -> Result<File, Error> {
     File::open(path).map_err(|e| Error::io(path, e))
 }
 
-/// Opens a file of this machine or of a remote store, as it stands.
+/// Opens a file of this machine or of a remote store, as it stands, or messages as lines.
 fn open_raw(path: &Path, stores: &Stores) -> Result<Box<dyn Read + Send>, Error> {
     if is_stdin(path) {
         return Ok(Box::new(io::stdin()));
+    }
+    if is_messages(path) {
+        return open_part(path);
     }
     if is_remote(path) {
         return Ok(stores.open(&path.to_string_lossy())?);

@@ -31,6 +31,8 @@ pub struct Source {
     max_line_bytes: usize,
     stores: Stores,
     patience: Patience,
+    /// There may be no records at all.
+    may_be_empty: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -45,15 +47,31 @@ impl Source {
     /// # Errors
     /// If there are none, or if the format cannot fill the slots.
     pub fn files(schema: Schema, format: Format, files: Vec<PathBuf>) -> Result<Source, Error> {
-        format.check(&schema)?;
         if files.is_empty() {
             return Err(Error::NoFiles("the file list is empty".into()));
         }
-        let parts = 0..files.len();
-        let kind = Kind::Files { files: files.into(), format, pipe_command: None };
-        let (every, max_bad_lines, max_line_bytes) = (None, 0, 64 << 20);
-        let (stores, patience) = (Stores::new(), Patience::default());
-        Ok(Source { schema, kind, parts, every, max_bad_lines, max_line_bytes, stores, patience })
+        let source = Source::arrived(schema, format, files)?;
+        Ok(Source { may_be_empty: false, ..source })
+    }
+
+    /// The parts of one data pass over data that arrive while training: files, or addresses of
+    /// messages. There may be none, as for a worker that gets none of them.
+    ///
+    /// # Errors
+    /// If the format cannot fill the slots.
+    pub fn arrived(schema: Schema, format: Format, parts: Vec<PathBuf>) -> Result<Source, Error> {
+        format.check(&schema)?;
+        Ok(Source {
+            schema,
+            parts: 0..parts.len(),
+            kind: Kind::Files { files: parts.into(), format, pipe_command: None },
+            every: None,
+            max_bad_lines: 0,
+            max_line_bytes: 64 << 20,
+            stores: Stores::new(),
+            patience: Patience::default(),
+            may_be_empty: true,
+        })
     }
 
     /// All files of a directory; see [`list_files`].
@@ -80,6 +98,11 @@ impl Source {
     /// Whether files go through a command of the user.
     pub(crate) fn has_pipe_command(&self) -> bool {
         matches!(&self.kind, Kind::Files { pipe_command: Some(_), .. })
+    }
+
+    /// Whether a data pass without any record is none to complain about.
+    pub(crate) fn may_be_empty(&self) -> bool {
+        self.may_be_empty
     }
 
     /// Passes every file through `sh -c COMMAND` and reads what that prints.
@@ -245,7 +268,8 @@ impl Source {
         match &self.kind {
             Kind::Synthetic(synthetic) => synthetic.to_string(),
             Kind::Files { files, pipe_command, .. } => {
-                let first = files[self.parts.start].display();
+                let Some(first) = files.get(self.parts.start) else { return "no files".into() };
+                let first = first.display();
                 let mut text = match self.parts.len() {
                     1 => first.to_string(),
                     n => format!("{first} and {} more", n - 1),
@@ -328,6 +352,7 @@ impl From<Synthetic> for Source {
             max_line_bytes: 0,
             stores: Stores::new(),
             patience: Patience::default(),
+            may_be_empty: false,
         }
     }
 }

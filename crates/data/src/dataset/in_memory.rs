@@ -105,7 +105,7 @@ impl InMemoryDataset {
             Err(panic) => return Err(Error::Panic(panic_text(panic.as_ref()))),
         };
         let order = file_order(&sets);
-        if order.is_empty() {
+        if order.is_empty() && !self.source.may_be_empty() {
             let files = self.source.describe();
             return Err(Error::NoExamples { files, why: "no examples".into() });
         }
