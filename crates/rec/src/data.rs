@@ -1,7 +1,7 @@
 //! Where examples come from: the reading part of a configuration becomes a dataset.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regatta_data::{
@@ -31,6 +31,35 @@ pub struct Data {
     identity: Option<String>,
     /// For a worker of servers: opens the data of any other.
     shards: Option<ShardFn>,
+}
+
+impl Kind {
+    fn new(
+        reading: &Reading,
+        source: Source,
+        batch_size: usize,
+        drop_last: bool,
+    ) -> Result<Kind, Error> {
+        let seed = reading.seed;
+        Ok(match reading.reader {
+            Reader::Loader { shuffle_buffer } => {
+                let base = LoaderOptions::new(batch_size);
+                let options = LoaderOptions { drop_last, shuffle_buffer, seed, ..base };
+                Kind::Loader(DataLoader::new(source, options)?)
+            }
+            Reader::Queue { threads } => {
+                let base = QueueOptions::new(batch_size);
+                let options = QueueOptions { drop_last, thread_num: threads, ..base };
+                Kind::Queue(QueueDataset::new(source, options)?)
+            }
+            Reader::Memory { threads, shuffle } => {
+                let base = MemoryOptions::new(batch_size);
+                let options = MemoryOptions { drop_last, thread_num: threads, ..base };
+                let dataset = InMemoryDataset::new(source, options)?;
+                Kind::Memory { dataset, shuffle, seed }
+            }
+        })
+    }
 }
 
 type ShardFn = Box<dyn Fn(usize) -> Result<Data, Error>>;
@@ -134,27 +163,37 @@ impl Data {
         }
         let batch_size = required(reading.batch_size, reading.batch_key)?;
         let note = examples.and_then(|n| only_batch(reading, n, batch_size, workers, divided));
-        let (drop_last, seed) = (reading.drop_last && note.is_none(), reading.seed);
-        let kind = match reading.reader {
-            Reader::Loader { shuffle_buffer } => {
-                let base = LoaderOptions::new(batch_size);
-                let options = LoaderOptions { drop_last, shuffle_buffer, seed, ..base };
-                Kind::Loader(DataLoader::new(source, options)?)
-            }
-            Reader::Queue { threads } => {
-                let base = QueueOptions::new(batch_size);
-                let options = QueueOptions { drop_last, thread_num: threads, ..base };
-                Kind::Queue(QueueDataset::new(source, options)?)
-            }
-            Reader::Memory { threads, shuffle } => {
-                let base = MemoryOptions::new(batch_size);
-                let options = MemoryOptions { drop_last, thread_num: threads, ..base };
-                let dataset = InMemoryDataset::new(source, options)?;
-                Kind::Memory { dataset, shuffle, seed }
-            }
-        };
+        let drop_last = reading.drop_last && note.is_none();
+        let kind = Kind::new(reading, source, batch_size, drop_last)?;
         let sharing = sharing(config, reading);
         Ok(Data { kind, examples, note, sharing, identity, shards: None })
+    }
+
+    /// The part of worker `(index, n)` in one data pass over data that arrive while training. Parts
+    /// are divided, or the records of each of them if they are fewer than the workers.
+    pub(crate) fn of_pass(
+        config: &Config,
+        schema: &Schema,
+        parts: &[String],
+        (worker, workers): (usize, usize),
+        stores: &Stores,
+    ) -> Result<Data, Error> {
+        let reading = &config.runner.train;
+        let spec = reading.format.as_ref().expect("data that arrive have a format");
+        let parts: Vec<PathBuf> = parts.iter().map(PathBuf::from).collect();
+        let format = format(config, spec, schema, reading.seed)?;
+        let source = Source::arrived(schema.clone(), format, parts)?;
+        let mut source = from_files(config, reading, source, stores)?;
+        if config.runner.distributed.split_file_list.unwrap_or(true) && workers > 1 {
+            source = match source.parts().len() >= workers {
+                true => source.split(worker, workers)?,
+                false => source.every_nth(worker, workers)?,
+            };
+        }
+        let batch_size = required(reading.batch_size, reading.batch_key)?;
+        let kind = Kind::new(reading, source, batch_size, reading.drop_last)?;
+        let (examples, note, identity, shards) = (None, None, None, None);
+        Ok(Data { kind, examples, note, sharing: Sharing::Mixed, identity, shards })
     }
 
     /// Starts a data pass. The first one of data that are held in memory loads them, and the stages
@@ -529,7 +568,7 @@ fn folder_of_command<'a>(dir: &'a Path, command: &str) -> &'a Path {
 
 /// What a list of files is, so that another one is noticed: their number, their bytes, and a
 /// checksum of their names and sizes.
-fn identity(files: &[std::path::PathBuf]) -> String {
+fn identity(files: &[PathBuf]) -> String {
     let (mut names, mut bytes) = (String::new(), 0);
     for file in files {
         let size = file.metadata().map_or(0, |found| found.len());
@@ -543,7 +582,7 @@ fn identity(files: &[std::path::PathBuf]) -> String {
 }
 
 /// About how many lines there are, by the length of the first ones.
-fn estimate(files: &[std::path::PathBuf]) -> Option<u64> {
+fn estimate(files: &[PathBuf]) -> Option<u64> {
     const SAMPLE: usize = 1 << 18;
     let packed = |p: &Path| p.extension().is_some_and(|e| e == "gz" || e == "zst" || e == "zstd");
     if files.iter().any(|f| packed(f)) {

@@ -138,7 +138,7 @@ fn begin(config: &Config, network: &Network, data: Option<&Data>, observer: &mut
     observer.event(&Event::Begin {
         model: config.model.name,
         parameters: network.parameters(),
-        epochs: epochs.end - epochs.start,
+        epochs: Some(epochs.end - epochs.start),
         examples: data.and_then(|data| data.examples),
     });
 }

@@ -16,13 +16,17 @@
 //! ```
 //!
 //! Reading order: [`config`] (what a file says), [`Hyper`] and [`zoo`] (the models), [`network`]
-//! (programs), [`data`] (where examples come from), [`run`] (a configuration becomes a run of
-//! `regatta_train`), `learn` (what features need from the data), [`infer()`], `save` (epochs on
-//! disk), `export` (models that predict), `import` (weights from elsewhere), `vectors` (of items
-//! and users, for nearest neighbours).
+//! (programs), [`data`] (where examples come from), `arriving` (while training), [`run`] (a
+//! configuration becomes a run of `regatta_train`), `learn` (what features need from the data),
+//! [`infer()`], `save` (epochs on disk), `arriving_saves` and `donefile` (models by days), `export`
+//! (models that predict), `import` (weights from elsewhere), `vectors` (of items and users, for
+//! nearest neighbours).
 
+mod arriving;
+mod arriving_saves;
 pub mod config;
 pub mod data;
+mod donefile;
 mod error;
 mod export;
 mod gpubox;

@@ -1,6 +1,8 @@
 //! A configuration becomes a run: alone, as a worker of parameter servers, or as a rank.
 
+use regatta_checkpoint::Resume;
 use regatta_collective::Group;
+use regatta_data::Schema;
 use regatta_device::Device;
 use regatta_exec::{MemoryShortage, Options, Scope, check_memory, run_startup};
 use regatta_fleet::DistributedStrategy;
@@ -19,7 +21,11 @@ use regatta_train::{
     Session, leave,
 };
 
+use crate::arriving::Arriving;
+use crate::arriving_saves::{StreamSaves, check_without_servers};
+use crate::config::Arrivals;
 use crate::data::Data;
+use crate::donefile::{DoneFiles, LastModel};
 use crate::gpubox;
 use crate::infer::{Validator, check_metric};
 use crate::learn::with_learned;
@@ -104,11 +110,9 @@ pub fn train_as(
         refuse_without_servers(&config.runner.distributed.tiers)?;
     }
     let schema = network.checked_schema(whole_tables)?;
-    let mut data = Data::open_for(config, &config.runner.train, &schema, &place)?;
     let is_first = place.index().0 == 0;
-    if let Some(note) = data.note.as_ref().filter(|_| is_first) {
-        observer.event(&Event::Note(note));
-    }
+    let TrainData { mut data, last, notes } = open_data(config, &schema, &place)?;
+    notes.iter().filter(|_| is_first).for_each(|note| observer.event(&Event::Note(note)));
     if let Some(warning) = config.runner.gpu_warning.as_ref().filter(|_| is_first) {
         observer.event(&Event::Note(&format!("warning: {warning}")));
     }
@@ -128,11 +132,45 @@ pub fn train_as(
     let how = (strategy.as_ref(), devices.as_slice());
     let mut backend = backend(config, &network, place, how, &mut scope)?;
     let validator = is_first.then(|| Validator::new(config, &network)).transpose()?.flatten();
-    let mut files = Files { config, network: &network, root, export, validator };
-    let trained = session.train(&mut *backend, &mut scope, &mut data, &mut files, observer)?;
+    let stream = StreamSaves::default();
+    let mut files = Files { config, network: &network, root, export, validator, last, stream };
+    let trained = session.train(&mut *backend, &mut scope, &mut *data, &mut files, observer)?;
     let Farewell { servers, lost } = leave(&mut *backend)?;
     let RunReports { report, own } = trained;
     Ok(Outcome { report, own, servers, lost })
+}
+
+/// What is trained.
+struct TrainData {
+    data: Box<dyn regatta_train::Data>,
+    /// The model that training by days continues with, unless there is a checkpoint.
+    last: Option<LastModel>,
+    /// For the user.
+    notes: Vec<String>,
+}
+
+/// The training data of this process.
+fn open_data(config: &Config, schema: &Schema, place: &Place<'_>) -> Result<TrainData, Error> {
+    let Some(arrivals) = &config.runner.arrivals else {
+        let data = Data::open_for(config, &config.runner.train, schema, place)?;
+        let notes = data.note.iter().cloned().collect();
+        return Ok(TrainData { data: Box::new(data), last: None, notes });
+    };
+    let mut notes = Vec::new();
+    if !matches!(place, Place::Worker(..)) {
+        notes.extend(check_without_servers(config)?);
+    }
+    let begins_anew =
+        config.runner.checkpoint.as_ref().is_some_and(|wanted| wanted.resume == Resume::None);
+    let last = match arrivals {
+        Arrivals::Days(days) if !begins_anew => {
+            DoneFiles::new(config.runner.save_path()?).last(days.passes_per_day)?
+        }
+        _ => None,
+    };
+    let after = last.as_ref().map(|last| &last.after);
+    let data = Arriving::open(config, arrivals, schema, place, after)?;
+    Ok(TrainData { data: Box::new(data), last, notes })
 }
 
 /// Runs server `index` of a job until all workers have left; `ready` hears where it listens.

@@ -12,6 +12,7 @@ use regatta_exec::Scope;
 use regatta_ir::{Program, VarDef};
 use regatta_passes::prune;
 use regatta_ps::Client;
+use regatta_table::SaveMode;
 use regatta_tensor::Tensor;
 use regatta_train::observe::Observer;
 use regatta_train::report::EpochReport;
@@ -19,8 +20,10 @@ use regatta_train::{
     Backend, Error as TrainError, ModelFiles, TrainedModel, save_parts, try_target,
 };
 
+use crate::arriving_saves::StreamSaves;
 use crate::config::InferenceExport;
 use crate::data::transform;
+use crate::donefile::LastModel;
 use crate::export::{ModelSource, export};
 use crate::infer::Validator;
 use crate::network::{Network, inputs};
@@ -44,6 +47,10 @@ pub(crate) struct Files<'a> {
     pub(crate) export: Option<Export>,
     /// Judges epochs by validation data.
     pub(crate) validator: Option<Validator>,
+    /// The saved model that training by days continues with.
+    pub(crate) last: Option<LastModel>,
+    /// What was saved of data that arrive.
+    pub(crate) stream: StreamSaves,
 }
 
 /// The link to the epoch that is the best by the validation data.
@@ -56,6 +63,9 @@ impl ModelFiles for Files<'_> {
         scope: &mut Scope,
         note: &mut dyn FnMut(&str),
     ) -> Result<bool, TrainError> {
+        if let Some(last) = self.last.as_ref().filter(|_| backend.worker() == 0) {
+            note(&last.describe());
+        }
         let loaded = match backend.client() {
             Some(client) => self.load_to_servers(client, scope),
             None => self.load_here(&backend.kept(), scope, note).map(|()| false),
@@ -88,11 +98,11 @@ impl ModelFiles for Files<'_> {
         model: &TrainedModel<'_>,
         note: &mut dyn FnMut(&str),
     ) -> Result<Option<PathBuf>, TrainError> {
+        if let Some(arrivals) = &self.config.runner.arrivals {
+            return self.save_arriving(arrivals, model, note).map_err(Error::in_loop);
+        }
         let folder = epoch_folder(self.root, model.epoch);
-        let saved = match model.backend.client() {
-            Some(_) => self.save_by_servers(model, &folder, note),
-            None => self.save_here(model, &folder),
-        };
+        let saved = self.save_as(SaveMode::All, model, &folder, note);
         saved.map(|()| Some(folder)).map_err(Error::in_loop)
     }
 
@@ -121,13 +131,15 @@ impl Files<'_> {
         scope: &mut Scope,
         note: &mut dyn FnMut(&str),
     ) -> Result<(), Error> {
-        let Some(folder) = &self.config.runner.model_init_path else { return Ok(()) };
+        let last = self.last.as_ref().map(|last| &last.folder);
+        let init = last.or(self.config.runner.model_init_path.as_ref());
+        let Some(folder) = init else { return Ok(()) };
         // States that only other ranks keep would only take memory.
         let mut own = Program::new("kept");
         for var in self.network.train.main.persistables().filter(|v| kept.contains(&v.name)) {
             own.block_mut().declare(var.clone())?;
         }
-        let names = self.config.runner.init_var_names.as_deref();
+        let names = self.config.runner.init_var_names.as_deref().filter(|_| self.last.is_none());
         let fresh = load_epoch(&own, scope, folder, names)?;
         if let Some(first) = fresh.first() {
             let (folder, n) = (folder.display(), fresh.len());
@@ -140,9 +152,10 @@ impl Files<'_> {
     /// loaded.
     fn load_to_servers(&self, client: &Client, scope: &mut Scope) -> Result<bool, Error> {
         let runner = &self.config.runner;
-        let init = runner.distributed.warmup_model_path.as_ref();
+        let last = self.last.as_ref().map(|last| &last.folder);
+        let init = last.or(runner.distributed.warmup_model_path.as_ref());
         let Some(dir) = init.or(runner.model_init_path.as_ref()) else { return Ok(false) };
-        let names = runner.init_var_names.as_deref();
+        let names = runner.init_var_names.as_deref().filter(|_| self.last.is_none());
         if client.worker() == 0 {
             client.load(&dir.to_string_lossy(), names.unwrap_or_default())?;
         }
@@ -172,6 +185,20 @@ impl Files<'_> {
         match find()? {
             None => Ok(()),
             Some(variable) => Err(TrainError::NonFiniteValue { epoch, step, variable }.into()),
+        }
+    }
+
+    /// Saves a model to a folder. Only servers can leave rows out.
+    pub(crate) fn save_as(
+        &self,
+        mode: SaveMode,
+        model: &TrainedModel<'_>,
+        folder: &Path,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<(), Error> {
+        match model.backend.client() {
+            Some(_) => self.save_by_servers(mode, model, folder, note),
+            None => self.save_here(model, folder),
         }
     }
 
@@ -218,19 +245,21 @@ impl Files<'_> {
     /// Lets the servers save an epoch. The folder appears when all of them have written their part.
     fn save_by_servers(
         &self,
+        mode: SaveMode,
         model: &TrainedModel<'_>,
         folder: &Path,
         note: &mut dyn FnMut(&str),
     ) -> Result<(), Error> {
         let config = self.config;
         publish_epoch(folder, |temp| {
-            save_parts(model.backend, temp)?;
+            save_parts(model.backend, temp, mode)?;
             server_parts::check_arrived(temp)?;
             self.check_finite(model, || Ok(server_parts::not_finite(temp)?))?;
             save_about(temp, &about_of(config, Some(model.step)))?;
             let forward = &self.network.forward.main;
             save_statistics(forward, |name| model.scope.get(name), temp)?;
-            if config.runner.inference.is_some() {
+            // A delta alone predicts nothing.
+            if config.runner.inference.is_some() && mode != SaveMode::Delta {
                 let to = temp.join(INFERENCE_FOLDER);
                 export(&ModelSource::open(temp)?, config, &to, Encoding::F32, note)?;
             }

@@ -6,7 +6,9 @@ use regatta_checkpoint::{CheckpointConfig, Resume};
 use regatta_fleet::strategy::DistributedStrategy;
 use regatta_optim::{Rule, Schedule};
 use regatta_ps::{AsyncConfig, Mode};
-use regatta_rec::config::{DeviceChoice, DeviceKind, FormatSpec, Kind, Reader, Source, keys};
+use regatta_rec::config::{
+    Arrivals, DeviceChoice, DeviceKind, FormatSpec, Kind, Reader, Source, StreamSource, keys,
+};
 use regatta_rec::{Config, HyperValue};
 use regatta_train::tier::LOOKAHEAD;
 
@@ -456,4 +458,56 @@ fn rubbish_does_no_harm() {
         loaded += usize::from(Config::load(&path, &["model=dnn".to_string()]).is_ok());
     }
     assert!(loaded > 10, "{loaded} of 500 files made sense");
+}
+
+/// What a configuration says of data that arrive, and again when it is printed and read.
+fn arrivals(overrides: &[&str]) -> Result<Arrivals, String> {
+    let text = "model: dnn\nrunner:\n  train_batch_size: 2\n  data_format: multislot\n";
+    let config = load(text, overrides)?;
+    let found = config.runner.arrivals.clone();
+    assert!(config.runner.distributed.split_file_list.is_none() && !config.runner.train.drop_last);
+    let again = load(&config.to_yaml(), &[]).unwrap();
+    assert_same(&config, &again);
+    assert_eq!(found, again.runner.arrivals);
+    let place = PathBuf::from("c.yaml");
+    let again = Config::from_json(&config.to_json(), &place, &[]).unwrap();
+    assert_eq!(found, again.runner.arrivals);
+    Ok(found.unwrap())
+}
+
+#[test]
+fn data_that_arrive() {
+    let days = ["runner.train_data_dir=/d", "runner.start_day=20240228", "runner.end_day=20240301"];
+    let Ok(Arrivals::Days(found)) = arrivals(&days) else { panic!("no days") };
+    assert_eq!((found.options.folder.as_str(), found.passes_per_day), ("/d", 288));
+    assert!(found.save_delta_frequency.is_none() && !found.save_first_base);
+    let stream = |overrides: &[&str]| match arrivals(overrides).unwrap() {
+        Arrivals::Stream(stream) => stream,
+        other => panic!("{other:?}"),
+    };
+    for (written, folder) in
+        [("tail:/d", "/d"), ("tail:///d", "/d"), ("tail:s3://bucket/d", "s3://bucket/d")]
+    {
+        let url = format!("runner.train_data_dir={written}");
+        let found =
+            stream(&[&url, "runner.online.keep_models=2", "runner.online.idle_seconds=1.5"]);
+        let StreamSource::Tail(tail) = &found.source else { panic!("{found:?}") };
+        assert_eq!(
+            (tail.folder.as_str(), tail.files_per_pass, found.keep_models),
+            (folder, 16, Some(2))
+        );
+        assert_eq!(tail.end.idle, Some(std::time::Duration::from_millis(1500)));
+    }
+    let found = stream(&["runner.train_data_dir=redis://h:1/a,b?field=x", "runner.epochs=3"]);
+    let StreamSource::Messages(messages) = &found.source else { panic!("{found:?}") };
+    assert_eq!(
+        (messages.address.as_str(), messages.per_pass),
+        ("redis://h:1/a,b?field=x", 100_000)
+    );
+    // Keys of other data are checked, and listed as ignored.
+    let text = "model: dnn\nrunner:\n  train_data_dir: d\n  online:\n    idle_seconds: 1\n";
+    let config = load(text, &["runner.data_donefile=done"]).unwrap();
+    assert_eq!(config.runner.arrivals, None);
+    let ignored: Vec<&str> = config.ignored.iter().map(|i| i.key.as_str()).collect();
+    assert_eq!(ignored, ["runner.data_donefile", "runner.online.idle_seconds"]);
 }

@@ -13,7 +13,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("rank/dnn/config_gpubox.yaml", "runner.use_gpu"),
     ("rank/dnn/online.yaml", "runner.days"),
     ("rank/slot_dnn/config_offline_infer.yaml", "runner.data_dir"),
-    ("rank/slot_dnn/config_online.yaml", "runner.start_day"),
+    ("rank/slot_dnn/config_online.yaml", "runner.save_delta_frequency"),
     ("rank/slot_dnn/config_queuedataset.yaml", "runner.save_inference_feed_varnames"),
     ("rank/slot_dnn/config_queuedataset_for_concat.yaml", "runner.save_inference_feed_varnames"),
     ("rank/wide_deep/benchmark_dump.yaml", "runner.need_dump"),

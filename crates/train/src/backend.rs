@@ -14,6 +14,7 @@ use regatta_ps::message::{ReduceOp, ServerStats};
 use regatta_ps::{
     Client, DataStart, Idle, Progress, Rejoined, SnapshotOrder, TakenShard, WrittenTicket,
 };
+use regatta_table::SaveMode;
 use regatta_tensor::Tensor;
 
 use crate::Error;
@@ -442,13 +443,13 @@ pub fn try_target(backend: &dyn Backend, dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// Lets servers write their parts of a model to a directory.
+/// Lets servers write their parts of a model to a directory, with the rows that a mode asks for.
 ///
 /// # Errors
 /// If there are no servers, or one of them cannot write.
-pub fn save_parts(backend: &dyn Backend, dir: &Path) -> Result<(), Error> {
+pub fn save_parts(backend: &dyn Backend, dir: &Path, mode: SaveMode) -> Result<(), Error> {
     let Some(client) = backend.client() else {
         return Err(Error::Internal("only servers save parts".into()));
     };
-    Ok(client.save(&dir.to_string_lossy(), regatta_table::SaveMode::All)?)
+    Ok(client.save(&dir.to_string_lossy(), mode)?)
 }

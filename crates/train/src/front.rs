@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use regatta_data::arrivals::{PassPlan, Upcoming};
 use regatta_data::{BadLines, Batch, Position, Stages};
 use regatta_exec::Scope;
 use regatta_ir::Program;
@@ -104,6 +105,31 @@ pub trait Data {
         from: &Position,
     ) -> Result<(Box<dyn Feed + '_>, Stages), Error>;
 
+    /// Whether data passes are planned one by one, because data arrive while training; then they
+    /// end with the data, not after a number of epochs.
+    fn arrives(&self) -> bool {
+        false
+    }
+
+    /// What is trained after a data pass; after none, the first one. Only the first worker calls
+    /// it, while the others wait, so it returns within seconds.
+    ///
+    /// # Errors
+    /// If data cannot be found or do not come in time.
+    fn next_pass(&mut self, after: Option<&PassPlan>) -> Result<Upcoming, Error> {
+        let _ = after;
+        Err(Error::Internal("these data are read by epochs".into()))
+    }
+
+    /// The data pass of that number is this one from now on.
+    ///
+    /// # Errors
+    /// If its data cannot be read.
+    fn follow(&mut self, epoch: u64, plan: &PassPlan) -> Result<(), Error> {
+        let _ = (epoch, plan);
+        Err(Error::Internal("these data are read by epochs".into()))
+    }
+
     /// Whether this process can read the shard of any other worker: [`Data::shard`].
     fn reads_all_shards(&self) -> bool {
         false
@@ -176,8 +202,9 @@ pub trait ModelFiles {
         true
     }
 
-    /// Saves the model after a data pass; says where. Only the first worker calls it, while the
-    /// others wait.
+    /// Saves the model after a data pass, if one is due; says where. Over data that arrive while
+    /// training it is also called before the first pass and after the last one. Only the first
+    /// worker calls it, while the others wait.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -222,6 +249,8 @@ impl ModelFiles for () {}
 pub struct TrainedModel<'a> {
     /// The pass that is over.
     pub epoch: u64,
+    /// When this is.
+    pub moment: SaveMoment<'a>,
     /// Steps since training began.
     pub step: u64,
     /// What this process has.
@@ -230,6 +259,19 @@ pub struct TrainedModel<'a> {
     pub states: HashMap<String, Tensor>,
     /// Who has the rest.
     pub backend: &'a dyn Backend,
+}
+
+/// When a model is saved.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum SaveMoment<'a> {
+    /// After an epoch.
+    Epoch,
+    /// Data arrive while training: before this data pass, which is the first one.
+    Before(&'a PassPlan),
+    /// After this data pass, of that many examples.
+    After(&'a PassPlan, u64),
+    /// The data have ended.
+    End,
 }
 
 impl TrainedModel<'_> {

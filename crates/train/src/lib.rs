@@ -8,10 +8,12 @@
 //! Reading order: [`run_pass`] (`pass`), [`Backend`] and what it is fed ([`Input`]), `runner`, the
 //! backends [`Local`], [`Servers`] (with `gradients`), [`Geo`] and [`Ranks`] (with `group_comm`,
 //! [`RankPlan`]), [`Evaluator`]; [`RunSpec`] (what a front end provides), [`Session`] (a whole
-//! run), [`Evaluation`], `totals` (numbers of all workers), `state` (what a worker writes down),
-//! `checkpoints`, `resume`, `own_part`, [`remote`] (checkpoints in stores), [`observe`],
-//! [`report`], [`metrics`], [`tensorboard`]; [`job`] (what servers and workers must know).
+//! run), `arriving` (data that come while training), [`Evaluation`], `totals` (numbers of all
+//! workers), `state` (what a worker writes down), `checkpoints`, `resume`, `own_part`, [`remote`]
+//! (checkpoints in stores), [`observe`], [`report`], [`metrics`], [`tensorboard`]; [`job`] (what
+//! servers and workers must know).
 
+mod arriving;
 mod backend;
 mod checkpoints;
 mod error;
@@ -55,7 +57,7 @@ pub use checkpoints::Checkpointing;
 pub use error::Error;
 pub use evaluate::{Evaluator, Rows, SavedTable};
 pub use evaluation::{Evaluation, MeasureFn, run_feed};
-pub use front::{Data, Feed, ModelFiles, RunSpec, TrainedModel};
+pub use front::{Data, Feed, ModelFiles, RunSpec, SaveMoment, TrainedModel};
 pub use geo::Geo;
 pub use gpubox::{GpuBox, Moved};
 pub use group_comm::GroupComm;

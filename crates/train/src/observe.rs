@@ -31,8 +31,8 @@ pub enum Event<'a> {
         model: &'a str,
         /// Numbers that are learned.
         parameters: u64,
-        /// Data passes to come.
-        epochs: u64,
+        /// Data passes to come; not known where data arrive while training.
+        epochs: Option<u64>,
         /// Examples of a data pass, as far as that can be known beforehand.
         examples: Option<u64>,
     },

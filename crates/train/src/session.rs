@@ -5,15 +5,17 @@ use std::time::{Duration, Instant};
 
 use regatta_checkpoint::{FolderLock, try_dir};
 use regatta_data::Stages;
+use regatta_data::arrivals::PassPlan;
 use regatta_exec::Scope;
 use regatta_ir::Program;
 use regatta_ps::message::{ReduceOp, ServerStats};
 use regatta_ps::{DataStart, Idle, Progress};
 
 use crate::Error;
+use crate::arriving::{KEPT_REPORTS, Look, Wait};
 use crate::backend::{Backend, PassStart, RestoredState, try_target};
 use crate::checkpoints::{CheckpointLog, Checkpoints, Due};
-use crate::front::{Data, Feed, ModelFiles, RunSpec, TrainedModel};
+use crate::front::{Data, Feed, ModelFiles, RunSpec, SaveMoment, TrainedModel};
 use crate::marks::{HeldShard, least};
 use crate::metrics::{ExampleKeys, Meter};
 use crate::observe::{Event, Observer};
@@ -96,6 +98,10 @@ pub struct Session {
     was_finished: bool,
     /// The validation data show no better epochs any more.
     stops_early: bool,
+    /// The last data pass whose plan this worker has, where data arrive while training.
+    followed: Option<u64>,
+    /// A data pass has ended since the last checkpoint between two of them.
+    has_trained: bool,
     /// Workers have their values already.
     is_started: bool,
     /// No other job writes to the folders of this one.
@@ -133,6 +139,8 @@ impl Session {
             resumed_from: None,
             was_finished: false,
             stops_early: false,
+            followed: None,
+            has_trained: false,
             is_started: false,
             _locks: locks,
         })
@@ -168,17 +176,23 @@ impl Session {
         observer.event(&Event::Begin {
             model: &self.spec.model,
             parameters: parameters(&self.spec.program),
-            epochs: self.spec.epochs,
+            epochs: (!data.arrives()).then_some(self.spec.epochs),
             examples: data.examples(),
         });
         let mut own = Vec::new();
-        self.save_again(backend, scope, files, observer)?;
-        while self.state.epoch < self.spec.epochs && !self.stops_early {
-            match self.epoch(backend, scope, data, files, observer) {
-                Ok(mine) => own.push(mine),
+        if !data.arrives() {
+            self.save_again(backend, scope, files, observer)?;
+        }
+        loop {
+            match self.next_epoch(backend, scope, data, files, observer) {
+                Ok(Some(mine)) => own.push(mine),
+                Ok(None) => break,
                 Err(e) if e.is_dropped() => self.rejoin(backend, scope, e, observer)?,
                 Err(e) => return Err(e),
             }
+        }
+        if data.arrives() {
+            self.save_now(SaveMoment::End, backend, scope, files, observer)?;
         }
         self.end(backend, scope, observer)?;
         let best = self.judgement(&self.state.epochs)?.map(|judged| judged.best.0);
@@ -306,6 +320,92 @@ impl Session {
         Ok(())
     }
 
+    /// The next data pass, or the rest of one; none if there is no more.
+    fn next_epoch(
+        &mut self,
+        backend: &mut dyn Backend,
+        scope: &mut Scope,
+        data: &mut dyn Data,
+        files: &mut dyn ModelFiles,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<EpochReport>, Error> {
+        let is_over = match data.arrives() {
+            // Others are in the midst of a data pass.
+            true if self.has_rejoined => false,
+            true => {
+                let plan = self.next_pass(backend, scope, data, observer)?;
+                let is_first = self.state.epoch == 0 && self.resumed_from.is_none();
+                if let Some(plan) = plan.as_ref().filter(|_| is_first) {
+                    self.save_now(SaveMoment::Before(plan), backend, scope, files, observer)?;
+                }
+                self.followed = plan.as_ref().map(|_| self.state.epoch).or(self.followed);
+                plan.is_none()
+            }
+            false => self.state.epoch >= self.spec.epochs || self.stops_early,
+        };
+        match is_over {
+            true => Ok(None),
+            false => self.epoch(backend, scope, data, files, observer).map(Some),
+        }
+    }
+
+    /// Waits for the next pass of data that arrive; none if they have ended.
+    fn next_pass(
+        &mut self,
+        backend: &mut dyn Backend,
+        scope: &mut Scope,
+        data: &mut dyn Data,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<PassPlan>, Error> {
+        let mut wait = Wait::new(self.has_trained && self.due.has_any());
+        loop {
+            match wait.look(&mut self.state, backend, data, observer)? {
+                Look::Pass(plan) => return Ok(Some(plan)),
+                Look::End => return Ok(None),
+                Look::Again => {}
+                Look::Checkpoint => {
+                    self.checkpoint(backend, scope, observer)?;
+                    self.has_trained = false;
+                }
+            }
+        }
+    }
+
+    /// Makes a checkpoint between two data passes; all workers call it.
+    fn checkpoint(
+        &mut self,
+        backend: &mut dyn Backend,
+        scope: &mut Scope,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Error> {
+        self.log.finish(backend, observer)?;
+        if let Some(checkpoints) = &mut self.log.checkpoints {
+            let order = checkpoints.begin()?;
+            backend.request_snapshot(Some(&order))?;
+        }
+        self.held = vec![own_shard(backend.worker(), &self.state)];
+        self.pass(observer).snapshot(backend, scope)?;
+        self.held.clear();
+        self.own_part.finish(backend)?;
+        self.log.finish(backend, observer)
+    }
+
+    /// Saves the model beside the saves after data passes; all workers call it.
+    fn save_now(
+        &self,
+        moment: SaveMoment<'_>,
+        backend: &mut dyn Backend,
+        scope: &Scope,
+        files: &mut dyn ModelFiles,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Error> {
+        let epoch = self.state.epoch.saturating_sub(1);
+        if let Some(folder) = self.save(epoch, moment, backend, scope, files, observer)? {
+            observer.event(&Event::Saved(&folder));
+        }
+        Ok(())
+    }
+
     /// One data pass, or the rest of one; saves the model after it. Returns this worker's numbers.
     fn epoch(
         &mut self,
@@ -344,7 +444,10 @@ impl Session {
             all.metrics.extend(self.tiers.measures(&servers, all.seconds));
         }
         let start = Instant::now();
-        let saved = self.save(epoch, backend, scope, files, observer)?;
+        let planned = self.state.planned.clone();
+        let after = |planned| SaveMoment::After(planned, all.examples);
+        let moment = planned.as_ref().map_or(SaveMoment::Epoch, |planned| after(&planned.plan));
+        let saved = self.save(epoch, moment, backend, scope, files, observer)?;
         all.stages.save = start.elapsed().as_secs_f64();
         if let (Some(_), Some(folder)) = (&self.spec.validation, &saved) {
             all.validation = Some(Box::new(files.validate(epoch, folder, observer)?));
@@ -354,7 +457,11 @@ impl Session {
             observer.event(&Event::Saved(&folder));
         }
         self.held.clear();
+        self.has_trained = true;
         self.state.end_pass(all);
+        if data.arrives() && self.state.epochs.len() > KEPT_REPORTS {
+            self.state.epochs.remove(0);
+        }
         self.judge(epoch, backend, files, observer)?;
         Ok(mine)
     }
@@ -432,6 +539,12 @@ impl Session {
         data: &dyn Data,
         observer: &mut dyn Observer,
     ) -> Result<Box<dyn Data>, Error> {
+        if data.arrives() && self.followed != Some(self.state.epoch) {
+            let (worker, epoch) = (backend.worker(), self.state.epoch);
+            let what =
+                format!("worker {worker} was lost when the data of epoch {epoch} were planned");
+            return Err(Error::Lost(format!("{what}: it cannot take over data of worker {shard}")));
+        }
         let taken = backend.take_over(shard, step)?;
         let held = HeldShard::at(shard, &least(&taken.progress));
         let (worker, batches) = (backend.worker(), held.position.batches);
@@ -464,8 +577,9 @@ impl Session {
         let (worker, pass) = (backend.worker(), rejoined.pass);
         note(&format!("worker {worker} has rejoined the job in epoch {pass}"));
         self.spec.meters.iter_mut().for_each(Meter::reset);
-        let (steps, epochs) = (self.state.steps, std::mem::take(&mut self.state.epochs));
-        self.state = WorkerState { epoch: pass, steps, epochs, ..WorkerState::default() };
+        let before = std::mem::take(&mut self.state);
+        let WorkerState { steps, epochs, planned, .. } = before;
+        self.state = WorkerState { epoch: pass, steps, epochs, planned, ..WorkerState::default() };
         (self.held, self.has_rejoined) = (vec![], true);
         Ok(())
     }
@@ -506,7 +620,8 @@ impl Session {
         if missing.first().is_none_or(|missing| *missing == 0.0) {
             return Ok(());
         }
-        if let Some(folder) = self.save(epoch, backend, scope, files, observer)? {
+        let moment = SaveMoment::Epoch;
+        if let Some(folder) = self.save(epoch, moment, backend, scope, files, observer)? {
             observer.event(&Event::Saved(&folder));
         }
         Ok(())
@@ -516,6 +631,7 @@ impl Session {
     fn save(
         &self,
         epoch: u64,
+        moment: SaveMoment<'_>,
         backend: &mut dyn Backend,
         scope: &Scope,
         files: &mut dyn ModelFiles,
@@ -527,7 +643,7 @@ impl Session {
         let mut saved = None;
         if backend.worker() == 0 {
             let step = self.state.steps;
-            let model = TrainedModel { epoch, step, scope, states, backend };
+            let model = TrainedModel { epoch, moment, step, scope, states, backend };
             saved = files.save(&model, &mut |text| observer.event(&Event::Note(text)))?;
         }
         backend.barrier("saved")?;
@@ -547,14 +663,7 @@ impl Session {
         self.log.finish(backend, observer)?;
         if !self.was_finished {
             self.state.finished = true;
-            if let Some(checkpoints) = &mut self.log.checkpoints {
-                let order = checkpoints.begin()?;
-                backend.request_snapshot(Some(&order))?;
-            }
-            self.held = vec![own_shard(backend.worker(), &self.state)];
-            self.pass(observer).snapshot(backend, scope)?;
-            self.own_part.finish(backend)?;
-            self.log.finish(backend, observer)?;
+            self.checkpoint(backend, scope, observer)?;
         }
         self.log.checkpoints.as_mut().map_or(Ok(()), Checkpoints::done)
     }

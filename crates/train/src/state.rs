@@ -7,6 +7,7 @@ use regatta_data::{FilePosition, Position};
 use regatta_ps::Progress;
 use serde::{Deserialize, Serialize};
 
+use crate::arriving::PlannedPass;
 use crate::marks::{HeldShard, least, position};
 use crate::metrics::Meter;
 use crate::report::EpochReport;
@@ -46,6 +47,9 @@ pub struct WorkerState {
     pub(crate) meters: Vec<Vec<(usize, u64)>>,
     /// Passes that are over.
     pub(crate) epochs: Vec<EpochReport>,
+    /// The plan of this data pass, or of the one before; the first worker writes it down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) planned: Option<PlannedPass>,
     /// The job has reached its end.
     pub(crate) finished: bool,
 }
@@ -168,8 +172,8 @@ impl WorkerState {
     pub(crate) fn end_pass(&mut self, report: EpochReport) {
         let mut epochs = std::mem::take(&mut self.epochs);
         epochs.push(report);
-        let (epoch, steps) = (self.epoch + 1, self.steps);
-        *self = WorkerState { epoch, steps, epochs, ..WorkerState::default() };
+        let (epoch, steps, planned) = (self.epoch + 1, self.steps, self.planned.take());
+        *self = WorkerState { epoch, steps, epochs, planned, ..WorkerState::default() };
     }
 
     /// The text for the manifest.
@@ -198,7 +202,13 @@ pub(crate) fn by_shard(
         let orphan = orphans.iter().find(|(number, _)| *number == shard);
         orphan.map(|(_, progress)| WorkerState::of_orphan(first, progress))
     };
-    (0..workers).filter_map(|shard| Some((shard, state_of(shard)?))).collect()
+    let mut by_shard: Vec<(usize, WorkerState)> =
+        (0..workers).filter_map(|shard| Some((shard, state_of(shard)?))).collect();
+    // Who wrote down the plan may not have its own shard any more.
+    if let Some((_, state)) = by_shard.first_mut() {
+        state.planned = states.iter().find_map(|(_, state)| state.planned.clone());
+    }
+    by_shard
 }
 
 /// How data are shared out between workers.
@@ -235,6 +245,7 @@ pub(crate) fn divide(
         steps: states.iter().map(|s| s.steps).max().unwrap_or(0),
         loop_step: states.iter().map(|s| s.loop_step).max().unwrap_or(0),
         epochs: first.epochs.clone(),
+        planned: first.planned.clone(),
         finished: first.finished,
         meters: first.meters.iter().map(|_| vec![]).collect(),
         ..WorkerState::default()

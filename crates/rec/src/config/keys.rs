@@ -82,7 +82,11 @@ const SYNC_MODES: &[&str] = &["sync", "async", "half_async", "bounded", "geo", G
 /// Rows on devices, in memory and on disk.
 pub(super) const GPUBOX: &str = "gpubox";
 
-const STREAMING: &str = "streaming training by days and passes is not part of `regatta train`";
+/// Before the path of a directory that grows.
+pub(super) const TAIL: &str = "tail:";
+const DAYS: &str = "PaddleRec's trainers do not read it: days are `start_day` to `end_day`";
+const THREADS_OF_READERS: &str = "reader_threads read files, local_shuffle shuffles them";
+const TESTS: &str = "`regatta infer` reads test_data_dir";
 const OFFLINE: &str =
     "belongs to PaddleRec's offline_infer.py; `regatta infer` reads test_data_dir";
 const DUMP: &str = "tensors are not dumped here";
@@ -184,6 +188,25 @@ pub const KEYS: &[Key] = &[
     key("runner.checkpoint.full_every", Kind::Int(1, MANY), "1", "with parameter servers, every N-th checkpoint is whole; those between hold changes"),
     key("runner.checkpoint.keep_when_done", Kind::Bool, "True", "leave the checkpoints when the job has reached its end"),
     key("runner.checkpoint.resume", Kind::Text, "auto", "what to resume from: auto, latest, none or a checkpoint"),
+    // Data that arrive while training: by days, or as files and messages come.
+    unset("runner.start_day", Kind::Text, "train by days from this one (20190720): train_data_dir/<day>/<time>/ as PaddleRec's online trainer reads it"),
+    unset("runner.end_day", Kind::Text, "the last day; must be set with `start_day`"),
+    key("runner.split_interval", Kind::Int(1, 1440), "5", "days: minutes of data in each folder of a day"),
+    key("runner.split_per_pass", Kind::Int(1, 1440), "1", "days: such folders that are a data pass"),
+    key("runner.checkpoint_per_pass", Kind::Int(1, MANY), "6", "days: a whole model after every N-th pass of a day"),
+    unset("runner.save_delta_frequency", Kind::Int(1, MANY), "days: save what has changed in the model after every N-th pass of a day, which needs servers; else never"),
+    key("runner.save_first_base", Kind::Bool, "False", "days: also save a model to serve before the first pass"),
+    unset("runner.data_donefile", Kind::Text, "days: file in each of these folders that says that it is complete; else nothing is waited for"),
+    key("runner.data_sleep_second", Kind::Int(1, MANY), "10", "days: seconds between two looks for it"),
+    key("runner.data_wait_limit", Kind::Int(0, MANY), "86400", "days: seconds after which missing data are an error; 0 waits for ever, and says so"),
+    key("runner.online.files_per_pass", Kind::Int(1, MANY), "16", "tail: most files in a data pass"),
+    key("runner.online.messages_per_pass", Kind::Int(1, MANY), "100000", "streams: most messages in a data pass"),
+    key("runner.online.linger_seconds", Kind::Float, "1", "streams: how long a data pass of fewer messages waits for more"),
+    unset("runner.online.idle_seconds", Kind::Float, "end when nothing has come for this long; else never"),
+    unset("runner.online.stop_file", Kind::Path, "end after the data pass in training when this file is there"),
+    unset("runner.online.save_examples", Kind::Int(1, MANY), "save a model after the data pass in which this many examples are complete"),
+    key("runner.online.save_seconds", Kind::Float, "600", "also when the last saved model is that old"),
+    unset("runner.online.keep_models", Kind::Int(1, MANY), "newest saved models that are kept, older ones are removed; else all are kept"),
     // Evaluation.
     unset("runner.infer_batch_size", Kind::Int(1, BATCH), "examples per evaluation step; else `train_batch_size`"),
     unset("runner.infer_load_path", Kind::Path, "saved models to evaluate; else `model_save_path`, else those of the latest run"),
@@ -277,26 +300,17 @@ pub const KEYS: &[Key] = &[
     ignored("runner.fs_client.user", REMOTE),
     ignored("runner.fs_client.passwd", REMOTE),
     ignored("runner.fs_client.hadoop_bin", REMOTE),
-    empty("runner.start_day", STREAMING),
-    empty("runner.end_day", STREAMING),
-    empty("runner.days", STREAMING),
-    ignored("runner.pass_per_day", STREAMING),
-    ignored("runner.split_interval", STREAMING),
-    ignored("runner.split_per_pass", STREAMING),
-    ignored("runner.checkpoint_per_pass", STREAMING),
-    ignored("runner.save_delta_frequency", STREAMING),
-    ignored("runner.save_first_base", STREAMING),
-    ignored("runner.data_donefile", STREAMING),
-    ignored("runner.data_sleep_second", STREAMING),
-    ignored("runner.prefetch", STREAMING),
-    ignored("runner.train_thread_num", STREAMING),
-    ignored("runner.preload_thread_num", STREAMING),
-    ignored("runner.shuffle_thread_num", STREAMING),
-    ignored("runner.test_batch_size", STREAMING),
-    ignored("runner.test_thread_num", STREAMING),
-    ignored("runner.need_prune", STREAMING),
-    ignored("runner.infer_data_dir", STREAMING),
-    ignored("runner.infer_thread_num", STREAMING),
+    empty("runner.days", DAYS),
+    ignored("runner.pass_per_day", DAYS),
+    ignored("runner.prefetch", "files are read while others are trained"),
+    ignored("runner.train_thread_num", THREADS_OF_READERS),
+    ignored("runner.preload_thread_num", THREADS_OF_READERS),
+    ignored("runner.shuffle_thread_num", THREADS_OF_READERS),
+    ignored("runner.test_batch_size", TESTS),
+    ignored("runner.test_thread_num", TESTS),
+    ignored("runner.need_prune", "save_inference_fetch_varnames says what is exported"),
+    ignored("runner.infer_data_dir", TESTS),
+    ignored("runner.infer_thread_num", TESTS),
     // The network's section, apart from what the models list themselves.
     unset("hyper_parameters.optimizer.class", Kind::Text, "update rule; else that of the model"),
     unset("hyper_parameters.optimizer.learning_rate", Kind::Float, "base of the learning rate; else that of the model"),
@@ -314,7 +328,7 @@ pub const KEYS: &[Key] = &[
 
 /// Keys of sections that are ignored as a whole.
 pub const IGNORED_SECTIONS: &[(&str, &str)] =
-    &[("table_parameters", "PaddleRec's trainers do not read it either")];
+    &[("table_parameters", "rows follow optimizer.class; the Fleet API has accessors")];
 
 /// The key of that name.
 pub fn find(name: &str) -> Option<&'static Key> {

@@ -5,6 +5,7 @@
 //! [`keys`] lists what a file may hold, with every default; the hyper-parameters of a model are
 //! listed by the model.
 
+mod arrivals;
 mod checkpoints;
 mod distributed;
 mod features;
@@ -28,6 +29,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use arrivals::{Arrivals, DayTraining, StreamSource, Streaming};
 pub use features::FeatureSet;
 pub use formats::FormatSpec;
 pub use gpubox::{DeviceChoice, DeviceKind, GpuBox};
@@ -103,6 +105,8 @@ pub struct Ignored {
 pub struct Runner {
     /// Training data.
     pub train: Reading,
+    /// Whether training data arrive while training, and how.
+    pub arrivals: Option<Arrivals>,
     /// Test data.
     pub test: Reading,
     /// Data passes over the training data.

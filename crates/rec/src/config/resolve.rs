@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use regatta_features::Learned;
 
+use super::arrivals::resolve_arrivals;
 use super::checkpoints::resolve_checkpoint;
 use super::distributed::resolve_distributed;
 use super::features::{FeatureSet, resolve_features};
@@ -115,9 +116,10 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
     let thread_num = r.int("runner.thread_num").unwrap_or_default() as usize;
     let seed = r.int("runner.seed").unwrap_or_default();
     let formats = Formats::take(r, model.name, hyper);
-    let train = train_reading(r, &formats, thread_num, seed);
+    let mut train = train_reading(r, &formats, thread_num, seed);
     let test = test_reading(r, &formats, model, &train);
     let validation = resolve_validation(r, model, &test);
+    let arrivals = resolve_arrivals(r, &mut train);
     let run_dir = r.path("runner.run_dir");
     let model_save_path = r.path_in_run("runner.model_save_path", run_dir.as_deref(), EPOCHS);
     let load = r.path("runner.infer_load_path");
@@ -128,9 +130,11 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
         r.problem("runner.infer_end_epoch", reason);
     }
     let gpu_warning = resolve_use_gpu(r);
+    let distributed = resolve_distributed(r);
     let runner = Runner {
         gpu_warning,
         train,
+        arrivals,
         test,
         epochs,
         seed,
@@ -152,7 +156,7 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
         infer_epochs: start..end,
         grouping: resolve_grouping(r, model, hyper),
         validation,
-        distributed: resolve_distributed(r),
+        distributed,
     };
     let has_no_model =
         runner.model_init_path.is_none() && runner.distributed.warmup_model_path.is_none();

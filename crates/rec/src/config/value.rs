@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use super::keys::TAIL;
 use super::yaml::{self, Kind as NodeKind, Node};
 use crate::HyperValue;
 
@@ -21,7 +22,7 @@ pub enum Kind {
     Text,
     /// A path, relative to the configuration file.
     Path,
-    /// A directory of data files, or the URL of a synthetic source.
+    /// A directory of data files, one that grows (`tail:`), or the URL of a synthetic source.
     Data,
     /// A directory, or the address of one in a remote store.
     Folder,
@@ -99,6 +100,7 @@ impl Kind {
             Kind::Int(min, max) => HyperValue::Int(integer(text, min, max)?),
             Kind::Float => HyperValue::Float(float(text)?),
             Kind::Text | Kind::Any => HyperValue::Str(text.to_string()),
+            Kind::Data if text.starts_with(TAIL) => HyperValue::Str(tail(dir, text)),
             Kind::Data if is_address(text) => HyperValue::Str(text.to_string()),
             Kind::Folder if regatta_data::is_remote(Path::new(text)) => {
                 HyperValue::Str(text.to_string())
@@ -129,6 +131,16 @@ impl Kind {
 }
 
 /// What does not depend on the folder of the configuration.
+/// A directory that grows, which may be in a remote store.
+fn tail(dir: &Path, text: &str) -> String {
+    let path = text.strip_prefix(TAIL).unwrap_or(text);
+    let path = path.strip_prefix("//").unwrap_or(path);
+    match is_address(path) {
+        true => format!("{TAIL}{path}"),
+        false => format!("{TAIL}{}", absolute(dir, path).display()),
+    }
+}
+
 fn is_address(text: &str) -> bool {
     regatta_data::Synthetic::is_url(text) || regatta_data::is_remote(Path::new(text))
 }

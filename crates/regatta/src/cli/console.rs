@@ -20,7 +20,8 @@ fn now() -> SystemTime {
 pub(super) struct Console {
     bar: Option<ProgressBar>,
     drawn: Instant,
-    epochs: u64,
+    /// Data passes of the run, as far as known.
+    epochs: Option<u64>,
     /// Examples of earlier data passes.
     before: u64,
     /// Examples of a data pass, as far as known.
@@ -34,7 +35,7 @@ impl Console {
     fn new(events: Option<EventWriter>, stages: bool) -> Console {
         let bar = io::stderr().is_terminal().then(ProgressBar::no_length);
         let (drawn, failed) = (Instant::now(), None);
-        Console { bar, drawn, epochs: 0, before: 0, total: None, events, stages, failed }
+        Console { bar, drawn, epochs: None, before: 0, total: None, events, stages, failed }
     }
 
     /// With curves in a folder and the details that the configuration asks for, if this process
@@ -70,9 +71,9 @@ impl Console {
     }
 
     fn set_total(&mut self) {
-        if let (Some(bar), Some(total)) = (&self.bar, self.total) {
+        if let (Some(bar), Some(total), Some(epochs)) = (&self.bar, self.total, self.epochs) {
             // The whole run, so that what is left is the time until its end.
-            bar.set_length(total * self.epochs);
+            bar.set_length(total * epochs);
             let template = "{prefix} {bar:30} {percent}%  {msg}, {eta} left";
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
@@ -160,7 +161,8 @@ impl Observer for Console {
                 if let Some(bar) = &self.bar
                     && self.drawn.elapsed() > Duration::from_millis(100)
                 {
-                    bar.set_prefix(format!("epoch {}/{}", batch.epoch + 1, self.epochs));
+                    let of = self.epochs.map(|n| format!("/{n}")).unwrap_or_default();
+                    bar.set_prefix(format!("epoch {}{of}", batch.epoch + 1));
                     bar.set_position(self.before + batch.examples);
                     self.drawn = Instant::now();
                 }
