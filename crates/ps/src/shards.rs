@@ -87,6 +87,9 @@ pub struct DataStart {
     pub pass: u64,
     /// Every worker can read the shard of any other.
     pub readable_by_all: bool,
+    /// What the data of the pass are, for a worker that rejoins in it, where that is not known
+    /// beforehand.
+    pub plan: Option<String>,
     /// Where shards begin: that of the worker, and all of them if it is the first worker of a job
     /// that resumes.
     pub shards: Vec<(usize, Progress)>,
@@ -97,12 +100,14 @@ pub struct DataStart {
 pub struct Shards {
     pass: Option<u64>,
     readable_by_all: bool,
+    plan: Option<String>,
     shards: Vec<Shard>,
 }
 
 #[derive(Debug, Clone)]
 struct Shard {
-    holder: usize,
+    /// None after its holder was lost and came back.
+    holder: Option<usize>,
     is_done: bool,
     /// Somebody has said where it begins.
     is_known: bool,
@@ -118,8 +123,8 @@ impl Shards {
     }
 
     fn reset(&mut self, workers: usize) {
-        let own = |holder| Shard {
-            holder,
+        let own = |worker| Shard {
+            holder: Some(worker),
             is_done: false,
             is_known: false,
             progress: Progress::default(),
@@ -132,9 +137,13 @@ impl Shards {
     pub fn begin(&mut self, worker: usize, start: &DataStart) {
         if self.pass != Some(start.pass) {
             self.pass = Some(start.pass);
+            self.plan = None;
             self.reset(self.shards.len());
         }
         self.readable_by_all = start.readable_by_all;
+        if start.plan.is_some() {
+            self.plan.clone_from(&start.plan);
+        }
         for (number, progress) in &start.shards {
             let Some(shard) = self.shards.get_mut(*number) else { continue };
             if *number == worker || !shard.is_known {
@@ -151,15 +160,26 @@ impl Shards {
     /// A push of a worker was applied.
     pub fn add(&mut self, worker: usize, mark: &Mark) {
         let shard = usize::try_from(mark.shard).ok().and_then(|n| self.shards.get_mut(n));
-        if let Some(shard) = shard.filter(|shard| shard.holder == worker) {
+        if let Some(shard) = shard.filter(|shard| shard.holder == Some(worker)) {
             shard.progress.add(mark);
         }
     }
 
     /// A worker has trained everything that it holds.
     pub fn finish(&mut self, worker: usize) {
-        let held = self.shards.iter_mut().filter(|shard| shard.holder == worker);
+        let held = self.shards.iter_mut().filter(|shard| shard.holder == Some(worker));
         held.for_each(|shard| shard.is_done = true);
+    }
+
+    /// A worker that was lost comes back with nothing to do: what it held waits for somebody.
+    pub fn release(&mut self, worker: usize) {
+        let held = self.shards.iter_mut().filter(|shard| shard.holder == Some(worker));
+        held.for_each(|shard| shard.holder = None);
+    }
+
+    /// What the data of the pass are, as its workers said.
+    pub fn plan(&self) -> Option<&str> {
+        self.plan.as_deref()
     }
 
     /// Number of the data pass, where it is known.
@@ -175,7 +195,8 @@ impl Shards {
     /// Shards that no worker holds, trained to their end or not.
     pub fn unheld<'a>(&'a self, members: &'a Members) -> impl Iterator<Item = usize> + 'a {
         let shards = self.shards.iter().enumerate().filter(|_| self.pass.is_some());
-        shards.filter(|(_, shard)| !members.contains(shard.holder)).map(|(number, _)| number)
+        let is_held = |shard: &Shard| shard.holder.is_some_and(|holder| members.contains(holder));
+        shards.filter(move |(_, shard)| !is_held(shard)).map(|(number, _)| number)
     }
 
     /// An orphan that a worker can take over.
@@ -183,11 +204,10 @@ impl Shards {
         self.orphans(members).find(|_| self.readable_by_all)
     }
 
-    /// A worker takes a shard over: who held it before, and how far it is. A worker that takes its
-    /// own shard back after it was lost held it before.
-    pub fn take_over(&mut self, number: usize, worker: usize) -> Option<(usize, Progress)> {
+    /// A worker takes a shard over: who held it before, if anybody, and how far it is.
+    pub fn take_over(&mut self, number: usize, worker: usize) -> Option<(Option<usize>, Progress)> {
         let shard = self.shards.get_mut(number)?;
-        let before = std::mem::replace(&mut shard.holder, worker);
+        let before = shard.holder.replace(worker);
         Some((before, shard.progress.clone()))
     }
 
@@ -202,7 +222,8 @@ mod tests {
     use super::*;
 
     fn start(pass: u64, worker: usize, progress: Progress) -> DataStart {
-        DataStart { pass, readable_by_all: true, shards: vec![(worker, progress)] }
+        let shards = vec![(worker, progress)];
+        DataStart { pass, readable_by_all: true, plan: Some(format!("pass {pass}")), shards }
     }
 
     fn mark(shard: u64, batches: u64, file: u64, records: u64) -> Mark {
@@ -225,7 +246,7 @@ mod tests {
         members.leave(1);
         assert_eq!(shards.next_orphan(&members), Some(1));
         let (before, progress) = shards.take_over(1, 0).unwrap();
-        assert_eq!((before, progress.batches, progress.files[&7].records), (1, 2, 10));
+        assert_eq!((before, progress.batches, progress.files[&7].records), (Some(1), 2, 10));
         assert_eq!(progress.files[&8].records, 3);
         assert_eq!(shards.next_orphan(&members), None);
         shards.add(0, &mark(1, 3, 8, 13));
@@ -252,6 +273,26 @@ mod tests {
         assert_eq!(shards.next_orphan(&members), None);
         assert_eq!(shards.orphans(&members).collect::<Vec<_>>(), [1]);
         shards.begin_unknown();
+        assert_eq!(shards.orphans(&members).count(), 0);
+    }
+
+    #[test]
+    fn who_comes_back_has_trained_nothing_of_its_shard() {
+        let mut members = Members::new(2);
+        let mut shards = Shards::new(2);
+        shards.begin(0, &start(3, 0, Progress::default()));
+        shards.begin(1, &start(3, 1, Progress::default()));
+        shards.add(1, &mark(1, 2, 8, 3));
+        // Nobody was free to take the shard over before its worker came back, and rests.
+        members.leave(1);
+        members.join(1);
+        shards.release(1);
+        shards.finish(1);
+        assert_eq!((shards.next_orphan(&members), shards.plan()), (Some(1), Some("pass 3")));
+        assert_eq!(shards.unheld(&members).collect::<Vec<_>>(), [1]);
+        let (before, progress) = shards.take_over(1, 1).unwrap();
+        assert_eq!((before, progress.batches), (None, 2));
+        shards.finish(1);
         assert_eq!(shards.orphans(&members).count(), 0);
     }
 

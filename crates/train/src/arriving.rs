@@ -168,3 +168,14 @@ fn decode(bytes: &[u8]) -> Result<Found, Error> {
     let wrong = |e| Error::Internal(format!("worker 0 has sent no plan: {e}"));
     serde_json::from_slice(bytes).map_err(wrong)
 }
+
+/// A plan for servers, which give it to a worker that rejoins.
+pub(crate) fn encode_plan(plan: &PassPlan) -> String {
+    serde_json::to_string(plan).expect("a plan is plain data")
+}
+
+/// What servers know of the data pass.
+pub(crate) fn decode_plan(plan: Option<&str>) -> Result<PassPlan, Error> {
+    let read = plan.and_then(|plan| serde_json::from_str(plan).ok());
+    read.ok_or_else(|| Error::Lost("servers do not know the data of this pass".into()))
+}

@@ -12,7 +12,7 @@ use regatta_ps::message::{ReduceOp, ServerStats};
 use regatta_ps::{DataStart, Idle, Progress};
 
 use crate::Error;
-use crate::arriving::{KEPT_REPORTS, Look, Wait};
+use crate::arriving::{KEPT_REPORTS, Look, Wait, decode_plan, encode_plan};
 use crate::backend::{Backend, PassStart, RestoredState, try_target};
 use crate::checkpoints::{CheckpointLog, Checkpoints, Due};
 use crate::front::{Data, Feed, ModelFiles, RunSpec, SaveMoment, TrainedModel};
@@ -99,7 +99,7 @@ pub struct Session {
     /// The validation data show no better epochs any more.
     stops_early: bool,
     /// The last data pass whose plan this worker has, where data arrive while training.
-    followed: Option<u64>,
+    followed: Option<(u64, PassPlan)>,
     /// A data pass has ended since the last checkpoint between two of them.
     has_trained: bool,
     /// Workers have their values already.
@@ -187,7 +187,7 @@ impl Session {
             match self.next_epoch(backend, scope, data, files, observer) {
                 Ok(Some(mine)) => own.push(mine),
                 Ok(None) => break,
-                Err(e) if e.is_dropped() => self.rejoin(backend, scope, e, observer)?,
+                Err(e) if e.is_dropped() => self.rejoin(backend, scope, data, e, observer)?,
                 Err(e) => return Err(e),
             }
         }
@@ -338,8 +338,9 @@ impl Session {
                 if let Some(plan) = plan.as_ref().filter(|_| is_first) {
                     self.save_now(SaveMoment::Before(plan), backend, scope, files, observer)?;
                 }
-                self.followed = plan.as_ref().map(|_| self.state.epoch).or(self.followed);
-                plan.is_none()
+                let is_over = plan.is_none();
+                self.followed = plan.map(|plan| (self.state.epoch, plan));
+                is_over
             }
             false => self.state.epoch >= self.spec.epochs || self.stops_early,
         };
@@ -527,7 +528,8 @@ impl Session {
         self.held = vec![own];
         let applied = std::mem::take(&mut self.state.applied);
         let (pass, readable_by_all) = (self.state.epoch, data.reads_all_shards());
-        PassStart { data: DataStart { pass, readable_by_all, shards }, applied }
+        let plan = self.followed.as_ref().map(|(_, plan)| encode_plan(plan));
+        PassStart { data: DataStart { pass, readable_by_all, plan, shards }, applied }
     }
 
     /// Takes over the data of a lost worker, where servers know them to be.
@@ -539,12 +541,6 @@ impl Session {
         data: &dyn Data,
         observer: &mut dyn Observer,
     ) -> Result<Box<dyn Data>, Error> {
-        if data.arrives() && self.followed != Some(self.state.epoch) {
-            let (worker, epoch) = (backend.worker(), self.state.epoch);
-            let what =
-                format!("worker {worker} was lost when the data of epoch {epoch} were planned");
-            return Err(Error::Lost(format!("{what}: it cannot take over data of worker {shard}")));
-        }
         let taken = backend.take_over(shard, step)?;
         let held = HeldShard::at(shard, &least(&taken.progress));
         let (worker, batches) = (backend.worker(), held.position.batches);
@@ -567,6 +563,7 @@ impl Session {
         &mut self,
         backend: &mut dyn Backend,
         scope: &mut Scope,
+        data: &mut dyn Data,
         lost: Error,
         observer: &mut dyn Observer,
     ) -> Result<(), Error> {
@@ -581,6 +578,11 @@ impl Session {
         let WorkerState { steps, epochs, planned, .. } = before;
         self.state = WorkerState { epoch: pass, steps, epochs, planned, ..WorkerState::default() };
         (self.held, self.has_rejoined) = (vec![], true);
+        if data.arrives() {
+            let plan = decode_plan(rejoined.plan.as_deref())?;
+            data.follow(pass, &plan)?;
+            self.followed = Some((pass, plan));
+        }
         Ok(())
     }
 

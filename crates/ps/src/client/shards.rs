@@ -27,10 +27,12 @@ pub struct TakenShard {
 }
 
 /// Where the job is that a worker takes part in again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejoined {
     /// The data pass.
     pub pass: u64,
+    /// What its data are, as [`DataStart::plan`](crate::DataStart::plan) said.
+    pub plan: Option<String>,
     /// The step to begin with.
     pub step: u64,
 }
@@ -94,8 +96,8 @@ impl Client {
         let mut next_word = Instant::now() + SAY_EVERY;
         loop {
             let reason = match self.control(server, &request)? {
-                ControlReply::Rejoin(Rejoin::Joined { pass, step, round, snapshot }) => {
-                    return Ok((Rejoined { pass, step }, round, snapshot));
+                ControlReply::Rejoin(Rejoin::Joined { pass, plan, step, round, snapshot }) => {
+                    return Ok((Rejoined { pass, plan, step }, round, snapshot));
                 }
                 ControlReply::Rejoin(Rejoin::Later(reason)) => reason,
                 other => return Err(Error::malformed(format!("unexpected answer {other:?}"))),

@@ -231,6 +231,8 @@ pub enum Rejoin {
     Joined {
         /// The data pass that the job is in.
         pass: u64,
+        /// What its data are, where that is not known beforehand.
+        plan: Option<String>,
         /// The step that the worker begins with.
         step: u64,
         /// Number of the next reduction.

@@ -32,11 +32,12 @@ impl Core {
     pub(super) fn take_over(&self, worker: usize, shard: usize, step: u64) -> Progress {
         let mut state = self.lock();
         let taken = state.shards.take_over(shard, worker);
-        let (before, progress) = taken.unwrap_or((worker, Progress::default()));
+        let (before, progress) = taken.unwrap_or_default();
         state.training.join(worker);
         state.clocks.set(worker, step);
         state.sync.set_round(step.saturating_add(1));
-        if before != worker && state.members.contains(before) {
+        let other = before.filter(|before| *before != worker && state.members.contains(*before));
+        if let Some(before) = other {
             let reason = format!("worker {before} is lost: another server has lost it");
             self.lose(state, before, &reason);
         }
@@ -77,6 +78,7 @@ impl Core {
             self.note_all_changed(worker)?;
         }
         state.workers[worker] = Worker::of(peer);
+        state.shards.release(worker);
         state.members.join(worker);
         state.training.join(worker);
         let step = state.latest_step(&self.config.mode);
@@ -116,6 +118,7 @@ impl State {
     fn joined(&self, mode: &Mode) -> Rejoin {
         Rejoin::Joined {
             pass: self.shards.pass().unwrap_or_default(),
+            plan: self.shards.plan().map(str::to_string),
             step: self.latest_step(mode),
             round: self.reduce.round(),
             snapshot: self.snapshot.last(),

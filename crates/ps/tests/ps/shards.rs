@@ -15,7 +15,7 @@ fn modes() -> [Mode; 3] {
 
 fn start(pass: u64, worker: usize) -> Option<DataStart> {
     let shards = vec![(worker, Progress::default())];
-    Some(DataStart { pass, readable_by_all: true, shards })
+    Some(DataStart { pass, readable_by_all: true, plan: None, shards })
 }
 
 /// Pushes ones for some keys, as the batch of a shard. `applied` names servers that have it.
