@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-#[cfg(any(feature = "kafka", feature = "redis"))]
+#[cfg(any(feature = "redis", feature = "kafka", test))]
 use crate::Error;
 
 /// The schemes of messages.
@@ -68,7 +68,6 @@ impl Address {
     }
 
     /// A parameter that addresses of parts have.
-    #[cfg(any(feature = "kafka", feature = "redis"))]
     pub(crate) fn number(&self, name: &str) -> Result<u64, Error> {
         let number = self.get(name).and_then(|text| text.parse().ok());
         number.ok_or_else(|| Error::config(format!("{self}: expected a number as '{name}'")))

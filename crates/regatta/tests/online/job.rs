@@ -8,7 +8,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
 use regatta_checkpoint::load_tensors;
+use regatta_cluster::{Env, Place};
 use regatta_tensor::Data;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Events of a test: each has an id of its own.
 pub(crate) const EVENTS: usize = 2400;
@@ -42,6 +44,11 @@ pub(crate) fn command(dir: &Path, data: &str, mode: &[&str], settings: &[&str]) 
     command.arg("--checkpoint-dir").arg(dir.join("checkpoints"));
     command.args(["--checkpoint-steps", "3"]);
     command
+}
+
+/// Sends a signal to a process of a job.
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
 pub(crate) fn regatta() -> Command {
@@ -98,6 +105,21 @@ impl Job {
         while !self.out.lines().any(is_made) {
             assert!(self.wait_for(made), "no checkpoint was made: {}", self.out);
         }
+    }
+
+    /// The process of a worker.
+    pub(crate) fn worker(&self, index: usize) -> u32 {
+        let job = self.child.id();
+        let list = std::fs::read_to_string(format!("/proc/{job}/task/{job}/children")).unwrap();
+        let place = |pid: &u32| {
+            let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let pairs = variables.split(|b| *b == 0).map(String::from_utf8_lossy);
+            let pairs = pairs.filter_map(|p| p.split_once('=').map(|(k, v)| (k.into(), v.into())));
+            let env: Env = pairs.collect::<Vec<(String, String)>>().into_iter().collect();
+            Place::from_env(&env).map(|place| place.to_string()).unwrap_or_default()
+        };
+        let mut all = list.split_whitespace().filter_map(|pid| pid.parse().ok());
+        all.find(|pid| place(pid) == format!("worker {index}")).expect("the worker is there")
     }
 
     /// Kills the process that was started, and waits until all others have gone.

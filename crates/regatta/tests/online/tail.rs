@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::job::{BATCH, EVENTS, Job, SYNC, command, events, newest, values};
+use rustix::process::Signal;
+
+use crate::job::{BATCH, EVENTS, Job, SYNC, command, events, newest, signal, values};
 
 const FILES: usize = 20;
 
@@ -66,12 +68,14 @@ fn a_job_that_is_killed_trains_every_file_once() {
     start(calm.path()).ok();
     (0..8).for_each(|number| add(stormy.path(), number));
     let mut resumed = 0;
-    for (kill, at) in ["epoch: 0, batch_id: 13", "epoch: 1, batch_id: 2"].iter().enumerate() {
+    // Files come in whole data passes, so that every run has the same ones.
+    let kills = [("epoch: 0, batch_id: 13", 8..12), ("epoch: 1, batch_id: 2", 12..FILES)];
+    for (at, more) in kills {
         let mut job = start(stormy.path());
         job.reach(at);
         let out = job.kill();
         resumed += usize::from(out.contains("resuming from"));
-        (8 + 6 * kill..14 + 6 * kill).for_each(|number| add(stormy.path(), number));
+        more.for_each(|number| add(stormy.path(), number));
     }
     let out = start(stormy.path()).ok();
     resumed += usize::from(out.contains("resuming from"));
@@ -98,4 +102,41 @@ fn what_cannot_be_read_is_said() {
     std::fs::write(dir.path().join("incoming/part-001"), "1 0 1 5 1 0.0\n1 zero\n").unwrap();
     let settings = ["runner.online.idle_seconds=0", "runner.online.files_per_pass=1"];
     fails(&url(dir.path()), &settings, "part-001:2: column 3");
+}
+
+#[test]
+fn a_worker_that_is_lost_for_a_while_leaves_no_file_out() {
+    const LINES: usize = 8000;
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("incoming");
+    std::fs::create_dir(&folder).unwrap();
+    for file in 0..4 {
+        std::fs::write(folder.join(format!("{file}")), events(0..LINES)).unwrap();
+    }
+    let table = format!("hyper_parameters.sparse_feature_number={}", LINES + 1);
+    let stop = dir.path().join("stop");
+    let ends = format!("runner.online.stop_file={}", stop.display());
+    let settings = ["runner.sync_mode=async", "runner.online.files_per_pass=2", &table, &ends];
+    let mut job = Job::start(command(dir.path(), &url(dir.path()), &SYNC, &settings));
+    assert!(job.wait_for("epoch: 0, batch_id: 20"), "{}", job.out);
+    let worker = job.worker(1);
+    signal(worker, Signal::STOP);
+    assert!(job.wait_for("takes over its data of epoch 0"), "{}", job.out);
+    // It comes back in the midst of another pass, or while the job waits for one.
+    assert!(job.wait_for("epoch: 1, batch_id: 50"), "{}", job.out);
+    signal(worker, Signal::CONT);
+    assert!(job.wait_for("epoch: 1 done"), "{}", job.out);
+    let temp = dir.path().join("being-written");
+    std::fs::write(&temp, events(0..LINES)).unwrap();
+    std::fs::rename(&temp, folder.join("4")).unwrap();
+    assert!(job.wait_for("epoch: 2 done"), "{}", job.out);
+    std::fs::write(&stop, "").unwrap();
+    let (_, out) = job.end();
+    let done = out.lines().filter(|line| line.contains(" done, "));
+    let examples = |line: &str| -> usize {
+        let rest = line.split("examples: ").nth(1).unwrap();
+        rest.split(',').next().unwrap().parse().unwrap()
+    };
+    let trained: usize = done.map(examples).sum();
+    assert_eq!(trained, 5 * LINES, "{out}");
 }
