@@ -20,17 +20,29 @@ const FILES: usize = 12;
 /// Counts that are further from a whole number are none.
 const TOLERANCE: f64 = 0.3;
 
+/// The folder of the examples in several files.
+pub(crate) const SEVERAL: &str = "several";
+/// The folder of the same examples in one file, which workers divide record by record.
+pub(crate) const ONE: &str = "one";
+
 /// Writes the examples as text of `multislot`: label, id, and a float that adds nothing. The files
-/// hold whole batches, so that every step of a worker has the same size.
+/// hold whole batches, so that every step of a worker has the same size. The records of a worker
+/// have both labels in turn, however many workers there are.
 pub(crate) fn write_data(folder: &Path) {
+    std::fs::create_dir(folder).unwrap();
+    write_files(&folder.join(SEVERAL), FILES);
+    write_files(&folder.join(ONE), 1);
+}
+
+fn write_files(folder: &Path, files: usize) {
     std::fs::create_dir(folder).unwrap();
     const { assert!(EXAMPLES.is_multiple_of(FILES * BATCH)) };
     let mut id = 0;
-    for file in 0..FILES {
+    for file in 0..files {
         let mut text = String::new();
-        for _ in 0..EXAMPLES / FILES {
+        for _ in 0..EXAMPLES / files {
             id += 1;
-            writeln!(text, "1 {} 1 {id} 1 0.0", id % 2).unwrap();
+            writeln!(text, "1 {} 1 {id} 1 0.0", (id / 6) % 2).unwrap();
         }
         std::fs::write(folder.join(format!("part-{file:02}")), text).unwrap();
     }

@@ -112,6 +112,17 @@ pub(crate) struct Job {
     pub(crate) starts: Vec<Start>,
 }
 
+impl Job {
+    /// Every second job has one file, which workers divide record by record. With another number of
+    /// workers its epoch would begin again, and what is exact depends on the division.
+    pub(crate) fn divides_records(&self) -> bool {
+        let mut workers = self.starts.iter().map(|start| start.shape.workers);
+        let first = workers.next();
+        let same = workers.all(|n| Some(n) == first);
+        !self.index.is_multiple_of(2) && same && !self.mode.is_exact()
+    }
+}
+
 /// How hard the faults are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {

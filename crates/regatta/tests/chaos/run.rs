@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::count::{BATCH, EXAMPLES};
+use crate::count::{self, BATCH, EXAMPLES};
 use crate::plan::{Blow, Fault, Job, Mode, Moment, Shape, Start};
 use crate::system::{self, MARK};
 
@@ -29,10 +29,14 @@ pub(crate) fn command(job: &Job, shape: Shape, data: &Path, dir: &Path) -> Comma
         command.env_remove(name);
     }
     command.arg("train").arg("-m").arg(config).arg("-o");
+    let data = data.join(if job.divides_records() { count::ONE } else { count::SEVERAL });
     command.arg(format!("runner.train_data_dir={}", data.display()));
     command.arg(format!("runner.model_save_path={}", dir.join("model").display()));
     command.args(["runner.data_format=multislot", "runner.reader_type=QueueDataset"]);
-    command.args(["runner.split_file_list=True", "runner.print_interval=10"]);
+    command.arg("runner.print_interval=10");
+    if !job.divides_records() {
+        command.arg("runner.split_file_list=True");
+    }
     command.arg(format!("runner.train_batch_size={BATCH}"));
     command.arg(format!("runner.epochs={}", job.mode.epochs()));
     command.args(["hyper_parameters.sparse_inputs_slots=2", "hyper_parameters.dense_input_dim=1"]);
@@ -43,7 +47,7 @@ pub(crate) fn command(job: &Job, shape: Shape, data: &Path, dir: &Path) -> Comma
         command.arg("hyper_parameters.optimizer.learning_rate=0.01");
     } else {
         command.arg("hyper_parameters.optimizer.class=sgd");
-        command.arg(format!("hyper_parameters.optimizer.learning_rate={}", 0.02 * BATCH as f64));
+        command.arg("hyper_parameters.optimizer.learning_rate=0.02");
         command.arg("runner.use_auc=False");
     }
     match job.mode {
