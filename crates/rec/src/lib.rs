@@ -34,6 +34,7 @@ mod hyper;
 mod import;
 mod infer;
 mod learn;
+mod memory;
 pub mod network;
 pub mod run;
 mod save;

@@ -29,6 +29,7 @@ use crate::donefile::{DoneFiles, LastModel};
 use crate::gpubox;
 use crate::infer::{Validator, check_metric};
 use crate::learn::with_learned;
+use crate::memory::large_tables;
 use crate::network::Network;
 use crate::save::{Export, Files};
 use crate::{Config, Error, HyperValue};
@@ -115,6 +116,11 @@ pub fn train_as(
     notes.iter().filter(|_| is_first).for_each(|note| observer.event(&Event::Note(note)));
     if let Some(warning) = config.runner.gpu_warning.as_ref().filter(|_| is_first) {
         observer.event(&Event::Note(&format!("warning: {warning}")));
+    }
+    if let (Place::Worker(job, 0), true) = (&place, config.runner.check_memory) {
+        for warning in large_tables(&network, job)? {
+            observer.event(&Event::Note(&warning));
+        }
     }
     if is_first && !moves(config) {
         let key = "hyper_parameters.optimizer.learning_rate";

@@ -68,6 +68,7 @@ fn checkpoints_and_reports_are_tried_too() {
     for mode in MODES {
         refused(&train(&epochs, &[mode, &["--checkpoint-dir", &file]].concat()), &file);
         refused(&train(&epochs, &[mode, &["--report", &inside]].concat()), &file);
+        refused(&train(&epochs, &[mode, &["--logdir", &file]].concat()), &file);
         let folder = dir.path().to_string_lossy();
         refused(&train(&epochs, &[mode, &["--report", &folder]].concat()), "it is in the way");
     }
