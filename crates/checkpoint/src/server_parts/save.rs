@@ -38,20 +38,16 @@ pub fn save_part<'a>(
     pieces: &[DensePiece],
 ) -> Result<(), Error> {
     fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
-    let mut out = piece_tensors(dir, pieces)?;
+    let out = piece_tensors(dir, pieces)?;
     let mut spooled: Vec<(String, Spool)> = Vec::new();
     let mut not_finite = None;
     let mut stored: Vec<(&str, &SparseTable, Receipt)> = Vec::new();
     let mut counted: Vec<(String, String)> = Vec::new();
     for (name, table) in tables {
         counted.push((steps_key(name), table.steps().to_string()));
-        let receipts = if table.config().tier.is_some() {
-            let rows = spool_table(dir, (name, table), mode, &mut spooled)?;
-            not_finite = not_finite.or(rows.not_finite.then(|| part_of(name, "rows")));
-            rows.receipts
-        } else {
-            table_tensors(dir, (name, table), mode, &mut out)?
-        };
+        let rows = spool_table(dir, (name, table), mode, &mut spooled)?;
+        not_finite = not_finite.or(rows.not_finite.then(|| part_of(name, "rows")));
+        let receipts = rows.receipts;
         stored.extend(receipts.into_iter().map(|receipt| (name, table, receipt)));
     }
     let SavePart { server, servers, id } = part;
@@ -139,40 +135,6 @@ pub(super) fn piece_tensors(
     Ok(out)
 }
 
-/// Appends the keys, words and bookkeeping of all rows, shard by shard.
-fn table_tensors(
-    dir: &Path,
-    (name, table): (&str, &SparseTable),
-    mode: SaveMode,
-    out: &mut Vec<(String, Tensor)>,
-) -> Result<Vec<Receipt>, Error> {
-    let mut receipts = Vec::new();
-    let width: usize = table.row_parts().iter().map(|(_, n)| n).sum();
-    // Room for every row at once: a vector of this size is slow to grow.
-    let stats = table.stats().map_err(Error::table(dir, name))?;
-    let n =
-        if mode == SaveMode::Patch || mode == SaveMode::Delta { 0 } else { stats.rows as usize };
-    let (mut keys, mut about) = (Vec::with_capacity(n), Vec::with_capacity(n));
-    let mut words = Vec::with_capacity(n * width);
-    for shard in 0..table.n_shards() {
-        let rows = table.export(shard, mode).map_err(Error::table(dir, name))?;
-        for row in rows.rows() {
-            let (bits, body) = about_row(&row);
-            keys.push(row.key);
-            about.push(bits);
-            words.extend_from_slice(body);
-            // Rows of several stages take the room of the longest.
-            words.resize(keys.len() * width, 0.0);
-        }
-        receipts.push(rows.receipt());
-    }
-    let n = keys.len();
-    out.push((part_of(name, "keys"), Tensor::from_u64(&[n], keys).map_err(unfit(dir))?));
-    out.push((part_of(name, "about"), Tensor::from_u64(&[n], about).map_err(unfit(dir))?));
-    out.push((part_of(name, "rows"), Tensor::from_f32(&[n, width], words).map_err(unfit(dir))?));
-    Ok(receipts)
-}
-
 /// What was saved of a table by way of files.
 struct SpooledRows {
     receipts: Vec<Receipt>,
@@ -180,8 +142,8 @@ struct SpooledRows {
     not_finite: bool,
 }
 
-/// As [`table_tensors`], for a table that may be larger than memory: one shard is in memory at a
-/// time.
+/// The keys, words and bookkeeping of all rows, shard by shard. The number of rows is known at the
+/// end only, and all of them may be more than there is memory for: they go through files.
 fn spool_table(
     dir: &Path,
     (name, table): (&str, &SparseTable),

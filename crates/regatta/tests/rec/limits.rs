@@ -50,6 +50,22 @@ fn a_model_that_does_not_fit_names_its_key() {
     assert!(!s.path("runs").exists());
 }
 
+/// Servers make rows when ids come: such a job trains, and says what it may come to.
+#[test]
+fn tables_of_servers_that_may_not_fit_are_told() {
+    let s = Scratch::new();
+    s.write("c.yaml", &small("  sync_mode: sync\n"));
+    let job = ["--servers", "2", "--workers", "2"];
+    let rows = "hyper_parameters.sparse_feature_number=1000000000000";
+    let said = s.run(&over(rows, &[&["runner.epochs=1"], &job[..]].concat())).ok();
+    let words = "with all its 1000000000000 rows, table 'SparseFeatFactors' takes 24000.0 GB on \
+                 each of 2 servers, but ";
+    assert_eq!(said.matches(words).count(), 1, "{said}");
+    assert!(said.contains("table_parameters.SparseFeatFactors.memory_mb"), "{said}");
+    let said = s.run(&over("runner.epochs=1", &job)).ok();
+    assert!(!said.contains("with all its"), "{said}");
+}
+
 #[test]
 fn data_that_do_not_fit_into_memory() {
     let s = Scratch::new();
@@ -86,4 +102,26 @@ fn memory_that_the_system_refuses() {
     let error = String::from_utf8_lossy(&ran.stderr);
     assert_eq!(ran.status.code(), Some(1), "{error}");
     assert!(error.contains("the system refuses 16.0 GB of memory for '"), "{error}");
+}
+
+/// While a server saves, it holds one of the 16 shards of a table twice, not all rows.
+#[test]
+fn saving_holds_little_beside_the_table() {
+    let s = Scratch::new();
+    let text = small("  sync_mode: async\n  drop_last: True\n  check_nan_inf: False\n");
+    s.write("c.yaml", &text.replace("use_auc: True", "use_auc: False"));
+    let url = "synthetic://ctr?slots=4&vocab=200000&dense=3&examples=250000&zipf=0.1";
+    let data = format!("runner.train_data_dir={url}");
+    let keys = ["runner.epochs=1", "runner.train_batch_size=5000"];
+    let sizes =
+        ["hyper_parameters.sparse_feature_number=800001", "hyper_parameters.sparse_feature_dim=16"];
+    let job = ["--servers", "1", "--workers", "1", "--report", "report.json"];
+    s.run(&over(&data, &[&keys[..], &sizes, &job].concat())).ok();
+    let report: serde_json::Value = serde_json::from_str(&s.read("report.json")).unwrap();
+    let server = &report["servers"][0];
+    let table = server["tables"]["SparseFeatFactors"]["bytes"].as_u64().unwrap();
+    let peak = server["peak_rss_bytes"].as_u64().unwrap();
+    assert!(table > 100_000_000, "{server}");
+    // All rows collected before they are written would be about as much again.
+    assert!(peak < table + table / 2 + 60_000_000, "{server}");
 }
