@@ -1,5 +1,5 @@
-//! What tables of servers may come to. Their rows are made when ids come, so nothing is refused: what
-//! would not fit is said before training.
+//! What tables of servers may come to. Their rows are made when ids come, so nothing is refused:
+//! what would not fit is said before training.
 
 use regatta_exec::{available_memory, gigabytes};
 use regatta_optim::RowRule;
@@ -11,8 +11,8 @@ use crate::Error;
 use crate::network::Network;
 
 /// A note for each table that, with all its rows, takes more than the memory of a machine like this
-/// one on every server, and has no tier on disk. In mode `geo` workers hold tables as a whole, which
-/// is checked where they are made.
+/// one on every server, and has no tier on disk. In mode `geo` workers hold whole tables, which is
+/// checked where they are made.
 ///
 /// # Errors
 /// If the program cannot be divided between workers and servers.
