@@ -79,6 +79,7 @@ pub use format::{
     Criteo, CriteoRaw, DenseTransform, Dictionary, Format, LineParser, MakeParser, PaddleRec,
     PartKey, RowUse, SkipGram, Table, TextFormat, Tokens, Visitor, feature_hash, write_records,
 };
+pub use open::STDIN;
 pub use records::Records;
 pub use regatta_store::{Stores, is_remote};
 pub use rng::{AliasTable, Rng};

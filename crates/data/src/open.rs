@@ -10,8 +10,8 @@ use crate::Error;
 use crate::arrivals::{is_messages, open_part};
 use crate::files::check_regular;
 
-/// The path that stands for standard input.
-pub(crate) const STDIN: &str = "-";
+/// The path that stands for standard input, which can be read once.
+pub const STDIN: &str = "-";
 
 pub(crate) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == STDIN

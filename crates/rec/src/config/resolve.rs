@@ -120,6 +120,13 @@ fn resolve_runner(r: &mut Resolver, model: &Model, hyper: &Hyper) -> Runner {
     let test = test_reading(r, &formats, model, &train);
     let validation = resolve_validation(r, model, &test);
     let arrivals = resolve_arrivals(r, &mut train);
+    if let Some(dir) =
+        r.peek("runner.run_dir").filter(|dir| regatta_data::is_remote(Path::new(dir)))
+    {
+        let reason =
+            format!("{dir}: the folder of a run is on this machine; checkpoints may go there");
+        r.problem("runner.run_dir", reason);
+    }
     let run_dir = r.path("runner.run_dir");
     let model_save_path = r.path_in_run("runner.model_save_path", run_dir.as_deref(), EPOCHS);
     let load = r.path("runner.infer_load_path");

@@ -45,7 +45,8 @@ pub(crate) fn run(args: &Args, this: &ThisProgram) -> anyhow::Result<Outcome> {
     let env = Env::process();
     let place = Place::from_env(&env)?;
     // A job that was started elsewhere has been told by whoever started it.
-    if matches!(place, Place::Local) || run.run_dir().is_some() {
+    let is_asked = matches!(place, Place::Local) && !run.is_printing();
+    if is_asked || run.run_dir().is_some() {
         run = epochs_of(&run)?.map_or(run.clone(), |setting| run.with(&setting));
     }
     if run.is_printing() {

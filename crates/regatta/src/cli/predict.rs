@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use regatta_checkpoint::{Encoding, PROGRAM_FILE, verify_model};
-use regatta_data::{Batch, Schema, Slot};
+use regatta_data::{Batch, STDIN, Schema, Slot};
 use regatta_features::NO_LABEL;
 use regatta_predict::{Error as PredictError, MissingIds, Model, Options, Session};
 use regatta_rec::config::Reading;
@@ -22,9 +22,6 @@ use super::Outcome;
 use super::export::{Scratch, config_of, export};
 use super::remote::{CacheArgs, local};
 use super::scores::ScoreFile;
-
-/// Standard input, as data.
-const STDIN: &str = "-";
 
 /// Scores data with an exported model, or straight from a checkpoint or a saved epoch.
 #[derive(Debug, clap::Args)]

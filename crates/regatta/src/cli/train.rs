@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Args, this: &ThisProgram) -> anyhow::Result<Outcome> {
     let mut run = RunArgs { name: args.name.clone(), ..args.run.clone() };
     run.overrides.extend(args.checkpoint.overrides()?);
     if let Some(dir) = &run.run_dir {
-        let dir = std::path::absolute(dir)?;
+        let dir = if is_remote(dir) { dir.clone() } else { std::path::absolute(dir)? };
         run.overrides.push(format!("runner.run_dir={}", dir.display()));
     }
     if run.print_config {

@@ -99,6 +99,7 @@ fn paths_that_are_written_are_honoured() {
     assert_ne!(json(&s, "a.json")["epochs"][1]["loss"], json(&s, "b.json")["epochs"][1]["loss"]);
     s.run(&["infer", "-m", "a.yaml", "--run-dir", "nowhere"]).fails(2, &["--run-dir nowhere: "]);
     s.write("e.yaml", &small("").replace("model: dnn", "model: wide_deep"));
+    s.run(&["infer", "-m", "e.yaml", "--print-config"]).ok();
     s.run(&["infer", "-m", "e.yaml"])
         .fails(2, &["there is no run of model wide_deep with epochs in runs"]);
 }
@@ -148,7 +149,7 @@ fn killed(s: &Scratch, args: &[&str]) {
 fn the_same_command_continues_a_killed_run() {
     let s = Scratch::new();
     let data = "&examples=640\"";
-    s.write("c.yaml", &small("").replace(data, "&examples=64000\""));
+    s.write("c.yaml", &small("").replace(data, "&examples=19200\""));
     let every = [&TRAIN[..], &["--checkpoint-steps", "20"]].concat();
     killed(&s, &every);
     let printed = s.run(&[&every[..], &["--print-config"]].concat()).ok();
@@ -184,9 +185,29 @@ fn the_same_command_continues_a_killed_run() {
 }
 
 #[test]
+fn jobs_of_several_processes_continue_too() {
+    for mode in [&["--ranks", "2"][..], &["--servers", "1", "--workers", "2"]] {
+        let s = Scratch::new();
+        let text = small("  sync_mode: sync\n  split_file_list: True");
+        s.write("c.yaml", &text.replace("&examples=640\"", "&examples=12800\""));
+        let every = [&TRAIN[..], &["--checkpoint-steps", "10"], mode].concat();
+        killed(&s, &every);
+        let out = s.run(&every).ok();
+        assert!(out.contains("continuing the run in") && out.contains("resuming from"), "{out}");
+        let names = runs(&s);
+        assert_eq!(names.len(), 1, "{names:?}");
+        let report = json(&s, &format!("runs/{}/report.json", names[0]));
+        assert_eq!(report["epochs"][1]["examples"], 12800);
+        assert!(s.path(&format!("runs/{}/epochs/1/about.json", names[0])).exists());
+    }
+}
+
+#[test]
 fn named_folders_are_resumed_or_refused() {
     let s = Scratch::new();
     s.write("c.yaml", &small(""));
+    let remote = [&TRAIN[..], &["--run-dir", "s3://bucket/run"]].concat();
+    s.run(&remote).fails(2, &["runner.run_dir: s3://bucket/run: the folder of a run is on this"]);
     let here = |more: &[&str]| s.run(&[&TRAIN[..], &["--run-dir", "mine"], more].concat());
     s.write("mine/config.yaml", "the user's");
     here(&[]).fails(2, &["/mine: config.yaml is in the way", "--run-dir"]);

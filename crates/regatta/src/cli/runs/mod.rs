@@ -149,7 +149,8 @@ impl Run {
 
     /// Whether a process trains there.
     fn is_held(&self) -> bool {
-        FolderLock::take(&self.dir, "regatta runs").is_err()
+        let taken = FolderLock::take(&self.dir, "regatta runs");
+        matches!(taken, Err(regatta_checkpoint::Error::Refused { .. }))
     }
 
     fn makes_checkpoints(&self) -> bool {
