@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 
 use crate::Error;
-use crate::descriptors::explain;
 use crate::health::Health;
 
 const LOCK: &str = "lock";
@@ -64,7 +63,7 @@ impl Directory {
             .mode(0o600)
             .custom_flags(flags.bits() as i32)
             .open(path)
-            .map_err(|e| Error::io("create", path, 0, explain(e)))
+            .map_err(|e| Error::io("create", path, 0, e))
     }
 
     /// Some file systems have no direct reads; everything else about the directory must work.

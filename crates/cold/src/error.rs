@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::RecordNo;
+use crate::descriptors::explain;
 
 /// Why an operation of a store failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -112,7 +113,7 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn io(action: &'static str, file: &Path, offset: u64, source: io::Error) -> Error {
-        Error::Io { action, file: file.into(), offset, source: Arc::new(source) }
+        Error::Io { action, file: file.into(), offset, source: Arc::new(explain(source)) }
     }
 
     pub(crate) fn start(what: &'static str, source: io::Error) -> Error {

@@ -152,7 +152,8 @@ mod tests {
                 let lease = LeaseRows::decode(&buf).unwrap();
                 prop_assert_eq!((lease.keys.of(&buf), lease.counts.len()), (&wanted[..], 0));
                 let buf = LeaseRows::reply(&rows, &counted, room);
-                prop_assert_eq!(LeaseRows::read_reply(&buf, rows.len()).unwrap(), (&*rows, &*counted));
+                let reply = LeaseRows::read_reply(&buf, rows.len()).unwrap();
+                prop_assert_eq!(reply, (&*rows, &*counted));
                 let buf = ReturnRows::encode(7, &keys, (&rows, 3), (&route, server), room);
                 let given = ReturnRows::decode(&buf).unwrap();
                 prop_assert_eq!((lease.table, given.table), (7, 7));
