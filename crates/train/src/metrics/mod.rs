@@ -255,6 +255,19 @@ mod tests {
         meter.all(true)
     }
 
+    #[test]
+    fn names_are_known_before_anything_is_measured() {
+        for kind in [Metric::Auc, Metric::Accuracy, Metric::Rmse, Metric::Mean] {
+            let names = Meter::exact("m", kind).names(true);
+            let found = measured(kind, 1, &[0.2, 0.7, 0.4], &[0, 1, 1]);
+            let mut found: Vec<String> = found.into_iter().map(|(name, _)| name).collect();
+            found.sort_unstable();
+            let mut sorted = names.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, found, "{kind:?}");
+        }
+    }
+
     fn get(measures: &[Measure], name: &str) -> f64 {
         measures.iter().find(|(n, _)| n == name).unwrap().1
     }
