@@ -63,6 +63,15 @@ pub fn learn(config: &Config, observer: &mut dyn Observer) -> Result<Config, Err
     if names.is_empty() {
         return Ok(config.clone());
     }
+    if config.runner.arrivals.is_some() {
+        let reason = format!(
+            "{} must be learned before training, and the data are still to come: learn from older \
+             data (`regatta features -m CONFIG -o runner.train_data_dir=DIR --learn FILE`) and set \
+             runner.features_learned",
+            names.join(", ")
+        );
+        return Err(Error::key("features", reason));
+    }
     let text = format!("learning {} from the training data", names.join(", "));
     observer.event(&Event::Note(&text));
     let learner = Learner::new(&set.features);
