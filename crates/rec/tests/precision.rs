@@ -9,7 +9,6 @@ use regatta_train::observe::Event;
 const TEXT: &str = "
 model: dnn
 runner:
-  model_save_path: epochs
   train_data_dir: 'synthetic://ctr?slots=8&vocab=100&dense=4&seed=5&examples=16000'
   test_data_dir: 'synthetic://ctr?slots=8&vocab=100&dense=4&seed=5&examples=8000&first=1000000'
   train_batch_size: 128

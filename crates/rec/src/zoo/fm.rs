@@ -25,8 +25,8 @@ pub(super) static MODEL: Model = Model {
 
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let inputs = click_inputs(h, b)?;
-    let linear = first_order(h, b, &inputs, Start::Ones)?;
-    let vectors = field_vectors(h, b, &inputs, Start::Ones)?;
+    let linear = first_order(h, b, &inputs, Start::of(h))?;
+    let vectors = field_vectors(h, b, &inputs, Start::of(h))?;
     let pairs = pairwise(b, &vectors)?;
     let bias = b.param("fm.b_0", &[1], &ParamAttr::bias())?;
     let logit = b.sum(&[&linear, &pairs])?;
@@ -45,6 +45,11 @@ pub(super) enum Start {
 }
 
 impl Start {
+    /// Of `fm` and `xdeepfm`. Declared floats may be large: their products would begin far from 0.
+    pub(super) fn of(h: &Hyper) -> Start {
+        if h.features().is_some() { Start::Small } else { Start::Ones }
+    }
+
     fn dense(self, dim: i64) -> ParamAttr {
         match self {
             Start::Ones => ParamAttr::with_init(Initializer::Constant(1.0)),

@@ -38,8 +38,8 @@ const DEEP: Weights = Weights { scale: 0.1, ..MIXING };
 
 fn build(h: &Hyper, b: &mut Builder) -> Result<Net, Error> {
     let inputs = click_inputs(h, b)?;
-    let linear = first_order(h, b, &inputs, Start::Ones)?;
-    let vectors = field_vectors(h, b, &inputs, Start::Ones)?;
+    let linear = first_order(h, b, &inputs, Start::of(h))?;
+    let vectors = field_vectors(h, b, &inputs, Start::of(h))?;
     let interactions = interaction_network(b, &vectors, h.ints("layer_sizes_cin"))?;
     let interactions = DEEP.fc(b, &interactions, 1, Act::None)?;
     let width: i64 = b.ty(&vectors)?.shape[1..].iter().product();

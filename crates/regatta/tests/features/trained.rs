@@ -46,7 +46,10 @@ fn all_models_take_them() {
             "slot_dnn" => "  layer_sizes: [16]\n  emb_dim: 9\n",
             "fm" | "logistic_regression" => "",
             "din" => "  cat_emb_size: 9\n",
-            "dcn_v2" => "  fc_sizes: [16]\n  sparse_feature_dim: 9\n  low_rank: 4\n",
+            "dcn_v2" => {
+                "  fc_sizes: [16]\n  sparse_feature_dim: 9\n  low_rank: 4\n  \
+                         dropout_rate: 0.0\n"
+            }
             _ => "  fc_sizes: [16]\n",
         };
         let s = with_data(&(text + small));

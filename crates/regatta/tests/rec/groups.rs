@@ -37,17 +37,22 @@ fn config(s: &Scratch, more: &str) {
             s.write(&format!("{folder}/{i}.csv"), &format!("click,user,b,c,d,x,y,z\n{text}"));
         }
     }
-    let slots =
-        ["click -> label: label", "user -> 1: id", "b -> 2: hash(200)", "c -> 3: hash(200)"];
-    let rest = ["d -> 4: hash(200)", "x -> dense_input: dense", "y -> dense_input: dense"];
-    let columns = slots.iter().chain(&rest).chain(&["z -> dense_input: dense"]);
-    let columns: String = columns.map(|column| format!("    - \"{column}\"\n")).collect();
     let runner = format!(
         "  train_data_dir: train\n  test_data_dir: test\n  train_batch_size: 20\n  epochs: 1\n  \
-         sync_mode: sync\n  split_file_list: True\n  data_format: csv\n  data_columns:\n{columns}{more}"
+         sync_mode: sync\n  split_file_list: True\n  data_format: csv\n{more}"
     );
+    let runner = format!("{runner}\n{FEATURES}");
     s.write("c.yaml", &format!("model: dnn\nrunner:\n{runner}\n{SMALL_HYPER}"));
 }
+
+const FEATURES: &str = "features:
+  label: {kind: label, column: click}
+  \"1\": {kind: id, buckets: 201, column: user}
+  \"2\": {kind: hash, buckets: 200, column: b}
+  \"3\": {kind: hash, buckets: 200, column: c}
+  \"4\": {kind: hash, buckets: 200, column: d}
+  numbers: {kind: raw, column: [x, y, z]}
+";
 
 const KEYS: [&str; 4] = [
     "-o",

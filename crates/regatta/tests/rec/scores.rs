@@ -36,10 +36,12 @@ fn rows(delimiter: char, with_bad: bool) -> (String, Vec<String>) {
     (text, users)
 }
 
-/// Trains on synthetic data; the files are of the format that is named.
+/// Trains on the rows without those that are malformed.
 fn trained(s: &Scratch) {
-    s.write("c.yaml", &small(""));
-    s.run(&["train", "-m", "c.yaml", "--run-dir", "run", "-o", "runner.epochs=1"]).ok();
+    s.write("train/a.csv", &rows(',', false).0);
+    let config = config(s, "csv", COLUMNS);
+    s.write("c.yaml", &s.read(&config).replace("test_data_dir: data", "train_data_dir: train"));
+    s.run(&["train", "-m", "c.yaml", "--run-dir", "run"]).ok();
 }
 
 fn config(s: &Scratch, format: &str, columns: &str) -> String {
@@ -157,9 +159,6 @@ fn columns_that_cannot_be_kept_are_named() {
     let ran = keep(&csv, "users");
     assert_ne!(ran.code, 0);
     assert!(ran.err.contains("a.txt:1:") && ran.err.contains("'users'"), "{}", ran.err);
-    keep("c.yaml", "user").fails(2, &["--keep: synthetic data have no columns"]);
-    let other = config(&s, "multislot", "");
-    keep(&other, "user").fails(2, &["--keep: only csv, tsv and parquet files have columns"]);
     let numbers = COLUMNS.replace("column: click", "column: 0").replace("column: a", "column: 1");
     let numbers = numbers.replace("column: b", "column: 2").replace("column: c", "column: 3");
     let numbers = numbers.replace("[x, y, z]", "[4, 5, 6]");
@@ -167,6 +166,19 @@ fn columns_that_cannot_be_kept_are_named() {
     s.write("p.yaml", &s.read(&plain).replace("format: csv", "format: csv\n  data_header: False"));
     keep("p.yaml", "user").fails(2, &["--keep: there is no column 'user'", "numbers from 0"]);
     predict(&s, "c.yaml", &["--keep", "user"]).fails(2, &["--out"]);
+}
+
+#[test]
+fn data_without_columns_keep_none() {
+    let s = Scratch::new();
+    s.write("c.yaml", &small(""));
+    s.run(&["train", "-m", "c.yaml", "--run-dir", "run", "-o", "runner.epochs=1"]).ok();
+    let keep = ["--out", "o.csv", "--keep", "user"];
+    predict(&s, "c.yaml", &keep).fails(2, &["--keep: synthetic data have no columns"]);
+    s.write("data/a", "1 1\n");
+    let other = config(&s, "multislot", "");
+    let said = ["--keep: only csv, tsv and parquet files have columns"];
+    predict(&s, &other, &keep).fails(2, &said);
 }
 
 #[test]

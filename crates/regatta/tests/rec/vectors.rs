@@ -46,11 +46,9 @@ fn products(s: &Scratch, mode: &[&str]) {
 fn scores(s: &Scratch, users: &[u64]) -> BTreeMap<(u64, u64), f64> {
     let pairs =
         users.iter().flat_map(|user| (0..300).map(move |item| format!("{user},{item},0\n")));
-    s.write("pairs/a.csv", &format!("user,item,label\n{}", pairs.collect::<String>()));
-    let columns = "runner.data_columns=[\"user -> user_input: id\", \"item -> item_input: id\", \
-                   \"label -> label: label\"]";
-    let keys = ["-o", "runner.data_format=csv", columns];
-    let files = ["--data", "pairs", "--out", "scores.csv", "--keep", "user,item"];
+    s.write("pairs/a.csv", &pairs.collect::<String>());
+    let keys = ["-o", "runner.infer_reader_path=movielens_reader"];
+    let files = ["--data", "pairs", "--out", "scores.csv", "--keep", "0,1"];
     s.run(&[&["predict", "-m", "run/epochs/0"], &files[..], &keys].concat()).ok();
     let text = s.read("scores.csv");
     let line = |line: &str| {

@@ -196,7 +196,10 @@ const PLACES: [&str; 4] = ["run_dir", "model_save_path", "infer_load_path", "che
 /// In which settings two runs differ, in words; where they write does not count.
 fn differences(old: &Value, new: &Value) -> Vec<String> {
     let (old, new) = (compare::flat(old), compare::flat(new));
-    let names: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    // What features have learned follows from the settings and the data.
+    let is_setting = |name: &&String| !name.starts_with("learned_features.");
+    let names: std::collections::BTreeSet<&String> =
+        old.keys().chain(new.keys()).filter(is_setting).collect();
     let text = |value: Option<&String>| value.map_or("not set", String::as_str).to_string();
     let changed = names.into_iter().filter(|name| old.get(*name) != new.get(*name));
     changed.map(|n| format!("{n} was {} and is {}", text(old.get(n)), text(new.get(n)))).collect()
