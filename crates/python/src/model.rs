@@ -83,7 +83,7 @@ impl Model {
             }
             let lists: Vec<Vec<Value<'_>>> = cells.iter().map(Cell::values).collect();
             let values: Vec<Value<'_>> = cells.iter().zip(&lists).map(Cell::value).collect();
-            raw.push(&values).map_err(raise)?;
+            raw.push(&values).map_err(|e| PyValueError::new_err(e.to_string()))?;
         }
         self.score(py, raw.batch().map_err(raise)?)
     }
